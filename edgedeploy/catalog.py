@@ -1,0 +1,92 @@
+"""Named data files (boards, toolchains, demos, models): where they lie and how a name finds one.
+
+The places, first match wins: a path given on the command line, the folder of that kind in the working
+folder, in the user's configuration folder, and in the installed package.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Generic
+
+from edgedeploy.documents import Document, read_document
+from edgedeploy.errors import UnknownNameError
+
+
+@cache
+def builtin_folder() -> Path:
+    """The data that comes with edgedeploy: inside an installed wheel, or at the top of a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "_data"
+    return installed if installed.is_dir() else package.parent
+
+
+def user_folder() -> Path:
+    """The user's configuration folder, whether or not it exists."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("edgedeploy"))
+
+
+@dataclass(frozen=True)
+class Catalog(Generic[Document]):
+    """All the documents of one kind.
+
+    Attributes:
+        noun: what one of them is called, in messages ("board").
+        folder: the name of the folder that holds them ("boards").
+        schema: the pydantic model of one.
+    """
+
+    noun: str
+    folder: str
+    schema: type[Document]
+
+    def folders(self) -> list[Path]:
+        """The folders that are searched, in order."""
+        return [Path.cwd() / self.folder, user_folder() / self.folder, builtin_folder() / self.folder]
+
+    def names(self) -> list[str]:
+        """The names there are, sorted; a name found twice counts once."""
+        return sorted({path.stem for folder in self.folders() for path in folder.glob("*.yaml")})
+
+    def find(self, name: str) -> Path:
+        """The file that `name` means: a path to a YAML file, or a name.
+
+        Raises:
+            UnknownNameError: there is none; the message lists names that are near.
+        """
+        if name.endswith((".yaml", ".yml")):
+            if Path(name).is_file():
+                return Path(name)
+            raise UnknownNameError(f"there is no {self.noun} file {name!r}")
+        if "/" not in name:
+            for folder in self.folders():
+                path = folder / f"{name}.yaml"
+                if path.is_file():
+                    return path
+        raise self.unknown(name)
+
+    def unknown(self, name: str) -> UnknownNameError:
+        """The error for a name that is not in the catalogue."""
+        names = self.names()
+        near = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
+        near += [known for known in names if name and name in known and known not in near]
+        listing = "near names" if near else f"known {self.noun}s"
+        return UnknownNameError(
+            f"unknown {self.noun} {name!r}",
+            why=f"{listing}: {', '.join(near or names)}",
+            hints=[f"list them all with `edgedeploy {self.folder}`"],
+        )
+
+    def load(self, name: str) -> Document:
+        """Read the document that `name` means.
+
+        Raises:
+            UnknownNameError: there is none.
+            ConfigurationError: it breaks the schema.
+        """
+        return read_document(self.find(name), self.schema)

@@ -1,0 +1,76 @@
+"""The `edgedeploy` command: one module per subcommand, each imported cheaply.
+
+Modules of this package import typer and the standard library at the top, and everything heavier inside
+the functions that need it, so that `edgedeploy --help` and tab completion answer at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from edgedeploy import __version__
+from edgedeploy.cli import boards
+from edgedeploy.errors import EdgedeployError
+
+app = typer.Typer(
+    name="edgedeploy",
+    help="Take a trained neural network to a small board: build, run, demo.",
+    epilog="Start with: edgedeploy demo all",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help pages without rich: twice as quick
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(boards.app, name="boards")
+
+_verbosity = 0
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"edgedeploy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    verbose: Annotated[
+        int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")
+    ] = 0,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    global _verbosity
+    _verbosity = verbose
+    logging.basicConfig(level=[logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)], format="%(message)s")
+
+
+def main() -> None:
+    """Run the command line; every failure ends in a message and a documented exit code."""
+    try:
+        app()
+    except EdgedeployError as error:
+        if _verbosity >= 2:
+            raise
+        from edgedeploy.cli.console import print_error
+
+        print_error(error)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except Exception as error:
+        if _verbosity >= 2:
+            raise
+        message = " ".join(str(error).split())[:300]
+        print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
+        print(
+            "  try: the same command with `edgedeploy -vv ...` for a traceback, and report it",
+            file=sys.stderr,
+        )
+        sys.exit(70)

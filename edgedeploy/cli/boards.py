@@ -1,0 +1,102 @@
+"""`edgedeploy boards`: the board profiles there are, what they mean, and new ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgedeploy.cli.options import JsonOption, complete_board
+
+app = typer.Typer(help="List, show and make board profiles.", invoke_without_command=True)
+
+BoardName = Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)]
+
+
+@app.callback()
+def list_boards(context: typer.Context, json_output: JsonOption = False) -> None:
+    """List the boards there are.
+
+    Example: edgedeploy boards
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from edgedeploy.board import BOARDS
+    from edgedeploy.cli.console import print_json, stdout
+
+    boards = {name: BOARDS.load(name) for name in BOARDS.names()}
+    if json_output:
+        print_json([{"name": name, **board.model_dump(exclude_none=True)} for name, board in boards.items()])
+        return
+    from rich.table import Table
+
+    table = Table("board", "description", "triple", "CPU", "cores", "toolchain", box=None, pad_edge=False)
+    for name, board in boards.items():
+        table.add_row(name, board.description, board.triple, board.cpu, str(board.cores), board.toolchain)
+    stdout().print(table)
+
+
+@app.command()
+def show(name: BoardName, json_output: JsonOption = False) -> None:
+    """Show one board's profile and the TVM target that comes of it.
+
+    Example: edgedeploy boards show rpi4
+    """
+    from edgedeploy.board import BOARDS
+    from edgedeploy.cli.console import print_json, stdout
+
+    path = BOARDS.find(name)
+    board = BOARDS.load(name)
+    if json_output:
+        print_json(
+            {
+                "name": path.stem,
+                "file": str(path),
+                **board.model_dump(exclude_none=True),
+                "target": board.target(),
+            }
+        )
+        return
+    import json
+
+    import yaml
+
+    console = stdout()
+    console.print(f"# {path}", markup=False)
+    console.print(yaml.safe_dump(board.model_dump(exclude_defaults=True), sort_keys=False).rstrip(), markup=False)
+    console.print(f"\nTVM target: {json.dumps(board.target())}", markup=False)
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The new board's name, or a path that ends in .yaml.")],
+    template: Annotated[str, typer.Option("--from", help="The board to start from.", autocompletion=complete_board)],
+) -> None:
+    """Make a new board profile as a copy of another, in the user's configuration folder.
+
+    Example: edgedeploy boards new my-board --from rpi4
+    """
+    import re
+
+    from edgedeploy.board import BOARDS
+    from edgedeploy.catalog import user_folder
+    from edgedeploy.cli.console import stdout
+    from edgedeploy.errors import InputError
+    from edgedeploy.files import replacing
+
+    source = BOARDS.find(template)
+    BOARDS.load(template)
+    path = Path(name)
+    if path.suffix != ".yaml":
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+            raise InputError(
+                f"{name!r} cannot name a board",
+                hints=["use letters, digits, dots, dashes and underscores only"],
+            )
+        path = user_folder() / "boards" / f"{name}.yaml"
+    if path.exists():
+        raise InputError(f"{path} exists", hints=["choose another name, or edit or remove that file"])
+    with replacing(path) as temporary:
+        temporary.write_bytes(source.read_bytes())
+    stdout().print(f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`", markup=False)

@@ -1,0 +1,92 @@
+"""What the commands print with: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def stdout() -> Console:
+    """The console of results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def stderr() -> Console:
+    """The console of progress, notes and errors."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON value for scripts."""
+    print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def print_error(error: EdgedeployError) -> None:
+    """Print what happened, why, and what to try."""
+    console = stderr()
+    console.print("error:", style="bold red", end=" ")
+    console.print(str(error), markup=False)
+    for hint in error.hints:
+        console.print(f"  try: {hint}", markup=False)
+
+
+class ConsoleProgress(Progress):
+    """Progress as bars on a terminal, and as plain lines elsewhere; always on standard error."""
+
+    def __init__(self) -> None:
+        self._console = stderr()
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """Show a spinner while the step runs, and one line with its time after it."""
+        started = perf_counter()
+        if self._console.is_terminal:
+            with self._console.status(title):
+                yield
+        else:
+            yield
+        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s", markup=False)
+
+    @contextmanager
+    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+        """Show a bar with size, speed and remaining time."""
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+        from rich.progress import Progress as Bars
+
+        if not self._console.is_terminal:
+            self._console.print(f"  {title} ({total:,} bytes)", markup=False)
+            yield lambda count: None
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+        with Bars(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=self._console) as bars:
+            task = bars.add_task(title, total=total, completed=done)
+            yield lambda count: bars.advance(task, count)
+
+    def note(self, text: str) -> None:
+        """Print the line."""
+        self._console.print(text, markup=False)
+
+
+def quiet_if(json_output: bool) -> Progress:
+    """The progress listener of a command: silent where a script reads JSON and nobody watches."""
+    return Progress() if json_output and not sys.stderr.isatty() else ConsoleProgress()

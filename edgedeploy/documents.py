@@ -1,0 +1,90 @@
+"""YAML documents checked by pydantic models, with errors that name file, line and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edgedeploy.errors import ConfigurationError
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+class Record(BaseModel):
+    """Base of everything that is read from YAML or JSON: unknown fields are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def read_document(path: Path, model: type[Document]) -> Document:
+    """Read one YAML file as `model`.
+
+    Raises:
+        ConfigurationError: the file is unreadable, is not YAML, or breaks the schema. The message has
+            one line for each fault: `file:line: field: fault`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {path}", why=str(error)) from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_duplicate_keys(path, root)
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigurationError(f"{where}: not valid YAML", why=problem) from error
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        faults = []
+        for fault in error.errors(include_url=False):
+            keys = [key for key in fault["loc"] if not _is_union_tag(key)]
+            field = ".".join(str(key) for key in keys) or "(document)"
+            faults.append(f"{path}:{_line_of(root, keys)}: {field}: {fault['msg']}")
+        raise ConfigurationError(
+            "\n".join(faults),
+            hints=[f"compare with the fields described in docs/{model.__name__.lower()}s.md"],
+        ) from error
+
+
+def _is_union_tag(key: Any) -> bool:
+    """Pydantic puts names of union members, such as `list[float]`, into an error's location."""
+    return isinstance(key, str) and (key in {"float", "int", "str"} or "[" in key)
+
+
+def _refuse_duplicate_keys(path: Path, node: yaml.Node | None) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise ConfigurationError(f"{path}:{line}: {key.value}: the field is given twice")
+            seen.add(key.value)
+            _refuse_duplicate_keys(path, value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_duplicate_keys(path, value)
+
+
+def _line_of(root: yaml.Node | None, keys: list[Any]) -> int:
+    """The 1-based line of the node at `keys`, or of its nearest ancestor that is in the file."""
+    node, line = root, 1
+    for key in keys:
+        child: yaml.Node | None = None
+        if isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                if name.value == str(key):
+                    child, line = value, name.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            child = node.value[key]
+            line = child.start_mark.line + 1
+        if child is None:
+            break
+        node = child
+    return line

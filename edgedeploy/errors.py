@@ -1,0 +1,95 @@
+"""The errors a user can cause: each says what happened, why, and what to try.
+
+Every class owns one exit code. The codes are part of the command line's interface and are listed in
+`docs/exit-codes.md`; a code, once given, keeps its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class EdgedeployError(Exception):
+    """Root of all errors that are reported as a message instead of a traceback.
+
+    Args:
+        what: what happened, one sentence without a full stop.
+        why: the cause, where it is known.
+        hints: things to try, each an imperative sentence.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.hints = tuple(hints)
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}" if self.why else self.what
+
+
+class ConfigurationError(EdgedeployError):
+    """A board, toolchain, demo or zoo file does not say what it should."""
+
+    exit_code = 3
+
+
+class UnknownNameError(EdgedeployError):
+    """A board, model, demo, toolchain or label set that does not exist was named."""
+
+    exit_code = 4
+
+
+class ModelError(EdgedeployError):
+    """A network's file cannot be read or imported."""
+
+    exit_code = 5
+
+
+class CompileError(EdgedeployError):
+    """A network was imported but could not be turned into code for the board."""
+
+    exit_code = 6
+
+
+class NumericalError(CompileError):
+    """The compiled network's outputs differ from the reference's by more than is allowed."""
+
+
+class InputError(EdgedeployError):
+    """A picture, an array or a value given on the command line cannot be used."""
+
+    exit_code = 7
+
+
+class PackageError(EdgedeployError):
+    """A package is damaged, hostile, or not for this machine."""
+
+    exit_code = 8
+
+
+class DownloadError(EdgedeployError):
+    """A file of the zoo could not be had, or is not the file that the zoo describes."""
+
+    exit_code = 9
+
+
+class OutputError(EdgedeployError):
+    """A result could not be written."""
+
+    exit_code = 10
+
+
+class ToolchainError(EdgedeployError):
+    """A compiler or linker is missing, or failed."""
+
+    exit_code = 11
+
+
+class UnsupportedError(EdgedeployError):
+    """What was asked for is meaningful but is not something this version does."""
+
+    exit_code = 12

@@ -1,0 +1,49 @@
+"""Writing files so that a reader finds the old content, the new content, or none, but never a half."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from edgedeploy.errors import OutputError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well, and vanishes otherwise.
+
+    Raises:
+        OutputError: the folder cannot be made or written.
+    """
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def cannot_write(path: Path, error: OSError) -> OutputError:
+    """The error for a file that the system refuses to have written."""
+    return OutputError(
+        f"cannot write {path}",
+        why=error.strerror or str(error),
+        hints=["choose another folder, or make this one writable"],
+    )
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's content, in lower-case hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

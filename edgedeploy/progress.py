@@ -1,0 +1,30 @@
+"""How long work reports what it is doing, without knowing who listens.
+
+Library code takes a `Progress` and says what it does; the command line shows it as bars and lines
+(`edgedeploy.cli.console`), a program that calls the library need not pass any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Progress:
+    """A listener that ignores everything; the command line derives from it."""
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """A step of unknown length, such as "compile"."""
+        yield
+
+    @contextmanager
+    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+        """A transfer of `total` bytes of which `done` are there; call the result with each further count."""
+        yield lambda count: None
+
+    def note(self, text: str) -> None:
+        """One line that the user should see: a decision taken, a default used."""
+
+
+SILENT = Progress()

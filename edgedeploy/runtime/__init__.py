@@ -1,0 +1,1 @@
+"""Running a built network, and measuring how long it takes."""

@@ -1,0 +1,42 @@
+"""What every way of running a network offers: in this process, and on a board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from edgedeploy.documents import Record
+from edgedeploy.runtime.timing import Timing
+
+Tensors = Mapping[str, np.ndarray]
+
+
+class TensorSpec(Record):
+    """An input or output: its name in the network, its shape, and its dtype as numpy names it."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+
+
+class Runner(Protocol):
+    """A network that is ready to run.
+
+    Attributes:
+        inputs, outputs: what it takes and gives, in the network's order.
+        threads: how many threads it runs with.
+    """
+
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    threads: int
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """One inference: arrays by input name, to arrays by output name."""
+        ...
+
+    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
+        """Run `warmup` times, then time `repeat` groups of `number` inferences; one time per group."""
+        ...

@@ -1,0 +1,48 @@
+"""Statistics of repeated runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one inference in milliseconds, one for each repetition."""
+
+    runs_ms: tuple[float, ...]
+
+    @classmethod
+    def of_seconds(cls, seconds: Sequence[float]) -> Timing:
+        """Times that were measured in seconds."""
+        return cls(tuple(value * 1e3 for value in seconds))
+
+    @property
+    def min_ms(self) -> float:
+        """The shortest."""
+        return min(self.runs_ms)
+
+    @property
+    def max_ms(self) -> float:
+        """The longest."""
+        return max(self.runs_ms)
+
+    @property
+    def mean_ms(self) -> float:
+        """The arithmetic mean."""
+        return statistics.fmean(self.runs_ms)
+
+    @property
+    def median_ms(self) -> float:
+        """The median."""
+        return statistics.median(self.runs_ms)
+
+    @property
+    def std_ms(self) -> float:
+        """The population's standard deviation, as TVM's `BenchmarkResult` has it."""
+        return statistics.pstdev(self.runs_ms)
+
+    def as_dict(self) -> dict[str, float]:
+        """The five statistics under the names that `--json` prints."""
+        return {name: getattr(self, name) for name in ("min_ms", "median_ms", "mean_ms", "max_ms", "std_ms")}
