@@ -47,10 +47,8 @@ def read_document(path: Path, model: type[Document]) -> Document:
             keys = [key for key in fault["loc"] if not _is_union_tag(key)]
             field = ".".join(str(key) for key in keys) or "(document)"
             faults.append(f"{path}:{_line_of(root, keys)}: {field}: {fault['msg']}")
-        raise ConfigurationError(
-            "\n".join(faults),
-            hints=[f"compare with the fields described in docs/{model.__name__.lower()}s.md"],
-        ) from error
+        hints = ["the fields are described in docs/data-files.md"]
+        raise ConfigurationError("\n".join(faults), hints=hints) from error
 
 
 def _is_union_tag(key: Any) -> bool:

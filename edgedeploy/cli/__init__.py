@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import boards
+from edgedeploy.cli import boards, build, demo, models, run
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
@@ -25,6 +25,10 @@ app = typer.Typer(
     rich_markup_mode=None,  # help pages without rich: twice as quick
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("build")(build.build)
+app.command("run")(run.run)
+app.command("demo")(demo.demo)
+app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")
 
 _verbosity = 0

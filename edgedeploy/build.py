@@ -1,0 +1,335 @@
+"""Builds packages: network and board in, archive out. What was built once is kept and found again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgedeploy import __version__
+from edgedeploy.board import BOARDS, Board, load_board
+from edgedeploy.errors import ModelError, NumericalError, UnsupportedError
+from edgedeploy.files import replacing, sha256_of
+from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.interface import Runner, TensorSpec
+from edgedeploy.zoo.entry import MODELS
+
+if TYPE_CHECKING:
+    from edgedeploy.compile.pipeline import Compiled
+    from edgedeploy.frontends.network import Network
+
+Shapes = Mapping[str, Sequence[int]]
+
+# What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
+DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
+
+# |difference| <= relative * max|reference| + absolute. The absolute part is for outputs that are nearly zero.
+TOLERANCE = (1e-4, 1e-6)
+# Quantised networks run in float here; where a value falls on the other side of a rounding step, it moves by
+# one step, and so do those that follow from it.
+QUANTISED_TOLERANCE = (0.3, 1e-6)
+
+# The longest prefix of a network's file that tells its format.
+_FORMATS = (("TFLite", b"TFL3", 4), ("ncnn", b"7767517", 0), ("Darknet", b"[net", 0), ("Tengine", b"\x02\x00", 0))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is to be built.
+
+    Attributes:
+        name: the package's name: the model's name in the zoo, or the file's without its suffix.
+        file: the network's file.
+        shapes: shapes of inputs by name.
+    """
+
+    name: str
+    file: Path
+    shapes: Shapes
+
+
+@dataclass(frozen=True)
+class Built:
+    """A package that was built.
+
+    Attributes:
+        path: the archive.
+        manifest: its manifest.
+        error: the largest difference from the reference as a fraction of the tolerance, or None if the
+            board's code does not run on this machine.
+        dumps: files with intermediate code that were written beside it.
+    """
+
+    path: Path
+    manifest: Manifest
+    error: float | None
+    dumps: list[Path]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A package that is at hand, with the file that it was made from."""
+
+    package_path: Path
+    model_file: Path
+    board: Board
+
+    def open(self, threads: int | None = None) -> Runner:
+        """The network, ready to run on its board.
+
+        Raises:
+            UnsupportedError: the board is not this machine.
+        """
+        if not self.board.runs_here:
+            raise UnsupportedError(
+                "this version runs networks on this machine only",
+                why="the board is reached over SSH",
+                hints=["use --board local"],
+            )
+        from edgedeploy.runtime.session import Session
+
+        return Session(self.package_path, threads)
+
+
+def find_source(model: str, shapes: Shapes | None = None, progress: Progress = SILENT) -> Source:
+    """The file that `model` means, a name of the zoo or a path, fetched if need be.
+
+    Raises:
+        UnknownNameError: there is no such model.
+        DownloadError: its file cannot be had.
+        UnsupportedError: its format cannot be built yet.
+    """
+    path = Path(model)
+    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+        source = Source(path.stem, path, dict(shapes or {}))
+    elif path.suffix in (".onnx", ".tflite", ".tmfile", ".param", ".cfg"):
+        raise ModelError(f"there is no file {model}")
+    else:
+        from edgedeploy.zoo.store import fetch
+
+        entry_path, entry = MODELS.find(model), MODELS.load(model)
+        file = fetch(entry.files[0], folder=entry_path.parent, progress=progress)
+        # The entry's shape fills free dimensions; what is given on the command line goes before it.
+        source = Source(entry_path.stem, file, {entry.input.name: entry.input.shape, **(shapes or {})})
+    _refuse_other_formats(source.file)
+    return source
+
+
+def build(
+    source: Source,
+    board_name: str,
+    output: Path,
+    *,
+    toolchain: str | None = None,
+    dumps: Iterable[str] = (),
+    progress: Progress = SILENT,
+) -> Built:
+    """Build one network for a board into the archive `output`, and check it where it runs on this machine.
+
+    Raises:
+        ModelError, CompileError, ToolchainError, OutputError: as their names say.
+        NumericalError: the code's outputs differ from onnxruntime's; nothing is written then.
+    """
+    from edgedeploy.compile.pipeline import compile_network
+    from edgedeploy.frontends.onnx import read_onnx
+    from edgedeploy.package.abi import read_abi
+    from edgedeploy.package.archive import describe, write_package
+
+    board = load_board(board_name)
+    with replacing(output) as temporary:  # before the long work: an unwritable folder should not cost it
+        with progress.stage("import"):
+            network = read_onnx(source.file, source.shapes)
+        compiled = compile_network(network, board, progress)
+        with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+            library = Path(folder) / LIBRARY_NAME
+            with progress.stage("link"):
+                _export(compiled, library, board, toolchain)
+            contents = {LIBRARY_NAME: library.read_bytes()}
+            abi = read_abi(library, board)
+        with progress.stage("reference"):
+            test, tensors = _self_test(network)
+        contents |= {name: array.tobytes() for name, array in tensors.items()}
+        manifest = Manifest(
+            model=source.name,
+            model_sha256=sha256_of(source.file),
+            board=_board_label(board_name),
+            build_key=build_key(source, board, toolchain),
+            target=board.target(),
+            threads=board.cores,
+            versions=_versions(),
+            linker=toolchain or board.toolchain,
+            inputs=network.inputs,
+            outputs=network.outputs,
+            abi=abi,
+            selftest=test,
+            files=describe(contents),
+        )
+        write_package(temporary, manifest, contents)
+        error = None
+        if board.runs_here:
+            with progress.stage("check"):
+                error = _check(temporary, network, tensors, test)
+    written = [_dump(compiled, output, kind) for kind in dumps]
+    return Built(output, manifest, error, written)
+
+
+def prepare(
+    model: str,
+    board_name: str = "local",
+    *,
+    progress: Progress = SILENT,
+    input_shapes: Shapes | None = None,
+    toolchain: str | None = None,
+) -> Prepared:
+    """A package of a model for a board: the one of the same inputs that was built before, or a new one.
+
+    Packages are looked for in `dist/<board>` and in the user's cache folder, where new ones go.
+    """
+    import platformdirs
+
+    from edgedeploy.package.archive import read_manifest
+
+    board = load_board(board_name)
+    source = find_source(model, input_shapes, progress)
+    key = build_key(source, board, toolchain)
+    label = _board_label(board_name)
+    cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)
+    for path in (default_output(source.name, label), cached):
+        try:
+            if path.is_file() and read_manifest(path).build_key == key:
+                return Prepared(path, source.file, board)
+        except Exception as error:
+            progress.note(f"{path} is not used: {error}")
+    progress.note(f"building {source.name} for {label}, kept for later runs")
+    build(source, board_name, cached, toolchain=toolchain, progress=progress)
+    return Prepared(cached, source.file, board)
+
+
+def package_name(model: str) -> str:
+    """The file name of a model's package."""
+    return f"{model}.tar.gz"
+
+
+def default_output(model: str, board_name: str) -> Path:
+    """Where `edgedeploy build` puts a model's package."""
+    return Path("dist") / _board_label(board_name) / package_name(model)
+
+
+def build_key(source: Source, board: Board, toolchain: str | None = None) -> str:
+    """SHA-256 over everything that a package depends on."""
+    parts = {
+        "name": source.name,
+        "model": sha256_of(source.file),
+        "shapes": {name: list(shape) for name, shape in source.shapes.items()},
+        "board": board.model_dump(mode="json"),
+        "toolchain": toolchain or board.toolchain,
+        "versions": _versions(),
+        "compiler": _compiler_fingerprint(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _compiler_fingerprint() -> str:
+    """SHA-256 over the compiler's own source, so that a changed schedule is never mistaken for the old one."""
+    folder = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/*.py"), Path(__file__)]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _board_label(board_name: str) -> str:
+    return BOARDS.find(board_name).stem
+
+
+@cache
+def _versions() -> dict[str, str]:
+    packages = ("apache-tvm", "apache-tvm-ffi", "onnxruntime")
+    return {"edgedeploy": __version__, **{name: importlib.metadata.version(name) for name in packages}}
+
+
+def _refuse_other_formats(file: Path) -> None:
+    with file.open("rb") as stream:
+        head = stream.read(64)
+    for name, magic, offset in _FORMATS:
+        if head[offset : offset + len(magic)] == magic:
+            raise UnsupportedError(
+                f"{file} is a {name} file", why="this version builds ONNX networks only", hints=["convert it to ONNX"]
+            )
+
+
+def _export(compiled: Compiled, library: Path, board: Board, toolchain: str | None) -> None:
+    from edgedeploy.toolchain import link_shared
+
+    def link(output: str, objects: list[str], options: Any = None, **_: Any) -> None:
+        link_shared([Path(name) for name in objects], Path(output), board, toolchain)
+
+    link.output_format = "so"  # type: ignore[attr-defined]
+    compiled.executable.export_library(str(library), fcompile=link)
+
+
+def _self_test(network: Network) -> tuple[SelfTest, dict[str, np.ndarray]]:
+    """Seeded inputs, and what onnxruntime makes of them, as members of the package."""
+    tensors = {spec.name: _random_tensor(spec, seed) for seed, spec in enumerate(network.inputs)}
+    try:
+        expected = network.reference(tensors)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(f"onnxruntime cannot run {network.file}", why=lines[-1]) from error
+    members: dict[str, np.ndarray] = {}
+    for index, spec in enumerate(network.inputs):
+        members[f"selftest/input-{index}.bin"] = tensors[spec.name]
+    for index, spec in enumerate(network.outputs):
+        members[f"selftest/output-{index}.bin"] = np.ascontiguousarray(expected[spec.name])
+    relative, absolute = QUANTISED_TOLERANCE if network.quantised else TOLERANCE
+    test = SelfTest(
+        inputs=[name for name in members if "input" in name],
+        outputs=[name for name in members if "output" in name],
+        relative=relative,
+        absolute=absolute,
+        reference=f"onnxruntime {_versions()['onnxruntime']}",
+    )
+    return test, members
+
+
+def _random_tensor(spec: TensorSpec, seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    if np.dtype(spec.dtype).kind == "f":
+        return generator.standard_normal(spec.shape).astype(spec.dtype)
+    return generator.integers(0, 2 if spec.dtype == "bool" else 127, spec.shape).astype(spec.dtype)
+
+
+def _check(package: Path, network: Network, members: dict[str, np.ndarray], test: SelfTest) -> float:
+    """Run a package's self-test in this process."""
+    from edgedeploy.runtime.session import Session, check_outputs
+
+    inputs = dict(zip([spec.name for spec in network.inputs], [members[name] for name in test.inputs], strict=True))
+    wanted = dict(zip([spec.name for spec in network.outputs], [members[name] for name in test.outputs], strict=True))
+    fractions = check_outputs(Session(package).run(inputs), wanted, test)
+    name, worst = max(fractions.items(), key=lambda pair: pair[1])
+    if worst > 1:
+        raise NumericalError(
+            f"the code for {network.file} gives other outputs than {test.reference}",
+            why=f"output {name!r} differs by {worst:.3g} times what is allowed "
+            f"({test.relative:g} of its largest value)",
+        )
+    return worst
+
+
+def _dump(compiled: Compiled, package: Path, kind: str) -> Path:
+    """Write one kind of intermediate code beside the package."""
+    path = package.with_name(package.name.removesuffix(".tar.gz") + DUMPS[kind])
+    text = compiled.module.script() if kind == "ir" else compiled.executable.mod.imports[0].inspect_source(kind)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path

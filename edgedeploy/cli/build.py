@@ -1,0 +1,93 @@
+"""`edgedeploy build`: networks into packages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgedeploy.cli.options import (
+    BoardOption,
+    InputShapeOption,
+    JsonOption,
+    complete_model,
+    complete_toolchain,
+    parse_shapes,
+)
+
+
+def build(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL]...",
+            help="Names of the zoo or paths of ONNX files; the models of all demos by default.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    board: BoardOption = "local",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The folder for the packages; dist/BOARD by default.")
+    ] = None,
+    input_shape: InputShapeOption = None,
+    toolchain: Annotated[
+        str | None,
+        typer.Option("--toolchain", help="Another toolchain than the board's.", autocompletion=complete_toolchain),
+    ] = None,
+    dump: Annotated[
+        str, typer.Option("--dump", metavar="KINDS", help="Also write intermediate code: ir,ll,asm or some of them.")
+    ] = "",
+    json_output: JsonOption = False,
+) -> None:
+    """Build one package per network, checked against onnxruntime where the board is this machine.
+
+    Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
+    """
+    from edgedeploy.board import BOARDS
+    from edgedeploy.build import DUMPS, default_output, find_source, package_name
+    from edgedeploy.build import build as build_package
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.demo.spec import DEMOS
+    from edgedeploy.errors import InputError
+
+    shapes = parse_shapes(input_shape)
+    kinds = [kind for kind in dump.split(",") if kind]
+    for kind in kinds:
+        if kind not in DUMPS:
+            raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
+    names = models or list(dict.fromkeys(DEMOS.load(name).model for name in DEMOS.names()))
+    if shapes and len(names) > 1:
+        raise InputError("--input-shape needs one model", why=f"{len(names)} are to be built")
+    label = BOARDS.find(board).stem
+    progress = quiet_if(json_output)
+    # All names are resolved before anything is built.
+    sources = [find_source(name, shapes, progress) for name in names]
+    results = []
+    for source in sources:
+        path = (output / package_name(source.name)) if output else default_output(source.name, label)
+        progress.note(f"{source.name} for {label}")
+        built = build_package(source, board, path, toolchain=toolchain, dumps=kinds, progress=progress)
+        size = built.path.stat().st_size
+        results.append(
+            {
+                "model": source.name,
+                "board": label,
+                "package": str(built.path),
+                "bytes": size,
+                "checked": built.error is not None,
+                "error_of_tolerance": built.error,
+                "dumps": [str(path) for path in built.dumps],
+            }
+        )
+        if not json_output:
+            checked = "equal to" if built.error is not None else "to be checked on the board against"
+            stdout().print(
+                f"{built.path}  {size:,} bytes, {checked} {built.manifest.selftest.reference} "
+                f"within {built.manifest.selftest.relative:g}",
+                markup=False,
+            )
+            for path in built.dumps:
+                stdout().print(str(path), markup=False)
+    if json_output:
+        print_json(results)

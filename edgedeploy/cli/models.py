@@ -1,0 +1,207 @@
+"""`edgedeploy models`: the networks of the zoo, and their files on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgedeploy.cli.options import JsonOption, complete_model
+
+if TYPE_CHECKING:
+    from edgedeploy.zoo.entry import ZooFile, ZooModel
+
+
+app = typer.Typer(help="List, show, fetch, check and remove networks of the zoo.", invoke_without_command=True)
+
+ModelName = Annotated[str, typer.Argument(help="A model's name or file.", autocompletion=complete_model)]
+ModelNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model),
+]
+
+
+@app.callback()
+def list_models(context: typer.Context, json_output: JsonOption = False) -> None:
+    """List the networks there are, and where their files lie.
+
+    A network's files are bundled (inside edgedeploy), in a mirror (a folder that EDGEDEPLOY_MODELS names), cached
+    (downloaded before) or absent; "partly" means that some of them are absent.
+
+    Example: edgedeploy models
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from edgedeploy.cli.console import print_json, stdout
+
+    entries = _all_entries()
+    if json_output:
+        print_json([_summary(path, model) for path, model in entries])
+        return
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    table = Table("model", "task", box=None, pad_edge=False)
+    table.add_column("size", justify="right")
+    table.add_column("files")
+    for path, model in entries:
+        summary = _summary(path, model)
+        table.add_row(path.stem, model.task, decimal(summary["size"]), summary["state"])
+    stdout().print(table)
+
+
+@app.command()
+def show(name: ModelName, json_output: JsonOption = False) -> None:
+    """Show one network: what it takes and gives, its licence, and where its files lie.
+
+    Example: edgedeploy models show yunet
+    """
+    from edgedeploy.cli.console import print_json, stdout
+
+    path, model = _entry(name)
+    summary = _summary(path, model)
+    if json_output:
+        content = model.model_dump(exclude_none=True, exclude={"files"})
+        print_json({"name": path.stem, "file": str(path), **content, **summary})
+        return
+    import yaml
+
+    console = stdout()
+    console.print(f"# {path}", markup=False)
+    document = yaml.safe_dump(model.model_dump(exclude_defaults=True), sort_keys=False, width=1000)
+    console.print(document.rstrip() + "\n", markup=False)
+    for file in summary["files"]:
+        where = f"{file['state']}, {file['path']}" if file["path"] else "absent"
+        console.print(f"{file['name']}: {where}", markup=False)
+
+
+@app.command()
+def pull(
+    names: ModelNames = None,
+    everything: Annotated[bool, typer.Option("--all", help="Fetch every network that has a download.")] = False,
+) -> None:
+    """Download networks that are not on this machine yet; a download that was cut off goes on where it stopped.
+
+    Example: edgedeploy models pull yunet pfld
+    """
+    from edgedeploy.cli.console import ConsoleProgress, print_error, stdout
+    from edgedeploy.errors import DownloadError, InputError
+    from edgedeploy.zoo import store
+
+    if bool(names) == everything:
+        raise InputError("which models?", why="name some, or give --all", hints=["list them with `edgedeploy models`"])
+    progress = ConsoleProgress()
+    failures: list[DownloadError] = []
+    entries = _all_entries() if everything else [_entry(name) for name in names or ()]
+    for path, model in entries:
+        unavailable = [file for file in model.files if not file.url and not store.locate(file, path.parent)]
+        if everything and unavailable:
+            progress.note(f"{path.stem}: left out, {unavailable[0].name} has no download")
+            continue
+        try:
+            for copy in store.pull(model, folder=path.parent, progress=progress):
+                stdout().print(f"{path.stem}: {copy}", markup=False)
+        except DownloadError as error:
+            if len(entries) == 1:
+                raise
+            print_error(error)
+            failures.append(error)
+    if failures:
+        raise DownloadError(f"{len(failures)} of {len(entries)} models could not be had")
+
+
+@app.command()
+def verify(names: ModelNames = None) -> None:
+    """Check the copies on this machine against size and SHA-256; of all networks if none is named.
+
+    A network that is named and not here counts as a failure.
+
+    Example: edgedeploy models verify
+    """
+    from edgedeploy.cli.console import stdout
+    from edgedeploy.errors import DownloadError
+    from edgedeploy.zoo import store
+
+    console = stdout()
+    failed = 0
+    for path, model in [_entry(name) for name in names] if names else _all_entries():
+        for file, copies in store.verify(model, path.parent).items():
+            for copy in copies:
+                verdict = f"ok, {copy.place}" if copy.sound else f"DAMAGED, {copy.place}"
+                console.print(f"{path.stem}: {verdict}: {copy.path}", markup=False)
+                failed += not copy.sound
+            if not copies and names:
+                console.print(f"{path.stem}: absent: {file.name}", markup=False)
+                failed += 1
+    if failed:
+        raise DownloadError(
+            f"{failed} file{'s are' if failed > 1 else ' is'} damaged or absent",
+            hints=["`edgedeploy models pull NAME` replaces what is damaged in the cache"],
+        )
+
+
+@app.command(name="rm")
+def remove(names: Annotated[list[str], typer.Argument(metavar="NAME", autocompletion=complete_model)]) -> None:
+    """Remove networks' files from the cache; mirrors and what is bundled are never touched.
+
+    Example: edgedeploy models rm yunet
+    """
+    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.zoo import store
+
+    progress = ConsoleProgress()
+    for path, model in [_entry(name) for name in names]:
+        for file in model.files:
+            removed = store.remove(file, progress)
+            text = "removed from the cache" if removed else "nothing removed, it is not in the cache"
+            for copy in store.copies(file, path.parent):
+                text += f"; the {'copy in a mirror' if copy.place == 'mirror' else 'bundled copy'} stays: {copy.path}"
+            stdout().print(f"{path.stem}: {file.name}: {text}", markup=False)
+
+
+def _entry(name: str) -> tuple[Path, ZooModel]:
+    from edgedeploy.zoo.entry import MODELS
+
+    return MODELS.find(name), MODELS.load(name)
+
+
+def _all_entries() -> list[tuple[Path, ZooModel]]:
+    """All entries that can be read; a warning for each of the others, which must not hide the rest."""
+    from edgedeploy.cli.console import stderr
+    from edgedeploy.errors import ConfigurationError
+    from edgedeploy.zoo.entry import MODELS
+
+    entries = []
+    for name in MODELS.names():
+        try:
+            entries.append(_entry(name))
+        except ConfigurationError as error:
+            stderr().print(f"warning: the model {name} is left out: {error}", markup=False)
+    return entries
+
+
+def _summary(path: Path, model: ZooModel) -> dict[str, Any]:
+    """What the listing says of a model, as JSON has it."""
+    files = [_file_summary(file, path.parent) for file in model.files]
+    states = {file["state"] for file in files}
+    return {
+        "name": path.stem,
+        "task": model.task,
+        "description": model.description,
+        "licence": model.licence,
+        "size": sum(file.size for file in model.files),
+        "state": "partly" if len(states) > 1 and "absent" in states else files[0]["state"],
+        "files": files,
+    }
+
+
+def _file_summary(file: ZooFile, folder: Path) -> dict[str, Any]:
+    from edgedeploy.zoo import store
+
+    copy = next((copy for copy in store.copies(file, folder) if copy.sound), None)
+    return {
+        **file.model_dump(exclude_none=True),
+        "state": copy.place if copy else "absent",
+        "path": str(copy.path) if copy else None,
+    }

@@ -1,0 +1,130 @@
+"""`edgedeploy run`: one network on given or made-up inputs."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgedeploy.cli.options import (
+    BoardOption,
+    InputShapeOption,
+    JsonOption,
+    ThreadsOption,
+    complete_model,
+    parse_shapes,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgedeploy.runtime.interface import TensorSpec
+
+
+class FillMode(str, Enum):
+    """What inputs hold that no file gives."""
+
+    random = "random"
+    ones = "ones"
+    zeros = "zeros"
+
+
+def run(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="PACKAGE|MODEL",
+            help="A package, a name of the zoo, or an ONNX file.",
+            autocompletion=complete_model,
+        ),
+    ],
+    board: BoardOption = "local",
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", "-i", help="A .npz file with one array for each input, by name.")
+    ] = None,
+    outputs: Annotated[
+        Path | None, typer.Option("--outputs", "-o", help="Write the outputs to this .npz file, by name.")
+    ] = None,
+    fill_mode: Annotated[
+        FillMode, typer.Option("--fill-mode", help="What inputs hold when --inputs is not given.")
+    ] = FillMode.random,
+    print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
+    repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, help="How many times to measure.")] = 10,
+    number: Annotated[int, typer.Option("--number", min=1, help="Inferences in each measurement.")] = 1,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Inferences before the first measurement.")] = 1,
+    threads: ThreadsOption = None,
+    print_top: Annotated[
+        int, typer.Option("--print-top", metavar="N", min=0, help="Print the N largest values of each output.")
+    ] = 0,
+    input_shape: InputShapeOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Run a network once, or measure it.
+
+    Examples: edgedeploy run squeezenet_v1.1 --print-time; edgedeploy run net.tar.gz -i in.npz -o out.npz --print-top 5
+    """
+    from edgedeploy.build import prepare
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.errors import InputError
+    from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
+    from edgedeploy.runtime.interface import Runner
+    from edgedeploy.runtime.session import Session, check_tensors
+
+    given = read_arrays(inputs) if inputs else None
+    runner: Runner
+    if model.endswith(".tar.gz"):
+        if input_shape:
+            raise InputError("--input-shape does not go with a package", why="its shapes were fixed when it was built")
+        session = Session(Path(model), threads)
+        name, label, runner = session.manifest.model, session.manifest.board, session
+    else:
+        prepared = prepare(model, board, input_shapes=parse_shapes(input_shape), progress=quiet_if(json_output))
+        name, label, runner = model, board, prepared.open(threads)
+    tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in runner.inputs}
+    check_tensors(tensors, runner.inputs)
+    results = runner.run(tensors)
+    if outputs:
+        write_arrays(outputs, results)
+    measured = (
+        runner.measure(tensors, repeat=repeat, number=number, warmup=warmup) if print_time or json_output else None
+    )
+    if json_output:
+        print_json(
+            {
+                "model": name,
+                "board": label,
+                "threads": runner.threads,
+                **(measured.as_dict() if measured else {}),
+                "outputs": [spec.model_dump() for spec in runner.outputs],
+                **({"top": {key: top_values(array, print_top) for key, array in results.items()}} if print_top else {}),
+            }
+        )
+        return
+    console = stdout()
+    console.print(f"{name} on {label}, threads: {runner.threads}", markup=False)
+    for kind, specs in (("input", runner.inputs), ("output", runner.outputs)):
+        for spec in specs:
+            console.print(f"  {kind} {_shown(spec)}", markup=False)
+    _print_top(results, print_top)
+    if measured:
+        times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.as_dict().items())
+        console.print(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)", markup=False)
+    if outputs:
+        console.print(f"outputs written to {outputs}", markup=False)
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"{spec.name}: {spec.dtype}[{', '.join(map(str, spec.shape))}]"
+
+
+def _print_top(results: dict[str, np.ndarray], count: int) -> None:
+    from edgedeploy.cli.console import stdout
+    from edgedeploy.runtime.arrays import top_values
+
+    for name, array in results.items():
+        if count:
+            stdout().print(f"largest values of {name}, with their flat indices:", markup=False)
+        for entry in top_values(array, count):
+            stdout().print(f"  {entry['value']:.6g}  {entry['index']}", markup=False)

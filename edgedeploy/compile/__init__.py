@@ -1,0 +1,1 @@
+"""From an imported network to machine code for a board."""

@@ -1,0 +1,119 @@
+"""Folds constant factors and offsets that follow a convolution into its weights and its one bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+
+def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite `conv(x, w) * s + b` to `conv(x, w * s) + b`, and `(conv(x, w) + a) + b` to `conv(x, w) + (a + b)`.
+
+    Batch normalisation arrives as such a product and sum. Expects NCHW activations and OIHW weights, and
+    constants that vary over channels only. Exact up to rounding of the constants.
+    """
+    main = module["main"]
+    folder = _Folder(module, _use_counts(main))
+    folder.builder_.update_func(module.get_global_var("main"), folder.visit_expr(main))
+    return relax.transform.DeadCodeElimination()(folder.builder_.get())
+
+
+def _use_counts(function: relax.Function) -> dict[Any, int]:
+    counts: dict[Any, int] = {}
+
+    def count(expression: Any) -> None:
+        if isinstance(expression, relax.Var):
+            counts[expression] = counts.get(expression, 0) + 1
+
+    relax.analysis.post_order_visit(function.body, count)
+    return counts
+
+
+def is_call(expression: Any, operator: str) -> bool:
+    """Whether an expression calls the Relax operator of that name."""
+    return (
+        isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op) and expression.op.name == operator
+    )
+
+
+def constant_value(expression: Any) -> np.ndarray | None:
+    """The array that an expression holds if it is a constant."""
+    return expression.value.numpy() if isinstance(expression, tvm.ir.GenericConst) else None
+
+
+def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:
+    """A constant as one value per channel, or None if it varies over anything else."""
+    if value is None or value.ndim > 4:
+        return None
+    shape = (1,) * (4 - value.ndim) + value.shape
+    if shape not in ((1, channels, 1, 1), (1, 1, 1, 1)):
+        return None
+    return np.broadcast_to(value.reshape(shape), (1, channels, 1, 1)).reshape(channels)
+
+
+@relax.expr_functor.mutator
+class _Folder(relax.PyExprMutator):
+    """Visits operators in order, so that each folds onto what is already folded below it."""
+
+    def __init__(self, module: tvm.IRModule, uses: dict[Any, int]) -> None:
+        super().__init__(module)
+        self._uses = uses
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        original = call
+        call = self.visit_expr_post_order(call)
+        operator = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if operator not in ("relax.multiply", "relax.add"):
+            return call
+        operands = list(zip(original.args, call.args, strict=True))
+        for (before, data), (_, factor) in (operands, operands[::-1]):
+            if isinstance(before, relax.Var) and self._uses.get(before, 0) == 1:
+                folded = self._fold(operator, data, constant_value(factor))
+                if folded is not None:
+                    return folded
+        return call
+
+    def _fold(self, operator: str, data: relax.Expr, constant: np.ndarray | None) -> relax.Expr | None:
+        """The convolution, or convolution and bias, that `data <operator> constant` amounts to."""
+        convolution, bias = self._convolution_and_bias(data)
+        if convolution is None or constant is None or constant.dtype != np.float32:
+            return None
+        weights = constant_value(convolution.args[1])
+        attrs = convolution.attrs
+        if weights is None or attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
+            return None
+        values = _per_channel(constant, weights.shape[0])
+        if values is None:
+            return None
+        if operator == "relax.add":
+            return None if bias is None else self._biased(convolution, bias + values)
+        scaled = relax.op.nn.conv2d(
+            convolution.args[0],
+            relax.const(weights * values.reshape(-1, 1, 1, 1)),
+            attrs.strides,
+            attrs.padding,
+            attrs.dilation,
+            attrs.groups,
+        )
+        return self.builder_.normalize(scaled) if bias is None else self._biased(scaled, bias * values)
+
+    def _convolution_and_bias(self, data: relax.Expr) -> tuple[relax.Call | None, np.ndarray | None]:
+        value = self.lookup_binding(data) if isinstance(data, relax.Var) else data
+        if is_call(value, "relax.nn.conv2d"):
+            return value, None
+        if is_call(value, "relax.add"):
+            for data_side, bias_side in (value.args, list(value.args)[::-1]):
+                inner = self.lookup_binding(data_side) if isinstance(data_side, relax.Var) else data_side
+                if is_call(inner, "relax.nn.conv2d"):
+                    channels = int(inner.args[1].ty.shape[0])
+                    bias = _per_channel(constant_value(bias_side), channels)
+                    if bias is not None:
+                        return inner, bias
+        return None, None
+
+    def _biased(self, convolution: relax.Call, bias: np.ndarray) -> relax.Expr:
+        result = self.builder_.emit(convolution)
+        return relax.op.add(result, relax.const(np.ascontiguousarray(bias.reshape(1, -1, 1, 1))))

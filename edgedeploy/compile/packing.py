@@ -1,0 +1,64 @@
+"""Puts scheduled functions in the place of the original ones, and re-lays the constants they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.schedules import Scheduled
+
+
+def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
+    """For each function by name, the parameters that are constants in every call of it."""
+    found: dict[str, set[int]] = {}
+
+    def visit(expression: relax.Expr) -> None:
+        if is_call(expression, "relax.call_tir"):
+            name = expression.args[0].name_hint
+            constants = {
+                index
+                for index, argument in enumerate(expression.args[1].fields)
+                if constant_value(argument) is not None
+            }
+            found[name] = found.get(name, constants) & constants
+
+    relax.analysis.post_order_visit(module["main"].body, visit)
+    return found
+
+
+def replace_functions(module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> tvm.IRModule:
+    """Call the scheduled functions instead of the original ones of the same name."""
+    replacer = _Replacer(module, scheduled)
+    replacer.builder_.update_func(module.get_global_var("main"), replacer.visit_expr(module["main"]))
+    return relax.transform.DeadCodeElimination()(replacer.builder_.get())
+
+
+@relax.expr_functor.mutator
+class _Replacer(relax.PyExprMutator):
+    def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> None:
+        super().__init__(module)
+        self._scheduled = scheduled
+        self._added: dict[str, relax.GlobalVar] = {}
+        self._relaid: dict[tuple[str, int], np.ndarray] = {}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if not is_call(call, "relax.call_tir"):
+            return call
+        name = call.args[0].name_hint
+        replacement = self._scheduled[name]
+        if name not in self._added:
+            # A new global: `update_func` would keep the old function's type.
+            self._added[name] = self.builder_.add_func(replacement.function, f"{name}_scheduled")
+        arguments = list(call.args[1].fields)
+        packing = replacement.packing
+        if packing is not None:
+            value = constant_value(arguments[packing.parameter])
+            assert value is not None, "only constants are packed"
+            arguments[packing.parameter] = relax.const(packing.relay(value))
+        returned = call.ty_args[0] if len(call.ty_args) else call.ty
+        return relax.call_tir(self._added[name], relax.Tuple(arguments), returned)

@@ -1,0 +1,96 @@
+"""The compiler: Relax passes, schedule templates, LLVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from edgedeploy.board import Board
+from edgedeploy.compile.constants import flush_subnormals, fold_constants
+from edgedeploy.compile.folding import fold_scales
+from edgedeploy.compile.packing import constant_parameters, replace_functions
+from edgedeploy.compile.schedules import schedule_function
+from edgedeploy.errors import CompileError, UnsupportedError
+from edgedeploy.frontends.network import Network
+from edgedeploy.progress import SILENT, Progress
+
+# Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
+_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A network as machine code.
+
+    Attributes:
+        executable: a `relax.VMExecutable`, not yet linked.
+        module: the scheduled `tvm.IRModule` it was generated from.
+        templates: for each function by name, the template that scheduled it.
+    """
+
+    executable: Any
+    module: Any
+    templates: dict[str, str]
+
+
+def compile_network(network: Network, board: Board, progress: Progress = SILENT) -> Compiled:
+    """Generate code for a board's CPU.
+
+    Raises:
+        UnsupportedError: the board's networks run on a device that this version generates no code for.
+        CompileError: TVM refuses the network or the target.
+    """
+    if board.opencl is not None:
+        raise UnsupportedError(
+            "this version generates code for CPUs only",
+            why=f"the board runs its networks on an OpenCL device ({board.opencl.device})",
+            hints=["take the `opencl` section out of a copy of the board's profile to use its CPU"],
+        )
+    try:
+        target = tvm.target.Target(board.cpu_target())
+        with target, tvm.transform.PassContext(opt_level=3):
+            with progress.stage("optimise"):
+                module = _optimise(network.module)
+            with progress.stage("schedule"):
+                constants = constant_parameters(module)
+                scheduled = {
+                    variable.name_hint: schedule_function(
+                        function, board, packable=constants.get(variable.name_hint, set())
+                    )
+                    for variable, function in module.functions.items()
+                    if isinstance(function, tvm.tirx.PrimFunc)
+                }
+                module = replace_functions(module, scheduled)
+            with progress.stage("generate code"):
+                executable = relax.build(module, target)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise CompileError(
+            f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=lines[-1]
+        ) from error
+    templates = {f"{name}_scheduled": entry.template for name, entry in scheduled.items()}
+    return Compiled(executable, module, templates)
+
+
+def _optimise(module: tvm.IRModule) -> tvm.IRModule:
+    """Fold constants, move to NHWC, and fuse operators into the functions that are scheduled."""
+    passes = [
+        relax.transform.DecomposeOpsForInference(),
+        relax.transform.CanonicalizeBindings(),
+        tvm.transform.module_pass(lambda module, _: fold_constants(module), opt_level=0, name="FoldConstants"),
+        tvm.transform.module_pass(lambda module, _: fold_scales(module), opt_level=0, name="FoldScales"),
+        relax.transform.ConvertLayout(_LAYOUTS),
+        relax.transform.CanonicalizeBindings(),
+        tvm.transform.module_pass(lambda module, _: fold_constants(module), opt_level=0, name="FoldConstants"),
+        tvm.transform.module_pass(lambda module, _: flush_subnormals(module), opt_level=0, name="FlushSubnormals"),
+        relax.transform.LegalizeOps(),
+        relax.transform.AnnotateTIROpPattern(),
+        relax.transform.FoldConstant(),
+        relax.transform.FuseOps(),
+        relax.transform.FuseTIR(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    return tvm.transform.Sequential(passes)(module)

@@ -1,0 +1,70 @@
+"""Schedule templates: how the loops of one fused function become fast code for a board's CPU.
+
+Each module is one family of functions. `TEMPLATES` is asked in order; the first template that matches a
+function schedules it. Sizes of tiles come from the board profile: vector width, register count, cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+
+from edgedeploy.board import Board
+from edgedeploy.compile.schedules import convolution, depthwise, general, matmul
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+
+
+@dataclass(frozen=True)
+class Template:
+    """One family's way to schedule a function.
+
+    Attributes:
+        name: what reports call it.
+        matches: whether it can schedule a function.
+        apply: schedules the function in place; returns how its weights must be re-laid, if they must.
+    """
+
+    name: str
+    matches: Callable[[Kernel], bool]
+    apply: Callable[[Kernel, Board], Packing | None]
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A function that is ready for code generation.
+
+    Attributes:
+        function: the scheduled `PrimFunc`.
+        template: the name of the template that did it.
+        packing: how the constant behind one of its parameters must be re-laid, or None.
+    """
+
+    function: tvm.tirx.PrimFunc
+    template: str
+    packing: Packing | None
+
+
+TEMPLATES = (
+    Template("convolution", convolution.matches, convolution.apply),
+    Template("depthwise convolution", depthwise.matches, depthwise.apply),
+    Template("matmul", matmul.matches, matmul.apply),
+    Template("general", general.matches, general.apply),
+)
+
+
+def schedule_function(function: tvm.tirx.PrimFunc, board: Board, *, packable: set[int]) -> Scheduled:
+    """Schedule one function by the first template that matches it.
+
+    Args:
+        function: one operator or a fused group of them, as Relax's legalisation writes it.
+        board: whose CPU the code is for.
+        packable: the parameters, by index, that are constant wherever the function is called.
+    """
+    kernel = Kernel(function, packable)
+    template = next(template for template in TEMPLATES if template.matches(kernel))
+    packing = template.apply(kernel, board)
+    # TVM's pipeline leaves alone what carries this attribute.
+    scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
+    return Scheduled(scheduled, template.name, packing)

@@ -1,0 +1,75 @@
+"""Depthwise convolutions in NHWC: every channel is filtered by itself, so vectors run over channels."""
+
+from __future__ import annotations
+
+import math
+
+from edgedeploy.board import Board
+from edgedeploy.compile.schedules.kernel import (
+    Kernel,
+    Packing,
+    divisors,
+    lanes_for,
+    parallelize,
+    vector_length,
+    vectorize_innermost,
+)
+
+# Kernels up to this many taps are unrolled completely.
+UNROLLED_TAPS = 25
+
+
+def matches(kernel: Kernel) -> bool:
+    """A convolution in which output channel c reads input channel c only."""
+    anchor = kernel.anchor()
+    if anchor is None or not anchor.startswith("group_conv2d_nhwc"):
+        return False
+    block = kernel.block(anchor)
+    extents = kernel.extents(block)
+    return len(extents) == 7 and extents[6] == 1 and kernel.read_shape(block, 0)[3] == extents[3]
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule the convolution and everything fused with it; nothing is re-laid."""
+    schedule, lanes = kernel.schedule, lanes_for(board)
+    anchor = kernel.anchor()
+    assert anchor is not None
+    convolution = kernel.block(anchor)
+    extents = kernel.extents(convolution)
+    _, _, width, channels, kernel_height, kernel_width, _ = extents
+    length = vector_length(channels, lanes)
+    vectors = 2 if channels % (2 * length) == 0 else 1
+    accumulators = (board.vector.registers - 2) // 2
+    tile_width = max(pixels for pixels in divisors(width) if pixels * vectors <= max(accumulators, vectors))
+
+    padding = kernel.before(anchor)
+    output = kernel.output_of(anchor)
+    if all(kernel.is_unpadded(name) for name in padding):
+        kernel.inline(padding)
+        padding = []
+    batch, row, column, channel = schedule.get_loops(output)[:4]
+    column, column_in = schedule.split(column, [None, tile_width])
+    channel, channel_in = schedule.split(channel, [None, vectors * length])
+    schedule.reorder(batch, row, column, channel, column_in, channel_in)
+    outer = parallelize(schedule, [batch, row], 2 * math.prod(extents))
+    vectorize_innermost(schedule, channel_in, lanes)
+    schedule.unroll(column_in)
+
+    schedule.compute_at(convolution, channel, preserve_unit_loops=True)
+    loops = schedule.get_loops(convolution)
+    reduction, (column_in, channel_in) = loops[-3:], loops[-5:-3]
+    vector, vector_in = schedule.split(channel_in, [None, length])
+    schedule.reorder(*reduction, column_in, vector, vector_in)
+    schedule.vectorize(vector_in)
+    schedule.unroll(vector)
+    schedule.unroll(column_in)
+    if kernel_height * kernel_width <= UNROLLED_TAPS:
+        schedule.unroll(reduction[0])
+        schedule.unroll(reduction[1])
+    for name in padding:
+        pad = kernel.block(name)
+        schedule.compute_at(pad, outer)
+        vectorize_innermost(schedule, schedule.get_loops(pad)[-1], lanes)
+    schedule.decompose_reduction(convolution, reduction[0])
+    schedule.set_scope(convolution, 0, "local")
+    return None

@@ -1,0 +1,104 @@
+"""Everything else: pools, means, softmax, resize, concat, transposes, elementwise chains.
+
+Blocks with one consumer are computed where they are used. Each block that is left is spread over the
+threads and vectorised over its innermost dimension; sums and maxima keep their accumulators in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.s_tir import ScheduleError
+
+from edgedeploy.board import Board
+from edgedeploy.compile.schedules.kernel import (
+    Kernel,
+    Packing,
+    lanes_for,
+    parallelize,
+    vector_length,
+    vectorize_innermost,
+)
+
+
+def matches(kernel: Kernel) -> bool:
+    """Any function."""
+    return True
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule block by block; nothing is re-laid."""
+    _inline_single_uses(kernel)
+    for name in _remaining(kernel):
+        if kernel.is_reduction(name):
+            _schedule_reduction(kernel, name, board)
+        else:
+            _schedule_elementwise(kernel, kernel.block(name), board)
+    return None
+
+
+def _remaining(kernel: Kernel) -> list[str]:
+    root = kernel.schedule.get_sblock("root")
+    return [kernel.schedule.get(block).name_hint for block in kernel.schedule.get_child_blocks(root)]
+
+
+def _inline_single_uses(kernel: Kernel) -> None:
+    """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
+    schedule = kernel.schedule
+    for name in kernel.names:
+        block = kernel.block(name)
+        if kernel.is_reduction(name) or len(schedule.get_consumers(block)) != 1:
+            continue
+        try:
+            schedule.compute_inline(block)
+        except ScheduleError:
+            continue
+
+
+def _schedule_elementwise(kernel: Kernel, block: Any, board: Board) -> None:
+    schedule, lanes = kernel.schedule, lanes_for(board)
+    loops = schedule.get_loops(block)
+    extents = kernel.extents(block)
+    if not loops:
+        return
+    if vector_length(extents[-1], lanes) == 1 and vector_length(math.prod(extents), lanes) > 1:
+        # Odd innermost extents: one long loop often turns out contiguous.
+        loops = [schedule.fuse(*loops)]
+        length = vector_length(math.prod(extents), lanes)
+        outer, inner = schedule.split(loops[0], [None, length])
+        parallelize(schedule, [outer], math.prod(extents))
+        schedule.vectorize(inner)
+        return
+    if len(loops) == 1:
+        length = vector_length(extents[0], lanes)
+        outer, inner = schedule.split(loops[0], [None, length])
+        parallelize(schedule, [outer], extents[0])
+        if length > 1:
+            schedule.vectorize(inner)
+        return
+    parallelize(schedule, list(loops[:-1]), math.prod(extents))
+    vectorize_innermost(schedule, schedule.get_loops(block)[-1], lanes)
+
+
+def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
+    """Spatial loops outside, the reduction inside them, vectors over the last spatial dimension."""
+    schedule, lanes = kernel.schedule, lanes_for(board)
+    block = kernel.block(name)
+    kinds = [int(variable.iter_type) for variable in schedule.get(block).iter_vars]
+    loops = schedule.get_loops(block)
+    extents = kernel.extents(block)
+    if len(kinds) != len(loops):
+        return
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
+    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    work = math.prod(extents)
+    if not spatial or not reduced:
+        return
+    length = vector_length(int(schedule.get(spatial[-1]).extent), lanes)
+    last, vector = schedule.split(spatial[-1], [None, length])
+    schedule.reorder(*spatial[:-1], last, *reduced, vector)
+    if length > 1:
+        schedule.vectorize(vector)
+    parallelize(schedule, [*spatial[:-1], last], work)
+    schedule.decompose_reduction(block, reduced[0])

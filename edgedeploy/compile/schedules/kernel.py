@@ -1,0 +1,142 @@
+"""One fused function as the templates see it: its blocks, which of them does the work, and common steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.s_tir import Schedule
+
+from edgedeploy.board import Board
+
+# Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
+SERIAL_WORK = 30_000
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How a constant must be re-laid before it is passed to a scheduled function.
+
+    Attributes:
+        parameter: the function's parameter, by index.
+        relay: from the constant's old array to the new one.
+    """
+
+    parameter: int
+    relay: Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass
+class Kernel:
+    """A function being scheduled.
+
+    Attributes:
+        function: the function as it came.
+        packable: parameters, by index, whose values are constants that may be re-laid.
+        schedule: the schedule that templates work on.
+        names: the names of its blocks, in the order in which they run.
+    """
+
+    function: tvm.tirx.PrimFunc
+    packable: set[int]
+    schedule: Schedule = field(init=False)
+    names: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.schedule = Schedule(self.function)
+        root = self.schedule.get_sblock("root")
+        self.names = [self.schedule.get(block).name_hint for block in self.schedule.get_child_blocks(root)]
+
+    def block(self, name: str) -> Any:
+        """The random variable of a block."""
+        return self.schedule.get_sblock(name)
+
+    def extents(self, block: Any) -> list[int]:
+        """The lengths of the loops around a block, outermost first."""
+        return [int(self.schedule.get(loop).extent) for loop in self.schedule.get_loops(block)]
+
+    def is_reduction(self, name: str) -> bool:
+        """Whether a block accumulates."""
+        return self.schedule.get(self.block(name)).init is not None
+
+    def reductions(self) -> list[str]:
+        """The names of the blocks that accumulate."""
+        return [name for name in self.names if self.is_reduction(name)]
+
+    def anchor(self) -> str | None:
+        """The only block that accumulates, if there is just one."""
+        reductions = self.reductions()
+        return reductions[0] if len(reductions) == 1 else None
+
+    def before(self, name: str) -> list[str]:
+        """The blocks that run before a block."""
+        return self.names[: self.names.index(name)]
+
+    def after(self, name: str) -> list[str]:
+        """The blocks that run after a block."""
+        return self.names[self.names.index(name) + 1 :]
+
+    def parameter_of_read(self, block: Any, read: int) -> int | None:
+        """The index of the parameter that a block reads as its `read`-th buffer, or None if it is no parameter."""
+        source = self.schedule.get(block).reads[read].source
+        parameters = list(self.function.params)
+        return next((index for index, parameter in enumerate(parameters) if parameter.same_as(source)), None)
+
+    def read_shape(self, block: Any, read: int) -> list[int]:
+        """The shape of the buffer that a block reads as its `read`-th."""
+        return [int(size) for size in self.schedule.get(block).reads[read].source.ty.shape]
+
+    def inline(self, names: Iterable[str]) -> None:
+        """Compute blocks where they are used."""
+        for name in names:
+            self.schedule.compute_inline(self.block(name))
+
+    def output_of(self, anchor: str) -> Any:
+        """The block that stores the anchor's results: its epilogue, inlined into one block, or a copy."""
+        epilogue = self.after(anchor)
+        if not epilogue:
+            return self.schedule.cache_write(self.block(anchor), 0, "local")
+        self.inline(epilogue[:-1])
+        return self.block(epilogue[-1])
+
+    def is_unpadded(self, name: str) -> bool:
+        """Whether a block only copies a buffer, as a padding of zero does."""
+        block = self.block(name)
+        return self.read_shape(block, 0) == self.extents(block)
+
+
+def lanes_for(board: Board) -> int:
+    """How many float32 values a vector register of the board holds."""
+    return board.vector.bits // 32
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    return [value for value in range(1, number + 1) if number % value == 0]
+
+
+def vector_length(extent: int, lanes: int) -> int:
+    """The longest power of two up to `lanes` that divides an extent."""
+    length = lanes
+    while extent % length:
+        length //= 2
+    return length
+
+
+def vectorize_innermost(schedule: Schedule, loop: Any, lanes: int) -> None:
+    """Split a loop by the vector length that divides it, and vectorise the inner part."""
+    length = vector_length(int(schedule.get(loop).extent), lanes)
+    if length > 1:
+        _, inner = schedule.split(loop, [None, length])
+        schedule.vectorize(inner)
+
+
+def parallelize(schedule: Schedule, loops: list[Any], work: int) -> Any:
+    """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop."""
+    fused = schedule.fuse(*loops) if len(loops) > 1 else loops[0]
+    if work > SERIAL_WORK:
+        schedule.parallel(fused)
+    return fused

@@ -1,0 +1,53 @@
+"""Products of a matrix with constant weights, as fully connected layers are: vectors run over the columns."""
+
+from __future__ import annotations
+
+import math
+
+from edgedeploy.board import Board
+from edgedeploy.compile.schedules.kernel import (
+    Kernel,
+    Packing,
+    lanes_for,
+    parallelize,
+    vector_length,
+    vectorize_innermost,
+)
+
+
+def matches(kernel: Kernel) -> bool:
+    """A product of two matrices, with whatever elementwise work follows."""
+    anchor = kernel.anchor()
+    if anchor is None or not anchor.startswith("matmul") or kernel.before(anchor):
+        return False
+    return len(kernel.extents(kernel.block(anchor))) == 3 and all(
+        len(kernel.extents(kernel.block(name))) == 2 for name in kernel.after(anchor)
+    )
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule the product and everything fused with it; nothing is re-laid."""
+    schedule, lanes = kernel.schedule, lanes_for(board)
+    anchor = kernel.anchor()
+    assert anchor is not None
+    product = kernel.block(anchor)
+    extents = kernel.extents(product)
+    columns = extents[1]
+    length = vector_length(columns, lanes)
+    vectors = next(count for count in (8, 4, 2, 1) if columns % (count * length) == 0)
+
+    output = kernel.output_of(anchor)
+    row, column = schedule.get_loops(output)[:2]
+    column, column_in = schedule.split(column, [None, vectors * length])
+    outer = parallelize(schedule, [row, column], 2 * math.prod(extents))
+    vectorize_innermost(schedule, column_in, lanes)
+    schedule.compute_at(product, outer, preserve_unit_loops=True)
+    column_in, step = schedule.get_loops(product)[-2:]
+    vector, vector_in = schedule.split(column_in, [None, length])
+    schedule.reorder(step, vector, vector_in)
+    if length > 1:
+        schedule.vectorize(vector_in)
+    schedule.unroll(vector)
+    schedule.decompose_reduction(product, step)
+    schedule.set_scope(product, 0, "local")
+    return None

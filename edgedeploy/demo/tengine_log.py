@@ -1,0 +1,83 @@
+"""The logs of Tengine's example programs, line for line, so that a run here can be compared with one there.
+
+The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark` and `tm_yolo*` (OAID/Tengine,
+branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from edgedeploy import __version__
+from edgedeploy.demo.pipeline import Outcome
+from edgedeploy.demo.spec import LogFormat
+from edgedeploy.vision.results import Detection
+
+RULE = "-" * 38
+
+
+def log_lines(log: LogFormat, outcome: Outcome, *, model_file: Path, image_file: Path) -> list[str]:
+    """The lines of `outcome` in the format `log`, without line ends."""
+    lines = {"classification": _classification, "retinaface": _retinaface, "landmark": _landmark, "yolo": _yolo}[log]
+    # A post-release repackages the same version of TVM.
+    tvm = metadata.version("apache-tvm").partition(".post")[0]
+    return [f"edgedeploy {__version__}, Apache TVM {tvm}", *lines(outcome, model_file, image_file)]
+
+
+def _classification(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    height, width = outcome.frame.network
+    scale, mean = outcome.model_input.scale, outcome.model_input.mean
+    yield ""
+    yield f"model file : {model_file}"
+    yield f"image file : {image_file}"
+    scales, means = " ".join(f"{value:.3f}" for value in scale), " ".join(f"{value:.1f}" for value in mean)
+    yield f"img_h, img_w, scale[{len(scale)}], mean[{len(mean)}] : {height} {width} , {scales}, {means}"
+    yield _repeat(outcome)
+    yield RULE
+    yield from (f"{detection.score:f}, {detection.class_id}" for detection in outcome.detections)
+    yield RULE
+
+
+def _retinaface(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    height, width = outcome.frame.picture
+    yield f"img_h, img_w : {height}, {width}"
+    yield _repeat(outcome)
+    yield RULE
+    yield f"detected face num: {len(outcome.detections)}"
+    for detection in outcome.detections:
+        x1, y1, x2, y2 = _box(detection)
+        yield f"BOX {detection.score:.2f}:( {x1:g} , {y1:g} ),( {x2 - x1:g} , {y2 - y1:g} )"
+
+
+def _landmark(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    timing = outcome.timing
+    yield (
+        f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
+        f"avg {timing.mean_ms:.3f} ms"
+    )
+
+
+def _yolo(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    yield _repeat(outcome)
+    yield RULE
+    for detection in outcome.detections:
+        # Tengine counts classes from 1: 0 is the background.
+        percent = 100 * (detection.score or 0)
+        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
+        yield f"{detection.class_id + 1:2d}: {percent:3.0f}%, [{box}], {detection.label}"
+
+
+def _repeat(outcome: Outcome) -> str:
+    timing = outcome.timing
+    return (
+        f"Repeat {len(timing.runs_ms)} times, thread {outcome.threads}, avg time {timing.mean_ms:.2f} ms, "
+        f"max_time {timing.max_ms:.2f} ms, min_time {timing.min_ms:.2f} ms"
+    )
+
+
+def _box(detection: Detection) -> tuple[float, float, float, float]:
+    if detection.box is None:
+        raise TypeError(f"{detection.label}: a log of boxes needs a decoder that gives boxes")
+    return detection.box

@@ -1,0 +1,1 @@
+"""Reading networks from the formats users hold, one module per format."""

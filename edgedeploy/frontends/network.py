@@ -1,0 +1,35 @@
+"""An imported network: what every frontend returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.runtime.interface import TensorSpec
+
+Reference = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network as a Relax module, with what the module itself does not say.
+
+    Attributes:
+        file: the file it was read from.
+        module: a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it.
+        inputs, outputs: names, shapes and dtypes, in the network's order.
+        quantised: whether it holds quantised layers, which run in float here: its outputs then differ
+            from those of an integer engine.
+        reference: one inference by a program other than TVM, to check the compiled code against.
+    """
+
+    file: Path
+    module: Any
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    quantised: bool
+    reference: Reference

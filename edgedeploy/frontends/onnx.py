@@ -1,0 +1,168 @@
+"""The ONNX frontend: reads a file, fixes its shapes, and imports it through TVM's own importer."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.runtime.interface import TensorSpec
+
+Shapes = Mapping[str, Sequence[int]]
+
+_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
+
+
+def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
+    """Import the network of an ONNX file.
+
+    Args:
+        path: the file.
+        shapes: shapes of inputs by name, for inputs with free dimensions, or to replace a fixed shape.
+            A free first dimension is one picture if nothing is said.
+
+    Raises:
+        ModelError: the file cannot be read, or holds something that cannot be imported; the message names
+            the first such operator and its node.
+        InputError: a shape was given for no input, does not fit, or is missing.
+    """
+    model = _load(path)
+    graph = model.graph
+    _fix_shapes(path, graph, shapes or {})
+    _keep_one_of_scales_and_sizes(graph)
+    module = _import(path, model)
+    function = module["main"]
+    inputs = [_spec(name.name, variable.ty) for name, variable in zip(graph.input, function.params, strict=True)]
+    returned = function.ret_ty
+    fields = list(returned.fields) if hasattr(returned, "fields") else [returned]
+    try:
+        outputs = [_spec(value.name, field) for value, field in zip(graph.output, fields, strict=True)]
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            f"{path}: an output's shape depends on the input's values",
+            why=str(error),
+            hints=["export it with fixed shapes"],
+        ) from error
+    quantised = any(node.op_type in _QUANTISED for node in graph.node)
+    return Network(path, module, inputs, outputs, quantised, _reference(model.SerializeToString()))
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    try:
+        model = onnx.load(path)
+    except FileNotFoundError as error:
+        raise ModelError(f"there is no file {path}") from error
+    except (OSError, ValueError, DecodeError, onnx.checker.ValidationError) as error:
+        raise ModelError(
+            f"{path} is not a complete ONNX file",
+            why=str(error) or type(error).__name__,
+            hints=["check the file's size and checksum; it may be truncated or of another format"],
+        ) from error
+    if not model.graph.node or not model.graph.output:
+        raise ModelError(f"{path} is not a complete ONNX file", why="it has no nodes or no outputs")
+    # Old exporters list the weights among the inputs.
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    return model
+
+
+def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
+    """Write the shapes into the graph's inputs."""
+    names = [value.name for value in graph.input]
+    for name in shapes:
+        if name not in names:
+            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(names)}")
+    changed = False
+    for value in graph.input:
+        dimensions = value.type.tensor_type.shape.dim
+        stated = [dimension.dim_value for dimension in dimensions]
+        shape = _shape_of(path, value, shapes.get(value.name))
+        for dimension, size in zip(dimensions, shape, strict=True):
+            dimension.Clear()
+            dimension.dim_value = size
+        changed |= list(shape) != stated
+    if changed:
+        # What the file states of later shapes belongs to the old input shapes.
+        del graph.value_info[:]
+        for value in graph.output:
+            value.type.tensor_type.ClearField("shape")
+
+
+def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | None) -> Sequence[int]:
+    """The shape that an input is to have: as given, or as stated with a batch of one."""
+    dimensions = value.type.tensor_type.shape.dim
+    stated = ",".join(str(dimension.dim_value or dimension.dim_param or "?") for dimension in dimensions)
+    if given is not None:
+        if len(given) != len(dimensions) or min(given, default=1) < 1:
+            raise InputError(
+                f"{path}: the shape of input {value.name!r} does not fit",
+                why=f"{','.join(map(str, given))} was given, the network says {stated}",
+            )
+        return given
+    shape = [dimension.dim_value for dimension in dimensions]
+    if shape and shape[0] < 1:
+        shape[0] = 1
+    if min(shape, default=1) < 1:
+        example = ",".join(str(size if size > 0 else 224) for size in shape)
+        raise InputError(
+            f"{path}: input {value.name!r} has free dimensions",
+            why=f"its shape is {stated}",
+            hints=[f"give it a shape: --input-shape {value.name}:{example}"],
+        )
+    return shape
+
+
+def _keep_one_of_scales_and_sizes(graph: onnx.GraphProto) -> None:
+    """Resize takes scales or sizes; some exporters write both, which TVM refuses. The sizes are exact."""
+    for node in graph.node:
+        if node.op_type == "Resize" and len(node.input) == 4 and node.input[2] and node.input[3]:
+            node.input[2] = ""
+
+
+def _import(path: Path, model: onnx.ModelProto) -> Any:
+    from edgedeploy.frontends.onnx_importer import import_model
+
+    said = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(said):
+            warnings.simplefilter("ignore")
+            return import_model(model)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error.what}", why=error.why, hints=error.hints) from error
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ModelError(
+            f"{path} cannot be imported",
+            why=lines[-1],
+            hints=["check the file with onnx.checker.check_model, and simplify it with its exporter's options"],
+        ) from error
+
+
+def _spec(name: str, kind: Any) -> TensorSpec:
+    return TensorSpec(name=name, shape=[int(size) for size in kind.shape], dtype=str(kind.dtype))
+
+
+def _reference(model: bytes) -> Reference:
+    """One inference by onnxruntime."""
+
+    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(names, dict(tensors)), strict=True))
+
+    return run

@@ -1,0 +1,66 @@
+"""Reads from an ELF file what it needs of the machine that runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+from elftools.elf.gnuversions import GNUVerNeedSection
+from elftools.elf.sections import ARMAttributesSection
+
+from edgedeploy.board import Board
+from edgedeploy.errors import PackageError
+from edgedeploy.package.manifest import Abi
+
+# Values of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3.
+_VFP_REGISTERS = 1
+
+
+def read_abi(library: Path, board: Board) -> Abi:
+    """The needs of a shared library, with the CPU it was generated for.
+
+    Raises:
+        PackageError: the file is not ELF.
+    """
+    try:
+        with library.open("rb") as stream:
+            elf = ELFFile(stream)
+            versions, libraries = set(), []
+            for section in elf.iter_sections():
+                if isinstance(section, GNUVerNeedSection):
+                    versions |= {aux.name for _, entries in section.iter_versions() for aux in entries}
+                elif isinstance(section, DynamicSection):
+                    libraries = [tag.needed for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]
+            return Abi(
+                elf_class=elf.elfclass,
+                machine=elf["e_machine"],
+                float_abi=_float_abi(elf),
+                glibc=_newest_glibc(versions),
+                libraries=sorted(libraries),
+                cpu=board.cpu,
+                features=list(board.features),
+            )
+    except ELFError as error:
+        raise PackageError(f"{library} is not an ELF file", why=str(error)) from error
+
+
+def _newest_glibc(versions: set[str]) -> str | None:
+    numbers = [version.removeprefix("GLIBC_") for version in versions if version.startswith("GLIBC_")]
+    numbers = [number for number in numbers if number.replace(".", "").isdigit()]
+    return max(numbers, key=lambda number: [int(part) for part in number.split(".")], default=None)
+
+
+def _float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
+    """The float calling convention that a 32-bit ARM file states in its build attributes."""
+    if elf["e_machine"] != "EM_ARM":
+        return None
+    for section in elf.iter_sections():
+        if isinstance(section, ARMAttributesSection):
+            for part in section.iter_subsections():
+                for group in part.iter_subsubsections():
+                    for attribute in group.iter_attributes("TAG_ABI_VFP_ARGS"):
+                        return "hard" if attribute.value == _VFP_REGISTERS else "soft"
+    return "soft"

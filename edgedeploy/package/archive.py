@@ -1,0 +1,124 @@
+"""Writes and reads package archives: byte for byte reproducible, and never trusted when read."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from edgedeploy.errors import PackageError
+from edgedeploy.files import replacing
+from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member
+
+# A manifest is a few kB; a network of a board rarely exceeds 250 MB. Archives beyond that are refused.
+MAXIMUM_MANIFEST = 1 << 20
+MAXIMUM_MEMBER = 1 << 30
+
+# Weights hardly compress: more effort takes five times as long for a tenth of the size.
+COMPRESSION = 3
+
+Contents = Mapping[str, bytes]
+
+
+def describe(contents: Contents) -> dict[str, Member]:
+    """The manifest's entries for files held in memory."""
+    return {
+        name: Member(size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        for name, content in sorted(contents.items())
+    }
+
+
+def write_package(path: Path, manifest: Manifest, contents: Contents) -> None:
+    """Write a package; equal manifest and contents give equal bytes.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    members = {MANIFEST_NAME: manifest_bytes(manifest), **contents}
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=COMPRESSION) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        # The manifest comes first, so that a reader knows what follows.
+        for name in sorted(members, key=lambda name: (name != MANIFEST_NAME, name)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(members[name])
+            entry.mode = 0o644
+            archive.addfile(entry, io.BytesIO(members[name]))
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """A manifest as it stands in the archive: sorted JSON."""
+    return (json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n").encode()
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read only a package's manifest.
+
+    Raises:
+        PackageError: the archive or its manifest is damaged.
+    """
+    return _read(path, only_manifest=True)[0]
+
+
+def read_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+    """Read a package, checking every member against the manifest.
+
+    Raises:
+        PackageError: something is missing, superfluous, damaged, too large, or not a plain file.
+    """
+    return _read(path, only_manifest=False)
+
+
+def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes]]:
+    def refuse(why: str) -> PackageError:
+        return PackageError(f"{path} is not a sound package", why=why, hints=["build it again with `edgedeploy build`"])
+
+    contents: dict[str, bytes] = {}
+    manifest: Manifest | None = None
+    try:
+        with tarfile.open(path, mode="r|gz") as archive:
+            for entry in archive:
+                if not entry.isreg():
+                    raise refuse(f"{entry.name!r} is not a plain file")
+                stream = archive.extractfile(entry)
+                assert stream is not None
+                if manifest is None:
+                    if entry.name != MANIFEST_NAME or entry.size > MAXIMUM_MANIFEST:
+                        raise refuse(f"it does not begin with {MANIFEST_NAME}")
+                    manifest = Manifest.model_validate_json(stream.read(MAXIMUM_MANIFEST))
+                    if only_manifest:
+                        return manifest, {}
+                    continue
+                expected = manifest.files.get(entry.name)
+                if expected is None or entry.name in contents:
+                    raise refuse(f"{entry.name!r} is not in its manifest, or comes twice")
+                if entry.size != expected.size or entry.size > MAXIMUM_MEMBER:
+                    raise refuse(f"{entry.name!r} has {entry.size} bytes instead of {expected.size}")
+                content = stream.read()
+                if hashlib.sha256(content).hexdigest() != expected.sha256:
+                    raise refuse(f"{entry.name!r} has another content than its manifest says")
+                contents[entry.name] = content
+    except FileNotFoundError as error:
+        raise PackageError(f"there is no package {path}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise refuse(f"{MANIFEST_NAME}: {field}: {first['msg']}") from error
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise refuse(str(error) or type(error).__name__) from error
+    if manifest is None:
+        raise refuse("it is empty")
+    missing = sorted(manifest.files.keys() - contents.keys())
+    if missing:
+        raise refuse(f"it lacks {', '.join(missing)}")
+    return manifest, contents

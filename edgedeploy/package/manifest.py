@@ -1,0 +1,99 @@
+"""The manifest of a package: what is in it, what it was made from, and what it needs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgedeploy.documents import Record
+from edgedeploy.runtime.interface import TensorSpec
+
+MANIFEST_NAME = "manifest.json"
+LIBRARY_NAME = "model.so"
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+# Plain relative names of at most one folder: nothing can point out of the package.
+MemberName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$")]
+
+
+class Member(Record):
+    """A file of the package: its size in bytes and the SHA-256 of its content."""
+
+    size: Annotated[int, Field(ge=0)]
+    sha256: Sha256
+
+
+class Abi(Record):
+    """What a machine must offer for the package's code to run, as its ELF file states it.
+
+    Attributes:
+        elf_class: 32 or 64 bits.
+        machine: ELF's name of the architecture, such as `EM_AARCH64`.
+        float_abi: `hard` or `soft` on 32-bit ARM, else None.
+        glibc: the newest version of glibc that a symbol asks for, or None if none asks.
+        libraries: the shared libraries that are loaded with it.
+        cpu: the CPU that the code was generated for, as LLVM names it.
+        features: LLVM feature flags beyond that CPU's own.
+    """
+
+    elf_class: Literal[32, 64]
+    machine: str
+    float_abi: Literal["hard", "soft"] | None
+    glibc: str | None
+    libraries: list[str]
+    cpu: str
+    features: list[str]
+
+
+class SelfTest(Record):
+    """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
+
+    Attributes:
+        inputs, outputs: members with the raw little-endian values, in the network's order.
+        relative, absolute: the tolerance, per output.
+        reference: the program that gave the outputs.
+    """
+
+    inputs: list[MemberName]
+    outputs: list[MemberName]
+    relative: float
+    absolute: float
+    reference: str
+
+
+class Manifest(Record):
+    """Everything that is known about a package.
+
+    Attributes:
+        format: version of this structure.
+        model: the network's name; also the package's.
+        model_sha256: SHA-256 of the file that it was imported from.
+        board: name of the board profile.
+        build_key: what the package depends on, hashed: equal keys mean an equal package.
+        target: TVM's target.
+        threads: threads it runs with by default.
+        versions: of edgedeploy, TVM and the numerics' reference.
+        linker: the toolchain that linked the library.
+        tuning_records: hash of the tuning records that were used, or None.
+        inputs, outputs: of the network, in order.
+        abi: what the library needs.
+        selftest: how the package checks itself.
+        files: the members beside this manifest, by name.
+    """
+
+    format: Literal[1] = 1
+    model: str
+    model_sha256: Sha256
+    board: str
+    build_key: Sha256
+    target: dict[str, object]
+    threads: Annotated[int, Field(gt=0)]
+    versions: dict[str, str]
+    linker: str
+    tuning_records: Sha256 | None = None
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    abi: Abi
+    selftest: SelfTest
+    files: dict[MemberName, Member]

@@ -1,0 +1,74 @@
+"""Arrays by name: made up, read from and written to `.npz` files."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from edgedeploy.errors import InputError
+from edgedeploy.files import replacing
+from edgedeploy.runtime.interface import Tensors, TensorSpec
+
+FillMode = Literal["random", "ones", "zeros"]
+
+
+def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
+    """An array for an input: zeros, ones, or the same random values each time.
+
+    Random floats are uniform in [0, 1), random integers uniform in [0, 127).
+    """
+    if mode == "zeros":
+        return np.zeros(spec.shape, spec.dtype)
+    if mode == "ones":
+        return np.ones(spec.shape, spec.dtype)
+    generator = np.random.default_rng(seed)
+    if np.dtype(spec.dtype).kind == "f":
+        return generator.random(spec.shape).astype(spec.dtype)
+    return generator.integers(0, 2 if spec.dtype == "bool" else 127, spec.shape).astype(spec.dtype)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a `.npz` file.
+
+    Raises:
+        InputError: the file is missing, damaged, or holds Python objects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if isinstance(archive, np.ndarray):
+                raise InputError(
+                    f"{path} holds one array without a name", hints=["save it with numpy.savez(NAME=array)"]
+                )
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise InputError(f"there is no file {path}") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"{path} is not a .npz file of plain arrays",
+            why=str(error),
+            hints=["write it with numpy.savez(path, INPUT_NAME=array)"],
+        ) from error
+
+
+def write_arrays(path: Path, arrays: Tensors) -> None:
+    """Write arrays to a `.npz` file, keys as they are, whatever the suffix.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    with replacing(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        # numpy.savez would take a name such as `file` for its own argument.
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def top_values(array: np.ndarray, count: int) -> list[dict[str, float | int]]:
+    """The `count` largest values, largest first, each with its index in the flattened array."""
+    flat = array.reshape(-1)
+    order = np.argsort(-flat.astype(np.float64), kind="stable")[:count]
+    return [{"value": float(flat[index]), "index": int(index)} for index in order]

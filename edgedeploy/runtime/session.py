@@ -1,0 +1,157 @@
+"""A package that runs in this process, through TVM's virtual machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.errors import InputError, PackageError
+from edgedeploy.package.archive import read_package
+from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
+from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.runtime.timing import Timing
+
+# `runtime.config_threadpool`'s first argument: prefer the fast cores, as TVM itself does.
+_FAST_CORES = 1
+
+
+class Session:
+    """A `Runner` in this process.
+
+    Threads belong to the process: the session that was opened last sets their number for all.
+    """
+
+    def __init__(self, package: Path, threads: int | None = None) -> None:
+        """Load a package.
+
+        Args:
+            package: the archive.
+            threads: how many threads to run with; what the package says if None.
+
+        Raises:
+            PackageError: the package is damaged, or was built for another kind of machine.
+            InputError: more threads were asked for than there are processors.
+        """
+        self.manifest, contents = read_package(package)
+        self.inputs: list[TensorSpec] = self.manifest.inputs
+        self.outputs: list[TensorSpec] = self.manifest.outputs
+        self.threads = _check_threads(threads) if threads else min(self.manifest.threads, _processors())
+        _check_machine(package, self.manifest)
+        with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+            library = Path(folder) / LIBRARY_NAME
+            library.write_bytes(contents[LIBRARY_NAME])
+            self._machine, self._device = _load(package, library, self.threads)
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """One inference: arrays by input name, to arrays by output name.
+
+        Raises:
+            InputError: an input is missing, unknown, or has another shape or dtype than the network's.
+        """
+        returned = self._machine["main"](*self._arguments(tensors))
+        arrays = [returned] if hasattr(returned, "numpy") else list(returned)
+        return {spec.name: array.numpy() for spec, array in zip(self.outputs, arrays, strict=True)}
+
+    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
+        """Run `warmup` times, then time `repeat` groups of `number` inferences, as TVM's `time_evaluator` does.
+
+        Raises:
+            InputError: as `run`.
+        """
+        arguments = self._arguments(tensors)
+        for _ in range(warmup):
+            self._machine["main"](*arguments)
+        evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
+        return Timing.of_seconds(list(evaluator(*arguments).results))
+
+    def _arguments(self, tensors: Tensors) -> list[Any]:
+        import tvm
+
+        checked = check_tensors(tensors, self.inputs)
+        return [tvm.runtime.tensor(array) for array in checked]
+
+
+def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]:
+    """The arrays in the order of `specs`, contiguous and of their dtypes.
+
+    An array of another dtype is converted where no kind of number is lost (float64 to float32, but not
+    float to integer).
+
+    Raises:
+        InputError: an array is missing, belongs to no input, or does not fit.
+    """
+    names = [spec.name for spec in specs]
+    for what, found in (("unknown", set(tensors) - set(names)), ("missing", set(names) - set(tensors))):
+        if found:
+            raise InputError(
+                f"{what} input {', '.join(map(repr, sorted(found)))}", why=f"the network's inputs: {', '.join(names)}"
+            )
+    arrays = []
+    for spec in specs:
+        array = np.asarray(tensors[spec.name])
+        if list(array.shape) != spec.shape:
+            raise InputError(
+                f"input {spec.name!r} has shape {_shown(array.shape)}",
+                why=f"the network was built for {_shown(spec.shape)}",
+                hints=[f"build it for another shape: --input-shape {spec.name}:{','.join(map(str, array.shape))}"],
+            )
+        if not np.can_cast(array.dtype, spec.dtype, casting="same_kind"):
+            raise InputError(f"input {spec.name!r} has dtype {array.dtype}", why=f"the network takes {spec.dtype}")
+        arrays.append(np.ascontiguousarray(array, dtype=spec.dtype))
+    return arrays
+
+
+def check_outputs(outputs: Tensors, expected: Tensors, test: SelfTest) -> dict[str, float]:
+    """By output, the largest difference as a fraction of what the self-test allows; a sound result has none above 1."""
+    fractions = {}
+    for name, wanted in expected.items():
+        difference = np.abs(outputs[name].astype(np.float64) - wanted.astype(np.float64))
+        allowed = test.relative * np.abs(wanted.astype(np.float64)).max(initial=0) + test.absolute
+        worst = float(difference.max(initial=0) / allowed)
+        fractions[name] = worst if np.isfinite(worst) else float("inf")
+    return fractions
+
+
+def _load(package: Path, library: Path, threads: int) -> tuple[Any, Any]:
+    import tvm
+    from tvm import relax
+
+    tvm.get_global_func("runtime.config_threadpool")(_FAST_CORES, threads)
+    device = tvm.cpu()
+    try:
+        return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise PackageError(f"{package} cannot be loaded", why=lines[-1]) from error
+
+
+def _check_machine(package: Path, manifest: Manifest) -> None:
+    """Refuse what this machine's loader would refuse less clearly."""
+    from elftools.elf.elffile import ELFFile
+
+    with Path("/proc/self/exe").open("rb") as stream:
+        here = ELFFile(stream)["e_machine"]
+    if manifest.abi.machine != here:
+        raise PackageError(
+            f"{package} was built for board {manifest.board!r} and does not run on this machine",
+            why=f"its code is {manifest.abi.machine}, this machine runs {here}",
+            hints=["build it for this machine: `edgedeploy build --board local`"],
+        )
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _check_threads(threads: int) -> int:
+    if threads > _processors():
+        raise InputError(f"{threads} threads were asked for", why=f"there are {_processors()} processors")
+    return threads
+
+
+def _shown(shape: Any) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,35 @@
+"""Classes of a whole picture."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgedeploy.vision.decoder import Decoder, Outputs
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection, label_of
+
+
+class Classification(Decoder):
+    """The classes with the highest scores.
+
+    The first output is read as one score per class, as the network gives it: a softmax is the network's
+    own, or absent.
+
+    Attributes:
+        top: how many classes, at most.
+    """
+
+    kind: Literal["classification"]
+    top: Annotated[int, Field(gt=0)] = 5
+
+    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """The `top` classes, best first; among equal scores the lower class comes first."""
+        scores = next(iter(outputs.values())).ravel()
+        best = np.argsort(-scores.astype(np.float64), kind="stable")[: self.top]
+        return [
+            Detection(label=label_of(labels, int(class_id)), class_id=int(class_id), score=float(scores[class_id]))
+            for class_id in best
+        ]

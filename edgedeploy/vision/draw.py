@@ -1,0 +1,54 @@
+"""Results drawn onto a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+from edgedeploy.vision.results import Detection
+
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+_GREEN, _YELLOW, _BLACK = (0, 200, 0), (0, 220, 255), (0, 0, 0)
+
+
+def draw(picture: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
+    """A copy of `picture` with boxes, points and labels; results without a place are listed at the top left.
+
+    Lines and letters grow with the picture: one pixel wide up to 640 pixels of its longer side.
+    """
+    canvas = picture.copy()
+    unit = max(1, round(max(picture.shape[:2]) / 640))
+    limit = max(picture.shape[:2])
+    line = 0
+    for detection in detections:
+        if detection.box:
+            x1, y1, x2, y2 = (_pixel(value, limit) for value in detection.box)
+            cv2.rectangle(canvas, (x1, y1), (x2, y2), _GREEN, 2 * unit)
+            _write(canvas, _caption(detection), (x1, y1), unit)
+        elif not detection.points:
+            _write(canvas, _caption(detection), (0, (line + 1) * 18 * unit), unit)
+            line += 1
+        for x, y in detection.points:
+            cv2.circle(canvas, (_pixel(x, limit), _pixel(y, limit)), unit, _YELLOW, cv2.FILLED)
+    return canvas
+
+
+def _pixel(value: float, limit: int) -> int:
+    """A coordinate that OpenCV takes: what lies outside of the picture, or is infinite, stays just outside."""
+    return round(float(np.clip(np.nan_to_num(value), -1, limit)))
+
+
+def _caption(detection: Detection) -> str:
+    return detection.label if detection.score is None else f"{detection.label} {detection.score:.2f}"
+
+
+def _write(canvas: np.ndarray, text: str, corner: tuple[int, int], unit: int) -> None:
+    """Write `text` on a green ground whose bottom left is `corner`, moved so far that it can be read."""
+    scale = 0.45 * unit
+    (width, height), below = cv2.getTextSize(text, _FONT, scale, unit)
+    x = max(0, min(corner[0], canvas.shape[1] - width))
+    y = max(corner[1], height + below)
+    cv2.rectangle(canvas, (x, y - height - below), (x + width, y), _GREEN, cv2.FILLED)
+    cv2.putText(canvas, text, (x, y - below), _FONT, scale, _BLACK, unit, cv2.LINE_AA)

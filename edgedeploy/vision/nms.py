@@ -1,0 +1,33 @@
+"""Non-maximum suppression: of boxes that show the same thing, keep the one with the best score."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def suppress(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> np.ndarray:
+    """Greedy non-maximum suppression over all classes together.
+
+    The box with the best score is kept, those whose intersection over union with it exceeds `overlap` are
+    dropped, and so on with what is left. Among equal scores the earlier box comes first.
+
+    Args:
+        boxes: n x 4, x1, y1, x2, y2; the area of a box is (x2 - x1) (y2 - y1).
+        scores: n.
+        overlap: the largest intersection over union that two kept boxes may have.
+
+    Returns:
+        The indices of the kept boxes, best score first.
+    """
+    order = np.argsort(-scores, kind="stable")
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    kept = []
+    while order.size:
+        best, order = order[0], order[1:]
+        kept.append(best)
+        sides = np.minimum(boxes[best, 2:], boxes[order, 2:]) - np.maximum(boxes[best, :2], boxes[order, :2])
+        intersections = np.prod(np.maximum(sides, 0), axis=1)
+        unions = areas[best] + areas[order] - intersections
+        # Multiplied out, so that two empty boxes do not divide by zero.
+        order = order[intersections <= overlap * unions]
+    return np.array(kept, dtype=np.intp)

@@ -1,0 +1,156 @@
+"""Picture files, and the resize that Tengine's published results were made with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from edgedeploy.errors import InputError, OutputError
+from edgedeploy.files import replacing
+from edgedeploy.vision import MAX_PIXELS
+
+_WEIGHT_BITS = 11
+
+_MAX_BYTES = 1 << 28
+
+
+def read_picture(path: Path) -> np.ndarray:
+    """Read a picture of any format that OpenCV knows, turned upright if its EXIF data says how.
+
+    Returns:
+        uint8, height x width x 3, channels B, G, R; grey pictures are repeated into the three channels,
+        transparency is dropped.
+
+    Raises:
+        InputError: there is no such file, it is no picture, or it is too large to be decoded.
+    """
+    if not path.exists():
+        raise InputError(f"there is no picture {path}", hints=["check the path given to --image"])
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)  # a device or a pipe has no size to ask for
+    except OSError as error:
+        raise InputError(f"cannot read the picture {path}", why=error.strerror or str(error)) from error
+    if len(content) > _MAX_BYTES:
+        raise _too_large(path)
+    try:
+        picture = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+    except cv2.error as error:
+        if "IMAGE_PIXELS" in str(error) or "IMAGE_WIDTH" in str(error) or "IMAGE_HEIGHT" in str(error):
+            raise _too_large(path) from error
+        raise InputError(f"cannot decode the picture {path}", why=error.err or str(error)) from error
+    if picture is None:
+        raise InputError(
+            f"{path} is not a picture",
+            why=_what_it_is(content),
+            hints=["give a JPEG, PNG, WebP, BMP, TIFF or PPM file"],
+        )
+    return picture
+
+
+def _too_large(path: Path) -> InputError:
+    return InputError(
+        f"the picture {path} is too large",
+        why=f"more than {MAX_PIXELS >> 20} megapixels or {_MAX_BYTES >> 20} MiB",
+        hints=["scale it down first; the networks work on less than a megapixel"],
+    )
+
+
+def _what_it_is(content: bytes) -> str:
+    if not content:
+        return "the file is empty"
+    if b"\0" in content[:4096]:
+        return "its content is of no picture format that is known here, or is damaged"
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "its content is of no picture format that is known here, or is damaged"
+    return "it is text"
+
+
+def check_writable(path: Path) -> None:
+    """Make sure, before long work, that `write_picture` can write `path`.
+
+    Raises:
+        InputError: the suffix names no format that can be written.
+        OutputError: the folder is a file, or may not be written.
+    """
+    if not path.suffix or not cv2.haveImageWriter(f"x{path.suffix.lower()}"):
+        raise InputError(
+            f"cannot save a picture as {path}",
+            why=f"{path.suffix or 'a name without a suffix'} names no picture format",
+            hints=["use a name that ends in .jpg or .png"],
+        )
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
+    folder = path.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"cannot write {path}",
+            why=f"{folder} is not a folder that may be written",
+            hints=["choose another folder, or make this one writable"],
+        )
+
+
+def write_picture(path: Path, picture: np.ndarray) -> None:
+    """Write `picture` in the format that `path`'s suffix names.
+
+    Raises:
+        InputError, OutputError: as `check_writable`, or the disk is full.
+    """
+    check_writable(path)
+    encoded = cv2.imencode(path.suffix.lower(), picture)[1]
+    with replacing(path) as temporary:
+        temporary.write_bytes(encoded.tobytes())
+
+
+def resize(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Stretch a picture to `height` x `width` as Tengine's examples do: bilinear, in 11-bit fixed point.
+
+    Along each axis, with s = source / target in float32, output i lies at p = (i + 0.5) s - 0.5 of the
+    source; the pixels k = floor(p) and k + 1 get the weights trunc(2048 (1 - (p - k))) and
+    trunc(2048 (p - k)). Each product is shifted right by 11 bits: first along x, one product at a time,
+    then the sum of both rows along y. Rounding down at each step makes a picture darker by about one level
+    in 255, which published results depend on (`tengine_resize_f32` in Tengine's examples/common).
+
+    Positions outside the source are clamped to its border. Tengine extrapolates there instead, which only
+    a picture that grows can show. A picture of the right size is returned as it is.
+
+    Args:
+        picture: uint8, height x width x channels, of any size.
+
+    Returns:
+        uint8, `height` x `width` x channels.
+    """
+    if picture.shape[:2] == (height, width):
+        return picture
+    top, bottom, weight_top, weight_bottom = _taps(picture.shape[0], height)
+    left, right, weight_left, weight_right = (tap[:, None] for tap in _taps(picture.shape[1], width))
+
+    def along_x(rows: np.ndarray) -> np.ndarray:
+        pixels = picture[rows].astype(np.int32)
+        at_left, at_right = pixels[:, left[:, 0]], pixels[:, right[:, 0]]
+        return (at_left * weight_left >> _WEIGHT_BITS) + (at_right * weight_right >> _WEIGHT_BITS)
+
+    upper = along_x(top) * weight_top[:, None, None]
+    lower = along_x(bottom) * weight_bottom[:, None, None]
+    return (upper + lower >> _WEIGHT_BITS).astype(np.uint8)
+
+
+def _taps(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """For each output along one axis: its two source pixels and their weights, int32."""
+    half = np.float32(0.5)
+    scale = np.float32(source) / np.float32(target)
+    position = (np.arange(target, dtype=np.float32) + half) * scale - half
+    position = np.clip(position, np.float32(0), np.float32(source - 1))
+    first = position.astype(np.int32)
+    fraction = position - first.astype(np.float32)
+    one = np.float32(1 << _WEIGHT_BITS)
+    second_weight = (fraction * one).astype(np.int32)
+    first_weight = ((np.float32(1) - fraction) * one).astype(np.int32)
+    return first, np.minimum(first + 1, source - 1), first_weight, second_weight

@@ -1,0 +1,101 @@
+"""From a picture to a network's input tensor, and back from the network's coordinates to the picture's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import cv2
+import numpy as np
+
+from edgedeploy.errors import InputError
+from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.vision.picture import resize
+from edgedeploy.zoo.entry import ModelInput
+
+Fit = Literal["stretch", "pad"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How a picture lies in a network's input.
+
+    Attributes:
+        picture: height and width of the picture in pixels.
+        network: height and width of the network's input in pixels.
+        scale: pixels of the network per pixel of the picture, along x and along y.
+    """
+
+    picture: tuple[int, int]
+    network: tuple[int, int]
+    scale: tuple[float, float]
+
+    def to_picture(self, points: np.ndarray) -> np.ndarray:
+        """Points in pixels of the network (..., 2) as pixels of the picture, in the same dtype."""
+        return points / np.asarray(self.scale, points.dtype)
+
+
+def place(picture: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
+    """Bring a picture to the network's size (height, width).
+
+    `stretch` resizes both axes on their own, as Tengine's examples do. `pad` keeps the aspect ratio: the
+    picture is scaled down if it is too large, never up, and black is added at the right and the bottom.
+
+    Returns:
+        The pixels, uint8, and how they lie.
+    """
+    height, width = picture.shape[:2]
+    if fit == "stretch":
+        return resize(picture, *size), Frame((height, width), size, (size[1] / width, size[0] / height))
+    scale = min(1.0, size[0] / height, size[1] / width)
+    inner = (max(1, round(height * scale)), max(1, round(width * scale)))
+    if scale < 1:
+        # Averages over the pixels that fall together: small things survive a strong reduction.
+        picture = cv2.resize(picture, (inner[1], inner[0]), interpolation=cv2.INTER_AREA)
+    canvas = np.zeros((*size, 3), np.uint8)
+    canvas[: inner[0], : inner[1]] = picture
+    return canvas, Frame((height, width), size, (inner[1] / width, inner[0] / height))
+
+
+def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
+    """Height and width of the pictures that `tensor` takes in the layout and colour of `spec`.
+
+    Raises:
+        InputError: the tensor is not a picture with the channels of `spec`.
+    """
+    channels = 1 if spec.colour == "GRAY" else 3
+    shape = tensor.shape
+    nchw = spec.layout == "NCHW"
+    if len(shape) != 4 or shape[0] != 1 or shape[1 if nchw else 3] != channels:
+        wanted = f"1x{channels}xHxW" if nchw else f"1xHxWx{channels}"
+        raise InputError(
+            f"the network's input {tensor.name!r} is not a picture as this demo makes it",
+            why=f"its shape is {'x'.join(map(str, shape))}, needed is {wanted} ({spec.colour})",
+            hints=["choose another demo for this network, or describe it in a file of models/ and name that"],
+        )
+    height, width = shape[2:4] if nchw else shape[1:3]
+    return height, width
+
+
+def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32") -> np.ndarray:
+    """Turn pixels (uint8, B G R) into `(pixel - mean[c]) * scale[c]`, in the colour and layout of `spec`.
+
+    The size is not changed: pictures are resized before, as whole levels, not after the normalisation.
+
+    Args:
+        dtype: the input's dtype; for integer types values are rounded and clamped to the type's range.
+
+    Returns:
+        A tensor with a batch of one.
+    """
+    if spec.colour == "RGB":
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+    elif spec.colour == "GRAY":
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)[:, :, None]
+    values = (pixels.astype(np.float32) - np.array(spec.mean, np.float32)) * np.array(spec.scale, np.float32)
+    if np.issubdtype(np.dtype(dtype), np.integer):
+        limits = np.iinfo(dtype)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    if spec.layout == "NCHW":
+        values = values.transpose(2, 0, 1)
+    return np.ascontiguousarray(values[None], dtype=dtype)

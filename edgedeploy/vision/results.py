@@ -1,0 +1,28 @@
+"""What a network found in a picture."""
+
+from __future__ import annotations
+
+from edgedeploy.documents import Record
+
+
+class Detection(Record):
+    """One thing found: a class of the whole picture, an object in a box, or a set of points.
+
+    Attributes:
+        label: the class's name; its number where the model has no names.
+        class_id: the class's number, from 0.
+        score: how sure the network is, as it gives it (a probability, mostly); absent where it gives none.
+        box: x1, y1, x2, y2 in pixels of the picture; absent for results without a place.
+        points: x, y of each landmark in pixels of the picture.
+    """
+
+    label: str
+    class_id: int
+    score: float | None = None
+    box: tuple[float, float, float, float] | None = None
+    points: tuple[tuple[float, float], ...] = ()
+
+
+def label_of(labels: list[str], class_id: int) -> str:
+    """The class's name, or its number if `labels` does not reach that far."""
+    return labels[class_id] if class_id < len(labels) else str(class_id)

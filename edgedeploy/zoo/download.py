@@ -1,0 +1,246 @@
+"""Downloads of files whose size and SHA-256 are known beforehand.
+
+What has come so far is kept in `<name>.part` beside the target, whatever ends the transfer, and the next
+call goes on from there. The target itself appears only whole and checked, by a rename.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from edgedeploy import __version__
+from edgedeploy.errors import DownloadError
+from edgedeploy.files import cannot_write, sha256_of
+from edgedeploy.progress import SILENT, Progress
+
+if TYPE_CHECKING:
+    import requests
+
+_BLOCK = 1 << 14  # written at a time; of a connection that breaks, less than this is lost
+_TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a download waits, and how often it tries.
+
+    Attributes:
+        connect: seconds to wait for a connection.
+        read: seconds to wait for the next byte.
+        attempts: connections made before a transfer that keeps breaking is given up.
+        pause: seconds before the second attempt; doubled before each further one.
+    """
+
+    connect: float = 10.0
+    read: float = 30.0
+    attempts: int = 4
+    pause: float = 1.0
+
+
+class _TransferBrokenError(Exception):
+    """This attempt ended early; another one may do better."""
+
+
+def download(
+    url: str,
+    target: Path,
+    *,
+    size: int,
+    sha256: str,
+    progress: Progress = SILENT,
+    patience: Patience = Patience(),
+) -> None:
+    """Have the file at `url` at `target`, in one piece.
+
+    Processes that want the same target take turns; who comes second finds the file there.
+
+    Args:
+        url: an http or https address.
+        target: where the file goes; its folder is made, and should hold nothing that others write.
+        size: the file's size in bytes; no more than that is ever written.
+        sha256: what its content must be, lower-case hexadecimal.
+        progress: is told about the transfer and about further attempts.
+        patience: timeouts and attempts.
+
+    Raises:
+        DownloadError: the file could not be had, or is another file than described.
+        OutputError: the folder cannot be written.
+    """
+    part = part_of(target)
+    try:
+        with folder_lock(target.parent, progress):
+            if _holds(target, size, sha256):
+                return
+            for attempt in range(patience.attempts):
+                try:
+                    if _size(part) != size:
+                        _transfer(url, part, size, progress, patience)
+                    break
+                except _TransferBrokenError as error:
+                    if attempt + 1 == patience.attempts:
+                        kept = f"; the next pull goes on after {_size(part):,} of {size:,} bytes" if _size(part) else ""
+                        raise DownloadError(
+                            f"the download of {target.name} did not finish", why=f"{error}{kept}"
+                        ) from error
+                    seconds = patience.pause * 2**attempt
+                    progress.note(f"{target.name}: {error}; trying again in {seconds:g} s")
+                    time.sleep(seconds)
+            found = sha256_of(part)
+            if found != sha256:
+                part.unlink()
+                raise DownloadError(
+                    f"the download of {target.name} is not the file that was asked for",
+                    why=f"its SHA-256 is {found}, but should be {sha256}; it was removed",
+                )
+            part.replace(target)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
+def part_of(target: Path) -> Path:
+    """Where an unfinished download of `target` is kept."""
+    return target.with_name(f"{target.name}.part")
+
+
+@contextmanager
+def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
+    """Hold `folder`, which is made if need be, alone among all processes that use this function.
+
+    The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                progress.note(f"waiting for another process that works in {folder}")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_folder(folder, descriptor):
+                continue  # who held the lock before removed the folder
+            yield
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_folder(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _holds(path: Path, size: int, sha256: str) -> bool:
+    return _size(path) == size and sha256_of(path) == sha256
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _transfer(url: str, part: Path, size: int, progress: Progress, patience: Patience) -> None:
+    """Add to `part` what one connection gives, until it has `size` bytes."""
+    import requests
+
+    done = _size(part)
+    if done > size:
+        part.unlink()
+        done = 0
+    headers = {"User-Agent": f"edgedeploy/{__version__}", "Accept-Encoding": "identity"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
+    try:
+        with requests.get(url, headers=headers, stream=True, timeout=(patience.connect, patience.read)) as response:
+            start = _start(response, part, done, size)
+            with (
+                part.open("ab" if start else "wb", buffering=0) as stream,
+                progress.transfer(part.stem, size, start) as advance,
+            ):
+                for block in response.iter_content(_BLOCK):
+                    if start + len(block) > size:
+                        part.unlink()
+                        raise _not_the_file(part, f"the server sends more than the {size:,} bytes that are expected")
+                    stream.write(block)
+                    start += len(block)
+                    advance(len(block))
+    except requests.RequestException as error:
+        raise _broken(error, patience) from error
+    if start < size:
+        raise _TransferBrokenError(f"the connection ended after {start:,} of {size:,} bytes")
+
+
+def _start(response: requests.Response, part: Path, done: int, size: int) -> int:
+    """The byte at which the response's content begins: `done`, or 0 where the server starts over."""
+    status = response.status_code
+    if status == 200:
+        length = response.headers.get("Content-Length", "")
+        encoded = response.headers.get("Content-Encoding", "identity") != "identity"
+        if length.isdigit() and int(length) != size and not encoded:
+            raise _not_the_file(part, f"the server has {int(length):,} bytes, but {size:,} are expected")
+        return 0
+    if status == 206:
+        match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+        if match and match[2] not in ("*", str(size)):
+            raise _not_the_file(part, f"the server has {int(match[2]):,} bytes, but {size:,} are expected")
+        if match and done and int(match[1]) == done:
+            return done
+    if status in (206, 416):
+        # The server does not give the range asked for: without a partial file the next attempt asks for everything.
+        part.unlink(missing_ok=True)
+        raise _TransferBrokenError("the server does not go on where the transfer had stopped")
+    reason = f"{_host(response.url)} answers {status} {response.reason or ''}".rstrip()
+    if status in _TRANSIENT:
+        raise _TransferBrokenError(reason)
+    raise DownloadError(f"there is no download of {part.stem}", why=reason)
+
+
+def _not_the_file(part: Path, why: str) -> DownloadError:
+    return DownloadError(f"the download of {part.stem} is not the file that was asked for", why=why)
+
+
+def _broken(error: requests.RequestException, patience: Patience) -> Exception:
+    """The error for a connection that failed; the text of `requests` could show addresses with secrets in them."""
+    import requests
+    from urllib3.exceptions import ReadTimeoutError
+
+    permanent = (requests.exceptions.InvalidSchema, requests.exceptions.MissingSchema, requests.exceptions.InvalidURL)
+    if isinstance(error, permanent):
+        return DownloadError("the download leads to an address that is neither http nor https")
+    if isinstance(error, requests.TooManyRedirects):
+        return DownloadError("the download is redirected in a circle")
+    if isinstance(error, requests.exceptions.SSLError):
+        cause = _system_error(error)
+        return DownloadError("the server's certificate is not accepted", why=cause.strerror if cause else None)
+    if isinstance(error, requests.ConnectTimeout):
+        return _TransferBrokenError(f"no connection within {patience.connect:g} s")
+    if isinstance(error, requests.ReadTimeout) or any(isinstance(cause, ReadTimeoutError) for cause in error.args):
+        return _TransferBrokenError(f"the connection stalled: no data for {patience.read:g} s")
+    cause = _system_error(error)
+    if isinstance(cause, socket.gaierror):  # a machine without a network: asking again would only take time
+        return DownloadError("the server's name is not known here", why=cause.strerror)
+    return _TransferBrokenError(cause.strerror if cause else "the connection broke")
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """What the operating system said, such as "Connection refused"; it is at the end of a chain of causes."""
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or "the server"

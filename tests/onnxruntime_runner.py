@@ -1,0 +1,47 @@
+"""A `Runner` on onnxruntime: the demos' decoders can be tested without compiling anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import onnxruntime
+
+from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.runtime.timing import Timing
+
+_DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(int8)": "int8", "tensor(int64)": "int64"}
+
+
+class OnnxruntimeRunner:
+    """An ONNX file on onnxruntime's CPU provider."""
+
+    def __init__(self, path: Path, threads: int = 1) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.inputs = [self._spec(node) for node in self._session.get_inputs()]
+        self.outputs = [self._spec(node) for node in self._session.get_outputs()]
+        self.threads = threads
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        names = [output.name for output in self.outputs]
+        return dict(zip(names, self._session.run(names, dict(tensors)), strict=True))
+
+    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
+        for _ in range(warmup):
+            self.run(tensors)
+        seconds = []
+        for _ in range(repeat):
+            started = perf_counter()
+            for _ in range(number):
+                self.run(tensors)
+            seconds.append((perf_counter() - started) / number)
+        return Timing.of_seconds(seconds)
+
+    @staticmethod
+    def _spec(node: onnxruntime.NodeArg) -> TensorSpec:
+        shape = [size if isinstance(size, int) else -1 for size in node.shape]
+        return TensorSpec(name=node.name, shape=shape, dtype=_DTYPES[node.type])

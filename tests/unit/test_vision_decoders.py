@@ -1,0 +1,146 @@
+"""Decoders on small heads whose results were computed by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from edgedeploy.errors import InputError
+from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.landmark import Landmark
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.retinaface import RetinaFace
+from edgedeploy.vision.yolo import Head, Yolo
+
+
+def frame(picture: tuple[int, int], network: tuple[int, int]) -> Frame:
+    return Frame(picture, network, (network[1] / picture[1], network[0] / picture[0]))
+
+
+class TestClassification:
+    decoder = Classification(kind="classification", top=3)
+
+    def test_best_classes_first_and_numbers_where_labels_end(self) -> None:
+        scores = np.array([[0.1, 0.5, 0.1, 0.3]], np.float32)
+        found = self.decoder.decode({"prob": scores}, frame((1, 1), (1, 1)), ["a", "b", "c"])
+        assert [(each.class_id, each.label) for each in found] == [(1, "b"), (3, "3"), (0, "a")]
+        assert found[0].score == 0.5
+        assert found[0].box is None
+
+    def test_unsigned_scores_and_fewer_classes_than_asked_for(self) -> None:
+        found = self.decoder.decode({"prob": np.array([0, 200], np.uint8)}, frame((1, 1), (1, 1)), [])
+        assert [(each.class_id, each.score) for each in found] == [(1, 200), (0, 0)]
+
+
+class TestLandmark:
+    decoder = Landmark(kind="landmark", points=2)
+
+    def test_fractions_become_pixels_of_the_picture(self) -> None:
+        outputs = {"features": np.zeros((1, 8)), "points": np.array([[0.5, 0.25, 1.5, 0]], np.float32)}
+        [face] = self.decoder.decode(outputs, frame((80, 40), (112, 112)), [])
+        assert face.points == ((20, 20), (60, 0))
+        assert (face.label, face.score, face.box) == ("face", None, None)
+
+    def test_another_network_is_refused(self) -> None:
+        with pytest.raises(InputError, match=r"none of its outputs holds 4 values: prob 1x10"):
+            self.decoder.decode({"prob": np.zeros((1, 10))}, frame((8, 8), (8, 8)), [])
+
+
+class TestYolo:
+    """One head of 2 x 3 cells, two anchors, three classes; the network's input is 64 x 96."""
+
+    def decoder(self, confidence: str = "darknet", threshold: float = 0.3) -> Yolo:
+        heads = [Head(output="head", anchors=[(10, 10), (20, 30)])]
+        return Yolo.model_validate(
+            {"kind": "yolo", "threshold": threshold, "overlap": 0.45, "confidence": confidence, "heads": heads}
+        )
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        cells = np.zeros((2, 8, 2, 3), np.float32)
+        cells[:, 4] = -20
+        cells[1, :, 1, 2] = [0, math.log(3), math.log(2), 0, 2, 0, 1, -1]
+        return {"head": cells.reshape(1, 16, 2, 3)}
+
+    def test_box_class_and_darknet_confidence(self) -> None:
+        # centre ((2 + 0.5) 32, (1 + 0.75) 32) = (80, 56), size (40, 30), in a picture twice as wide as the input
+        [found] = self.decoder().decode(self.outputs(), frame((64, 192), (64, 96)), ["a", "b", "c"])
+        assert (found.class_id, found.label) == (1, "b")
+        assert found.box == pytest.approx((120, 41, 200, 71))
+        assert found.score == pytest.approx(1 / (1 + math.exp(-2)) / (1 + math.exp(-1)))
+
+    def test_tengines_confidence(self) -> None:
+        [found] = self.decoder("tengine").decode(self.outputs(), frame((64, 96), (64, 96)), [])
+        assert found.score == pytest.approx(1 / (1 + math.exp(-2) * (1 + math.exp(-1))))
+        assert found.label == "1"
+
+    def test_below_the_threshold_nothing_is_found(self) -> None:
+        assert self.decoder(threshold=0.7).decode(self.outputs(), frame((64, 96), (64, 96)), []) == []
+
+    def test_overlapping_boxes_of_different_classes_suppress_each_other(self) -> None:
+        outputs = self.outputs()
+        cells = outputs["head"].reshape(2, 8, 2, 3)
+        cells[1, :, 1, 1] = [20, math.log(3), math.log(2), 0, 1, 5, 0, 0]  # class 0, half a cell to the left
+        found = self.decoder().decode(outputs, frame((64, 96), (64, 96)), [])
+        assert [each.class_id for each in found] == [0]
+
+    def test_extreme_logits_do_not_overflow(self) -> None:
+        outputs = self.outputs()
+        outputs["head"].reshape(2, 8, 2, 3)[0, 4:, 0, 0] = -1e4
+        assert len(self.decoder("tengine").decode(outputs, frame((64, 96), (64, 96)), [])) == 1
+
+    def test_other_outputs_are_refused(self) -> None:
+        with pytest.raises(InputError, match="no output 'head', only prob"):
+            self.decoder().decode({"prob": np.zeros((1, 10))}, frame((8, 8), (8, 8)), [])
+        with pytest.raises(InputError, match="1x10, not 1xCxHxW"):
+            self.decoder().decode({"head": np.zeros((1, 10))}, frame((8, 8), (8, 8)), [])
+        with pytest.raises(InputError, match="the 9 channels"):
+            self.decoder().decode({"head": np.zeros((1, 9, 2, 2))}, frame((8, 8), (8, 8)), [])
+
+
+class TestRetinaFace:
+    """A network of 64 x 64 pixels with one face at stride 16, row 2, column 1, anchor 1 (64 pixels)."""
+
+    decoder = RetinaFace(kind="retinaface")
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        outputs = {
+            f"face_rpn_{what}_stride{stride}": np.zeros((1, channels, 64 // stride, 64 // stride), np.float32)
+            for stride in (32, 16, 8)
+            for what, channels in (("cls_prob_reshape", 4), ("bbox_pred", 8), ("landmark_pred", 20))
+        }
+        outputs["face_rpn_cls_prob_reshape_stride16"][0, 3, 2, 1] = 0.9
+        outputs["face_rpn_bbox_pred_stride16"][0, 4:, 2, 1] = [0.25, 0, math.log(0.5), 0]
+        outputs["face_rpn_landmark_pred_stride16"][0, 10:12, 2, 1] = [0.1, 0.2]
+        return outputs
+
+    def test_box_and_landmarks(self) -> None:
+        # anchor centre (8 + 16, 8 + 32) = (24, 40); box centre (40, 40), size 32 x 64, and its last pixel
+        [face] = self.decoder.decode(self.outputs(), frame((100, 100), (100, 100)), [])
+        assert face.box == pytest.approx((24, 8, 57, 73))
+        assert face.score == pytest.approx(0.9)
+        assert face.label == "face"
+        assert face.points[0] == pytest.approx((24 + 6.5, 40 + 13))
+        assert face.points[1:] == ((24, 40),) * 4
+
+    def test_boxes_are_mapped_back_and_clipped_to_the_picture(self) -> None:
+        [face] = self.decoder.decode(self.outputs(), frame((128, 128), (64, 64)), [])
+        assert face.box == pytest.approx((48, 16, 114, 127))
+
+    def test_background_is_no_face(self) -> None:
+        outputs = self.outputs()
+        outputs["face_rpn_cls_prob_reshape_stride16"][0] = 0
+        outputs["face_rpn_cls_prob_reshape_stride8"][0, :2] = 1
+        assert self.decoder.decode(outputs, frame((64, 64), (64, 64)), []) == []
+
+    def test_the_better_of_two_faces_in_one_place_is_kept(self) -> None:
+        outputs = self.outputs()
+        outputs["face_rpn_cls_prob_reshape_stride16"][0, 3, 2, 2] = 0.95
+        outputs["face_rpn_bbox_pred_stride16"][0, 4:, 2, 2] = [0, 0, math.log(0.5), 0]
+        [face] = self.decoder.decode(outputs, frame((100, 100), (100, 100)), [])
+        assert face.score == pytest.approx(0.95)
+
+    def test_another_network_is_refused(self) -> None:
+        with pytest.raises(InputError, match="face_rpn_cls_prob_reshape_stride32"):
+            self.decoder.decode({"prob": np.zeros((1, 1000))}, frame((64, 64), (64, 64)), [])

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import numpy as np
+
+from edgedeploy.vision.nms import suppress
+
+
+def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:
+    return np.array(rows, np.float32).reshape(-1, 4)
+
+
+def test_the_best_of_overlapping_boxes_is_kept() -> None:
+    # 10x10 each, shifted by 2: intersection 80, union 120, overlap 0.667
+    pair = boxes((0, 0, 10, 10), (2, 0, 12, 10))
+    assert suppress(pair, np.array([0.6, 0.9]), 0.5).tolist() == [1]
+    assert suppress(pair, np.array([0.6, 0.9]), 0.7).tolist() == [1, 0]
+
+
+def test_an_overlap_that_equals_the_limit_is_allowed() -> None:
+    # intersection 50, union 100
+    pair = boxes((0, 0, 10, 10), (0, 0, 5, 10))
+    assert suppress(pair, np.array([0.9, 0.8]), 0.5).tolist() == [0, 1]
+
+
+def test_a_suppressed_box_suppresses_nothing() -> None:
+    # Neighbours overlap by 6/14, the outer two by 2/18.
+    chain = boxes((0, 0, 10, 1), (4, 0, 14, 1), (8, 0, 18, 1))
+    assert suppress(chain, np.array([0.9, 0.8, 0.7]), 0.4).tolist() == [0, 2]
+
+
+def test_equal_scores_keep_their_order() -> None:
+    apart = boxes((0, 0, 1, 1), (5, 5, 6, 6), (9, 9, 10, 10))
+    assert suppress(apart, np.array([0.5, 0.5, 0.5]), 0.5).tolist() == [0, 1, 2]
+
+
+def test_no_boxes_and_empty_boxes() -> None:
+    assert suppress(boxes(), np.empty(0), 0.5).tolist() == []
+    assert suppress(boxes((3, 3, 3, 3), (3, 3, 3, 3)), np.array([0.2, 0.1]), 0.5).tolist() == [0, 1]

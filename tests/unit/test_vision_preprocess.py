@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgedeploy.errors import InputError
+from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.vision.preprocess import input_size, place, to_tensor
+from edgedeploy.zoo.entry import ModelInput
+
+BGR_PIXEL = np.array([[[10, 20, 30]]], np.uint8)
+
+
+def model_input(**fields: object) -> ModelInput:
+    return ModelInput.model_validate({"name": "data", "shape": [1, 3, 8, 8], **fields})
+
+
+def test_mean_and_scale_are_in_the_order_of_the_colour() -> None:
+    tensor = to_tensor(BGR_PIXEL, model_input(colour="RGB", mean=[1, 2, 3], scale=[1, 10, 100]))
+    assert tensor.ravel().tolist() == [29, 180, 700]
+    tensor = to_tensor(BGR_PIXEL, model_input(colour="BGR", mean=[1, 2, 3], scale=[1, 10, 100]))
+    assert tensor.ravel().tolist() == [9, 180, 2700]
+
+
+def test_layouts() -> None:
+    pixels = np.zeros((2, 5, 3), np.uint8)
+    assert to_tensor(pixels, model_input()).shape == (1, 3, 2, 5)
+    assert to_tensor(pixels, model_input(layout="NHWC")).shape == (1, 2, 5, 3)
+    assert to_tensor(pixels, model_input(colour="GRAY", mean=[0], scale=[1])).shape == (1, 1, 2, 5)
+
+
+def test_integer_inputs_are_rounded_and_clamped() -> None:
+    tensor = to_tensor(BGR_PIXEL, model_input(colour="BGR", mean=[11, 0, 0], scale=[1, 0.13, 100]), "uint8")
+    assert tensor.dtype == np.uint8
+    assert tensor.ravel().tolist() == [0, 3, 255]
+
+
+def test_stretch_maps_each_axis_on_its_own() -> None:
+    pixels, frame = place(np.zeros((100, 400, 3), np.uint8), (50, 100), "stretch")
+    assert pixels.shape == (50, 100, 3)
+    assert frame.to_picture(np.array([[100.0, 50.0], [25.0, 10.0]])).tolist() == [[400, 100], [100, 20]]
+
+
+def test_pad_scales_down_and_fills_at_the_right_and_bottom() -> None:
+    pixels, frame = place(np.full((100, 400, 3), 255, np.uint8), (100, 100), "pad")
+    assert pixels[:25].min() == 255
+    assert pixels[25:].max() == 0
+    assert frame.to_picture(np.array([100.0, 25.0])).tolist() == [400, 100]
+
+
+def test_pad_never_enlarges() -> None:
+    small = np.full((10, 20, 3), 255, np.uint8)
+    pixels, frame = place(small, (30, 30), "pad")
+    assert pixels[:10, :20].min() == 255
+    assert pixels.sum() == small.sum()
+    assert frame.scale == (1, 1)
+
+
+@pytest.mark.parametrize("fit", ["stretch", "pad"])
+def test_a_picture_of_the_networks_size_is_untouched(fit: str) -> None:
+    picture = np.random.default_rng(5).integers(0, 256, (12, 17, 3), np.uint8)
+    pixels, frame = place(picture, (12, 17), fit)  # type: ignore[arg-type]
+    assert np.array_equal(pixels, picture)
+    assert frame.scale == (1, 1)
+
+
+def test_the_input_must_be_a_picture_with_the_channels_of_the_colour() -> None:
+    assert input_size(model_input(), TensorSpec(name="data", shape=[1, 3, 20, 30], dtype="float32")) == (20, 30)
+    with pytest.raises(InputError, match="1x1x28x28, needed is 1x3xHxW"):
+        input_size(model_input(), TensorSpec(name="data", shape=[1, 1, 28, 28], dtype="float32"))
+    with pytest.raises(InputError, match="needed is 1xHxWx3"):
+        input_size(model_input(layout="NHWC"), TensorSpec(name="data", shape=[1, 40], dtype="float32"))

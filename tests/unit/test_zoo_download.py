@@ -1,0 +1,274 @@
+"""Downloads, from a real server on the loopback interface that misbehaves on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from edgedeploy.errors import DownloadError, OutputError
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.zoo.download import Patience, download, part_of
+
+CONTENT = bytes(range(256)) * 1024
+BLOCKS = 80 * 1024
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+HASTE = Patience(connect=5, read=5, attempts=3, pause=0.01)
+ONCE = Patience(connect=5, read=0.3, attempts=1)
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers each request with the next of `answers`, then as a good server with ranges."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[Callable[[Handler], None]] = []
+        self.ranges: list[str | None] = []
+        self.closing = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/net.onnx"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.ranges.append(self.headers["Range"])
+        answer = self.server.answers.pop(0) if self.server.answers else whole_or_range
+        answer(self)
+
+    def reply(self, status: int, body: bytes = b"", **headers: str | int) -> None:
+        self.send_response(status)
+        for name, value in ({"Content_Length": len(body)} | headers).items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def whole_or_range(handler: Handler) -> None:
+    asked = handler.headers["Range"]
+    if asked is None:
+        return handler.reply(200, CONTENT)
+    start = int(asked.removeprefix("bytes=").removesuffix("-"))
+    where = f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}"
+    return handler.reply(206, CONTENT[start:], Content_Range=where)
+
+
+def cut_after(count: int) -> Callable[[Handler], None]:
+    return lambda handler: handler.reply(200, CONTENT[:count], Content_Length=len(CONTENT))
+
+
+def stall_after(count: int) -> Callable[[Handler], None]:
+    def answer(handler: Handler) -> None:
+        handler.reply(200, CONTENT[:count], Content_Length=len(CONTENT))
+        handler.server.closing.wait(20)
+
+    return answer
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.closing.set()
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "net.onnx"
+
+
+def get(server: Server, target: Path, patience: Patience = HASTE, progress: Progress = SILENT) -> None:
+    download(server.url, target, size=len(CONTENT), sha256=SHA256, progress=progress, patience=patience)
+
+
+def leave_part(target: Path, content: bytes) -> None:
+    target.parent.mkdir(parents=True)
+    part_of(target).write_bytes(content)
+
+
+def test_a_file_arrives_whole_and_nothing_else_is_left(server: Server, target: Path) -> None:
+    get(server, target)
+    assert target.read_bytes() == CONTENT
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_file_that_is_there_is_not_asked_for_again(server: Server, target: Path) -> None:
+    get(server, target)
+    get(server, target)
+    assert len(server.ranges) == 1
+
+
+def test_a_partial_file_is_resumed(server: Server, target: Path) -> None:
+    leave_part(target, CONTENT[:1000])
+    get(server, target)
+    assert server.ranges == ["bytes=1000-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_partial_file_that_is_complete_needs_no_connection(server: Server, target: Path) -> None:
+    leave_part(target, CONTENT)
+    get(server, target)
+    assert server.ranges == []
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_starts_over(server: Server, target: Path) -> None:
+    leave_part(target, CONTENT[:1000])
+    server.answers = [lambda handler: handler.reply(200, CONTENT)]
+    get(server, target)
+    assert target.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("status", "where"),
+    [(416, ""), (206, f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"), (206, "nonsense")],
+    ids=["refused", "another range", "no range"],
+)
+def test_a_range_that_is_not_the_one_asked_for_starts_over(
+    server: Server, target: Path, status: int, where: str
+) -> None:
+    leave_part(target, CONTENT[:1000])
+    server.answers = [lambda handler: handler.reply(status, b"x" * 50, Content_Range=where)]
+    get(server, target)
+    assert server.ranges == ["bytes=1000-", None]
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_range_of_a_file_of_another_size_is_refused(server: Server, target: Path) -> None:
+    leave_part(target, CONTENT[:1000])
+    server.answers = [lambda handler: handler.reply(206, b"x", Content_Range="bytes 1000-1000/1001")]
+    with pytest.raises(DownloadError, match="1,001 bytes"):
+        get(server, target)
+
+
+def test_a_connection_that_breaks_is_resumed_within_the_call(server: Server, target: Path) -> None:
+    server.answers = [cut_after(BLOCKS)]
+    get(server, target)
+    assert server.ranges == [None, f"bytes={BLOCKS}-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_transfer_that_keeps_breaking_is_kept_for_the_next_call(server: Server, target: Path) -> None:
+    server.answers = [cut_after(BLOCKS)]
+    with pytest.raises(DownloadError, match="goes on after 81,920 of") as caught:
+        get(server, target, ONCE)
+    assert caught.value.exit_code == 9
+    assert not target.exists()
+    get(server, target)
+    assert server.ranges == [None, f"bytes={BLOCKS}-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_stalled_connection_is_given_up(server: Server, target: Path) -> None:
+    server.answers = [stall_after(BLOCKS)]
+    with pytest.raises(DownloadError, match=r"stalled: no data for 0\.3 s"):
+        get(server, target, ONCE)
+    assert part_of(target).read_bytes() == CONTENT[:BLOCKS]
+
+
+def test_an_interrupt_keeps_what_has_come(server: Server, target: Path) -> None:
+    class Impatient(Progress):
+        @contextmanager
+        def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+            def advance(count: int) -> None:
+                raise KeyboardInterrupt
+
+            yield advance
+
+    with pytest.raises(KeyboardInterrupt):
+        get(server, target, progress=Impatient())
+    part = part_of(target).read_bytes()
+    assert part
+    assert CONTENT.startswith(part)
+    assert not target.exists()
+
+
+def test_other_content_of_the_same_size_is_refused_and_removed(server: Server, target: Path) -> None:
+    server.answers = [lambda handler: handler.reply(200, bytes(len(CONTENT)))]
+    with pytest.raises(DownloadError, match=f"should be {SHA256}"):
+        get(server, target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_file_that_is_announced_larger_is_not_read(server: Server, target: Path) -> None:
+    server.answers = [lambda handler: handler.reply(200, CONTENT + b"more")]
+    with pytest.raises(DownloadError, match="262,148 bytes, but 262,144 are expected"):
+        get(server, target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_stream_without_length_is_cut_off_at_the_size(server: Server, target: Path) -> None:
+    def endless(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        try:
+            while not handler.server.closing.is_set():
+                handler.wfile.write(CONTENT)
+        except OSError:
+            handler.close_connection = True
+
+    server.answers = [endless]
+    with pytest.raises(DownloadError, match="more than the 262,144 bytes"):
+        get(server, target)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_a_missing_file_is_not_tried_again(server: Server, target: Path) -> None:
+    server.answers = [lambda handler: handler.reply(404)]
+    with pytest.raises(DownloadError, match="404 Not Found"):
+        get(server, target)
+    assert len(server.ranges) == 1
+
+
+def test_a_server_that_is_busy_is_tried_again(server: Server, target: Path) -> None:
+    server.answers = [lambda handler: handler.reply(503)]
+    get(server, target)
+    assert target.read_bytes() == CONTENT
+
+
+def test_a_redirect_to_a_local_file_is_refused(server: Server, target: Path) -> None:
+    server.answers = [lambda handler: handler.reply(302, Location=Path("/etc/hostname").as_uri())]
+    with pytest.raises(DownloadError, match="neither http nor https"):
+        get(server, target)
+
+
+def test_a_server_that_is_not_there_is_named_plainly(server: Server, target: Path) -> None:
+    address = server.url.replace(f":{server.server_port}/", ":9/")
+    with pytest.raises(DownloadError, match="Connection refused"):
+        download(address, target, size=1, sha256=SHA256, patience=ONCE)
+
+
+def test_two_that_want_the_same_file_take_turns(server: Server, target: Path) -> None:
+    threads = [threading.Thread(target=get, args=(server, target)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert target.read_bytes() == CONTENT
+    assert len(server.ranges) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_an_output_error(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(OutputError, match="cannot write"):
+        get(server, tmp_path / "cache" / "net.onnx")
