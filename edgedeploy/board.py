@@ -137,7 +137,7 @@ class Board(Record):
         return target
 
 
-BOARDS = Catalog("board", "boards", Board)
+BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 
 
 def load_board(name: str) -> Board:

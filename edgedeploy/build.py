@@ -77,24 +77,13 @@ class Built:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A package that is at hand, with the file that it was made from."""
+    """A package for this machine, with the file that it was made from."""
 
     package_path: Path
     model_file: Path
-    board: Board
 
     def open(self, threads: int | None = None) -> Runner:
-        """The network, ready to run on its board.
-
-        Raises:
-            UnsupportedError: the board is not this machine.
-        """
-        if not self.board.runs_here:
-            raise UnsupportedError(
-                "this version runs networks on this machine only",
-                why="the board is reached over SSH",
-                hints=["use --board local"],
-            )
+        """The network, ready to run."""
         from edgedeploy.runtime.session import Session
 
         return Session(self.package_path, threads)
@@ -190,15 +179,25 @@ def prepare(
     input_shapes: Shapes | None = None,
     toolchain: str | None = None,
 ) -> Prepared:
-    """A package of a model for a board: the one of the same inputs that was built before, or a new one.
+    """A package of a model to run here: the one of the same inputs that was built before, or a new one.
 
     Packages are looked for in `dist/<board>` and in the user's cache folder, where new ones go.
+
+    Raises:
+        UnsupportedError: the board is not this machine.
+        EdgedeployError: as `find_source` and `build`.
     """
     import platformdirs
 
     from edgedeploy.package.archive import read_manifest
 
     board = load_board(board_name)
+    if not board.runs_here:
+        raise UnsupportedError(
+            "this version runs networks on this machine only",
+            why=f"board {board_name!r} is reached over SSH",
+            hints=["use --board local"],
+        )
     source = find_source(model, input_shapes, progress)
     key = build_key(source, board, toolchain)
     label = _board_label(board_name)
@@ -206,12 +205,12 @@ def prepare(
     for path in (default_output(source.name, label), cached):
         try:
             if path.is_file() and read_manifest(path).build_key == key:
-                return Prepared(path, source.file, board)
+                return Prepared(path, source.file)
         except Exception as error:
             progress.note(f"{path} is not used: {error}")
     progress.note(f"building {source.name} for {label}, kept for later runs")
     build(source, board_name, cached, toolchain=toolchain, progress=progress)
-    return Prepared(cached, source.file, board)
+    return Prepared(cached, source.file)
 
 
 def package_name(model: str) -> str:

@@ -39,11 +39,13 @@ class Catalog(Generic[Document]):
         noun: what one of them is called, in messages ("board").
         folder: the name of the folder that holds them ("boards").
         schema: the pydantic model of one.
+        listing: the command that lists them, if there is one.
     """
 
     noun: str
     folder: str
     schema: type[Document]
+    listing: str | None = None
 
     def folders(self) -> list[Path]:
         """The folders that are searched, in order."""
@@ -79,7 +81,7 @@ class Catalog(Generic[Document]):
         return UnknownNameError(
             f"unknown {self.noun} {name!r}",
             why=f"{listing}: {', '.join(near or names)}",
-            hints=[f"list them all with `edgedeploy {self.folder}`"],
+            hints=[f"list them all with `{self.listing}`"] if self.listing else [],
         )
 
     def load(self, name: str) -> Document:

@@ -3,17 +3,47 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from edgedeploy.cli import main
+
 ROOT = Path(__file__).resolve().parent.parent
+
+# Development material beside the checkout, of which nothing is part of the product.
+SHARED = Path(os.environ.get("EDGEDEPLOY_SHARED", ROOT.parent / "shared"))
 
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of development material, of which nothing is part of the product."""
-    folder = Path(os.environ.get("EDGEDEPLOY_SHARED", ROOT.parent / "shared"))
-    if not folder.is_dir():
-        pytest.skip(f"there is no folder {folder}; set EDGEDEPLOY_SHARED to where the development material lies")
-    return folder
+    """The folder of development material."""
+    if not SHARED.is_dir():
+        pytest.skip(f"there is no folder {SHARED}; set EDGEDEPLOY_SHARED to where the development material lies")
+    return SHARED
+
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """The command line in an empty folder, with empty user folders: its exit code, output and messages."""
+    for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "user"))
+    monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgedeploy", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        code = ended.value.code
+        return code if isinstance(code, int) else 0, printed.out, printed.err
+
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -15,15 +16,15 @@ _DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(int8)":
 
 
 class OnnxruntimeRunner:
-    """An ONNX file on onnxruntime's CPU provider."""
+    """An ONNX file on onnxruntime's CPU provider; `shapes` fixes inputs with free dimensions."""
 
-    def __init__(self, path: Path, threads: int = 1) -> None:
+    def __init__(self, path: Path, threads: int = 1, shapes: Mapping[str, list[int]] | None = None) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self.inputs = [self._spec(node) for node in self._session.get_inputs()]
-        self.outputs = [self._spec(node) for node in self._session.get_outputs()]
+        self.inputs = [self._spec(node, shapes or {}) for node in self._session.get_inputs()]
+        self.outputs = [self._spec(node, {}) for node in self._session.get_outputs()]
         self.threads = threads
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
@@ -42,6 +43,6 @@ class OnnxruntimeRunner:
         return Timing.of_seconds(seconds)
 
     @staticmethod
-    def _spec(node: onnxruntime.NodeArg) -> TensorSpec:
+    def _spec(node: onnxruntime.NodeArg, shapes: Mapping[str, list[int]]) -> TensorSpec:
         shape = [size if isinstance(size, int) else -1 for size in node.shape]
-        return TensorSpec(name=node.name, shape=shape, dtype=_DTYPES[node.type])
+        return TensorSpec(name=node.name, shape=shapes.get(node.name, shape), dtype=_DTYPES[node.type])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgedeploy.cli.options import BoardOption, JsonOption, ThreadsOption
+from edgedeploy.cli.options import BoardOption, JsonOption, ThreadsOption, complete_model
 
 if TYPE_CHECKING:
     from edgedeploy.demo.program import Screening
@@ -35,7 +35,11 @@ def demo(
     board: BoardOption = "local",
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Use this network, a name of the zoo or a file, instead of the demo's."),
+        typer.Option(
+            "--model",
+            help="Use this network, a name of the zoo or a file, instead of the demo's.",
+            autocompletion=complete_model,
+        ),
     ] = None,
     repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, help="How many inferences to time.")] = 1,
     threads: ThreadsOption = None,

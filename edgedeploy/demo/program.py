@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.demo.tengine_log import log_lines
@@ -92,10 +93,7 @@ def play(
     image_file = image or _default_picture(name, model, progress)
     picture = read_picture(image_file)
     labels = load_labels(entry.labels) if entry.labels else []
-    # Here, not above: it brings TVM, whose import takes a second that a wrong name should not cost.
-    from edgedeploy.build import prepare
-
-    prepared = prepare(model, board, progress=progress, threads=threads)
+    prepared = prepare(model, board, progress=progress)
     outcome = see(picture, demo, prepared.open(threads), entry.input, labels=labels, repeat=repeat)
     return Screening(name, demo, model, prepared.model_file, image_file, board, picture, outcome)
 

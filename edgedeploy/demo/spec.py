@@ -56,4 +56,4 @@ class Demo(Record):
         return self
 
 
-DEMOS = Catalog("demo", "demos", Demo)
+DEMOS = Catalog("demo", "demos", Demo, listing="edgedeploy demo")

@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         InputError: the file is missing, damaged, or holds Python objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             if isinstance(archive, np.ndarray):
                 raise InputError(
                     f"{path} holds one array without a name", hints=["save it with numpy.savez(NAME=array)"]

@@ -5,22 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 
-def suppress(boxes: np.ndarray, scores: np.ndarray, overlap: float) -> np.ndarray:
+def suppress(boxes: np.ndarray, scores: np.ndarray, overlap: float, tie: float = 0.0) -> np.ndarray:
     """Greedy non-maximum suppression over all classes together.
 
     The box with the best score is kept, those whose intersection over union with it exceeds `overlap` are
-    dropped, and so on with what is left. Among equal scores the earlier box comes first.
+    dropped, and so on with what is left. Among equal scores the earlier box comes first, unless `tie` is given.
 
     Args:
         boxes: n x 4, x1, y1, x2, y2; the area of a box is (x2 - x1) (y2 - y1).
         scores: n.
         overlap: the largest intersection over union that two kept boxes may have.
+        tie: if above zero, scores count in steps of this size, and of equal ones the larger box comes first:
+            which of two boxes survives then does not hang on the last bits of the picture's decoder.
 
     Returns:
         The indices of the kept boxes, best score first.
     """
-    order = np.argsort(-scores, kind="stable")
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    order = np.lexsort((-areas, -np.round(scores / tie))) if tie else np.argsort(-scores, kind="stable")
     kept = []
     while order.size:
         best, order = order[0], order[1:]

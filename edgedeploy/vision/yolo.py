@@ -40,6 +40,7 @@ class Yolo(Decoder):
     Attributes:
         threshold: the lowest confidence that is reported.
         overlap: the largest intersection over union of two objects, whatever their classes.
+        tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
         confidence: `darknet` is the product s(objectness) s(class). `tengine` is what Tengine's example
             computes, 1 / (1 + exp(-objectness) (1 + exp(-class))): the first 1 + stands outside the product,
             which gives higher values; Tengine's published percentages and its threshold 0.48 need it.
@@ -49,6 +50,7 @@ class Yolo(Decoder):
     kind: Literal["yolo"]
     threshold: Fraction
     overlap: Fraction = 0.45
+    tie: Fraction = 0.0
     confidence: Literal["darknet", "tengine"] = "darknet"
     heads: Annotated[list[Head], Field(min_length=1)]
 
@@ -56,7 +58,7 @@ class Yolo(Decoder):
         """The objects, best score first; boxes may reach out of the picture, as the network sees them."""
         found = [self._head(outputs, part, frame) for part in self.heads]
         scores, boxes, classes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        kept = suppress(boxes, scores, self.overlap)
+        kept = suppress(boxes, scores, self.overlap, self.tie)
         corners = frame.to_picture(boxes[kept].reshape(-1, 2, 2)).reshape(-1, 4)
         return [
             Detection(

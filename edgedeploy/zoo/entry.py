@@ -85,4 +85,4 @@ class ZooModel(Record):
     labels: str | None = None
 
 
-MODELS = Catalog("model", "models", ZooModel)
+MODELS = Catalog("model", "models", ZooModel, listing="edgedeploy models")

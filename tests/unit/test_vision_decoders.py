@@ -81,7 +81,7 @@ class TestYolo:
     def test_overlapping_boxes_of_different_classes_suppress_each_other(self) -> None:
         outputs = self.outputs()
         cells = outputs["head"].reshape(2, 8, 2, 3)
-        cells[1, :, 1, 1] = [20, math.log(3), math.log(2), 0, 1, 5, 0, 0]  # class 0, half a cell to the left
+        cells[0, :, 1, 2] = [0, math.log(3), math.log(4), math.log(3), 1, 5, 0, 0]  # the same box, class 0
         found = self.decoder().decode(outputs, frame((64, 96), (64, 96)), [])
         assert [each.class_id for each in found] == [0]
 

@@ -1,0 +1,51 @@
+# Every target sets up what it needs; see `make help`.
+
+PYTHON ?= python3
+VENV := .venv
+# Called as modules: the scripts in .venv/bin would name the folder that it was made in.
+RUN := $(VENV)/bin/python -m
+# Made last, when everything is installed.
+READY := $(VENV)/.ready
+
+# Networks and pictures that may lie beside the checkout; they serve the demo without a network connection.
+MIRRORS := $(wildcard ../shared/models ../shared/images)
+empty :=
+space := $(empty) $(empty)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint wheel docs clean
+
+help:  ## Say what there is to make.
+	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
+	    printf 'make %-10s %s\n' "$$target" "$$text"; done
+
+setup: $(READY)  ## Install edgedeploy and its tools into .venv.
+
+$(READY): pyproject.toml scripts/setup.sh
+	scripts/setup.sh "$(PYTHON)" "$(VENV)"
+	touch $@
+
+demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
+demo: $(READY)  ## Find faces with RetinaFace; read a digit where its files cannot be had.
+	$(VENV)/bin/python scripts/demo.py
+
+test: lint  ## Check and test everything that takes no more than seconds.
+	$(RUN) pytest -m "not slow"
+
+test-all: lint  ## Check and test everything.
+	$(RUN) pytest
+
+lint: $(READY)  ## Check style and types.
+	$(RUN) ruff check
+	$(RUN) ruff format --check
+	$(RUN) mypy
+
+wheel: $(READY)  ## Build the wheel into dist/.
+	$(RUN) build --wheel --no-isolation
+
+docs: $(READY)  ## Write docs/commands.md anew.
+	$(VENV)/bin/python scripts/document_commands.py
+
+clean:  ## Remove .venv, dist/ and everything else that was made here.
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,103 @@
+"""Writes docs/commands.md from the help of the commands.
+
+The text is that of `--help`; the layout is our own, because that of help pages changes with typer's version.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from edgedeploy.cli import app
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+
+HEAD = """\
+# Commands
+
+Written by `make docs` from the commands' own help. Results go to standard output, everything else to standard
+error; what the exit codes mean is listed in [exit-codes.md](exit-codes.md).
+"""
+
+# What typer adds to the command itself.
+COMPLETION = ("install_completion", "show_completion")
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command and group of commands with its full name, parents first."""
+
+    def below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+        yield name, command
+        for child, subcommand in getattr(command, "commands", {}).items():
+            yield from below(f"{name} {child}", subcommand)
+
+    return below("edgedeploy", typer.main.get_command(app))
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(_section(name, command) for name, command in commands())])
+
+
+def _section(name: str, command: Any) -> str:
+    arguments, options = _parameters(command)
+    usage = [name, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)]
+    if hasattr(command, "commands"):
+        usage.append("[COMMAND]" if command.invoke_without_command else "COMMAND")
+    lines = [f"## {name}", "", "```", " ".join(usage), "```", "", _text(command.help)]
+    rows = [(_argument(each), each.help or "") for each in arguments]
+    rows += [(_option(each), f"{each.help}{_default(each)}") for each in options]
+    if rows:
+        lines += ["", "| | |", "|---|---|"]
+        lines += ["| `{}` | {} |".format(*(cell.replace("|", r"\|") for cell in row)) for row in rows]
+    return "\n".join([*lines, ""])
+
+
+def _parameters(command: Any) -> tuple[list[Any], list[Any]]:
+    shown = [each for each in command.params if each.name not in COMPLETION]
+    options = [each for each in shown if each.opts[0].startswith("-")]
+    return [each for each in shown if each not in options], options
+
+
+def _text(text: str) -> str:
+    """A help text with its examples as code, one on each line."""
+    paragraphs = []
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        word, colon, rest = paragraph.replace("\n", " ").partition(": ")
+        if colon and word in ("Example", "Examples"):
+            paragraphs.append("\n".join(["```", *rest.split("; "), "```"]))
+        else:
+            paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs).replace("```\n\n```\n", "")
+
+
+def _argument(argument: Any) -> str:
+    name = (argument.metavar or argument.name.upper()).removesuffix("...").strip("[]")
+    name += "..." if argument.nargs == -1 else ""
+    return name if argument.required else f"[{name}]"
+
+
+def _option(option: Any) -> str:
+    names = ", ".join(option.opts)
+    if option.is_flag or getattr(option, "count", False):
+        return names
+    return f"{names} {option.metavar or option.name.upper()}"
+
+
+def _default(option: Any) -> str:
+    """What holds if the option is not given, where that is a value, with the others there are."""
+    default = option.default
+    if isinstance(default, Enum):
+        return f" One of {', '.join(each.value for each in type(default))}; by default {default.value}."
+    if isinstance(default, bool) or not isinstance(default, (str, int, float)) or not default:
+        return ""
+    return f" By default {default}."
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page(), encoding="utf-8")

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Installs edgedeploy with its development tools into a virtual environment: scripts/setup.sh PYTHON VENV
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$1 venv=$2
+
+fail() {
+    printf 'error: %s\n' "$1" >&2
+    shift
+    printf '  try: %s\n' "$@" >&2
+    exit 1
+}
+
+command -v "$python" >/dev/null || fail "there is no $python" "apt-get install python3" "make PYTHON=/path/to/python3"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    fail "edgedeploy needs Python 3.10 or later, $python is $("$python" -V 2>&1)" "make PYTHON=/path/to/a/later/python3"
+
+# Debian keeps the part of Python that makes virtual environments in a package of its own.
+makes_venvs() { "$python" -c 'import ensurepip, venv' 2>/dev/null; }
+if ! makes_venvs && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -q || true
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends python3-venv || true
+fi
+makes_venvs || fail "$python cannot make virtual environments" \
+    "as root: apt-get install python3-venv" "make PYTHON=/path/to/a/complete/python3"
+
+"$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
+echo "installing edgedeploy and its tools into $venv"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'

@@ -1,0 +1,191 @@
+"""The demos on real networks and pictures, against the numbers that Tengine published.
+
+`RUNNERS` lists the ways of running a network that are tested; each is a function from the network's entry in
+the zoo and its file to a `Runner`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnxruntime_runner import OnnxruntimeRunner
+
+from edgedeploy.build import prepare
+from edgedeploy.demo.pipeline import Outcome, see
+from edgedeploy.demo.spec import DEMOS
+from edgedeploy.demo.tengine_log import log_lines
+from edgedeploy.runtime.interface import Runner
+from edgedeploy.vision.picture import read_picture
+from edgedeploy.zoo.entry import MODELS, ZooModel
+from edgedeploy.zoo.labels import load_labels
+
+RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
+    "onnxruntime": lambda entry, path: OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape}),
+    "compiled": lambda entry, path: prepare(str(path), input_shapes={entry.input.name: entry.input.shape}).open(1),
+}
+
+Show = Callable[[str, str], Outcome]
+
+
+@pytest.fixture(scope="module", params=RUNNERS)
+def show(request: pytest.FixtureRequest, shared: Path) -> Show:
+    """Show a picture of the shared folder to a demo's network, which is opened once."""
+    runners: dict[str, Runner] = {}
+
+    def run(demo_name: str, picture: str) -> Outcome:
+        demo = DEMOS.load(demo_name)
+        entry = MODELS.load(demo.model)
+        if demo.model not in runners:
+            [path] = (shared / "models").rglob(entry.files[0].name)
+            runners[demo.model] = RUNNERS[request.param](entry, path)
+        labels = load_labels(entry.labels) if entry.labels else []
+        return see(read_picture(shared / picture), demo, runners[demo.model], entry.input, labels=labels)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def published(shared: Path) -> dict[str, Any]:
+    """Tengine's published numbers, by a part of the title."""
+    records = json.loads((shared / "reference" / "published_tengine.json").read_text())
+    return {title.split()[0]: record for title, record in records.items()}
+
+
+def transcript(demo_name: str, outcome: Outcome) -> list[str]:
+    """The log without its first line, with times masked."""
+    lines = log_lines(DEMOS.load(demo_name).log, outcome, model_file=Path("MODEL"), image_file=Path("IMAGE"))
+    return [re.sub(r"\d+\.\d+ ms", "# ms", line) for line in lines[1:]]
+
+
+def boxes(outcome: Outcome) -> np.ndarray:
+    return np.array([detection.box for detection in outcome.detections])
+
+
+REPEAT = "Repeat 1 times, thread 1, avg time # ms, max_time # ms, min_time # ms"
+RULE = "-" * 38
+
+
+class TestRetinaFace:
+    def test_published_boxes_and_scores(self, show: Show, published: dict[str, Any]) -> None:
+        outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png")
+        expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
+        found = boxes(outcome)
+        found[:, 2:] -= found[:, :2]
+        assert np.abs(found - expected[:, 1:]).max() < 0.01
+        assert [round(each.score or 0, 2) for each in outcome.detections] == expected[:, 0].tolist()
+
+    def test_transcript(self, show: Show) -> None:
+        lines = transcript("retinaface", show("retinaface", "reference/stb_decoded/mtcnn_face4.png"))
+        assert lines[:4] == ["img_h, img_w : 316, 474", REPEAT, RULE, "detected face num: 4"]
+        number = r"\d+(\.\d+)?"
+        face = rf"BOX [01]\.\d\d:\( {number} , {number} \),\( {number} , {number} \)"
+        assert len(lines) == 8
+        assert all(re.fullmatch(face, line) for line in lines[4:])
+
+    def test_landmarks_lie_in_their_faces(self, show: Show) -> None:
+        for face in show("retinaface", "reference/stb_decoded/mtcnn_face4.png").detections:
+            assert face.box
+            points = np.array(face.points)
+            assert points.shape == (5, 2)
+            # These heads are turned: an eye may reach a little beyond the side of its box.
+            assert (points >= np.array(face.box[:2]) - 5).all()
+            assert (points <= np.array(face.box[2:]) + 5).all()
+            eyes, nose, mouth = points[:2, 1], points[2, 1], points[3:, 1]
+            assert eyes.max() < nose < mouth.min()
+
+    def test_the_jpeg_gives_the_same_faces(self, show: Show) -> None:
+        from_png = show("retinaface", "reference/stb_decoded/mtcnn_face4.png")
+        from_jpeg = show("retinaface", "images/mtcnn_face4.jpg")
+        assert np.abs(boxes(from_png) - boxes(from_jpeg)).max() < 0.1
+
+    def test_a_larger_picture_is_scaled_down_and_its_boxes_up(self, show: Show, shared: Path) -> None:
+        outcome = show("retinaface", "images/mtcnn_face6.jpg")
+        height, width = read_picture(shared / "images/mtcnn_face6.jpg").shape[:2]
+        assert (height, width) != (316, 474)
+        found = boxes(outcome)
+        assert len(found) >= 5
+        assert found.min() >= 0
+        assert found[:, 2].max() > 474
+        assert (found <= [width, height, width, height]).all()
+
+
+class TestYoloFastest:
+    def test_published_lines(self, show: Show) -> None:
+        lines = transcript("yolo-fastest", show("yolo-fastest", "reference/stb_decoded/dog.png"))
+        assert lines == [
+            REPEAT,
+            RULE,
+            " 3:  93%, [ 454,   77,  684,  180], car",
+            "17:  75%, [ 122,  221,  366,  516], dog",
+            " 2:  54%, [ 243,  187,  589,  422], bicycle",
+            " 3:  53%, [ 690,  117,  729,  155], car",
+            " 1:  53%, [  64,   73,  114,  118], person",
+        ]
+
+    def test_the_jpeg_gives_the_same_objects(self, show: Show) -> None:
+        from_png = show("yolo-fastest", "reference/stb_decoded/dog.png")
+        from_jpeg = show("yolo-fastest", "images/dog.jpg")
+        for one, other in zip(from_png.detections, from_jpeg.detections, strict=True):
+            assert one.label == other.label
+            assert one.score == pytest.approx(other.score, abs=0.01)
+        assert np.abs(boxes(from_png) - boxes(from_jpeg)).max() < 0.5
+
+
+class TestClassification:
+    def test_published_probabilities(self, show: Show, published: dict[str, Any]) -> None:
+        outcome = show("classification", "reference/stb_decoded/cat.png")
+        # The fifth and sixth of Tengine's are near each other and change places with these fp16 weights.
+        expected = published["squeezenet"]["top5_prob_class"][:4]
+        assert [each.class_id for each in outcome.detections[:4]] == [class_id for _, class_id in expected]
+        for detection, (probability, _) in zip(outcome.detections, expected, strict=False):
+            assert detection.score == pytest.approx(probability, abs=0.003)
+        assert outcome.detections[1].label.startswith("tiger cat")
+
+    def test_transcript(self, show: Show) -> None:
+        lines = transcript("classification", show("classification", "reference/stb_decoded/cat.png"))
+        assert lines[:6] == [
+            "",
+            "model file : MODEL",
+            "image file : IMAGE",
+            "img_h, img_w, scale[3], mean[3] : 227 227 , 1.000 1.000 1.000, 104.0 116.7 122.7",
+            REPEAT,
+            RULE,
+        ]
+        assert [line.split(", ")[1] for line in lines[6:-1]] == ["281", "282", "278", "285", "277"]
+        assert lines[-1] == RULE
+
+    def test_the_jpeg_gives_the_same_classes(self, show: Show) -> None:
+        outcome = show("classification", "images/cat.jpg")
+        assert [each.class_id for each in outcome.detections[:4]] == [281, 282, 278, 285]
+
+
+class TestLandmark:
+    # Read off the enlarged picture by eye.
+    PUPILS = {104: (37.5, 51), 105: (73, 50.5)}
+
+    def test_the_points_lie_on_the_face(self, show: Show) -> None:
+        [face] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
+        points = np.array(face.points)
+        assert points.shape == (106, 2)
+        for index, place in self.PUPILS.items():
+            assert np.hypot(*(points[index] - place)) < 2.5
+        contour = points[:33]
+        assert (np.diff(contour[:, 0]) > 0).mean() > 0.8  # from ear to ear
+        assert contour[16, 1] == pytest.approx(contour[:, 1].max(), abs=2)  # the chin
+        brows, nose, mouth = points[33:43, 1], points[46, 1], points[84:104, 1]
+        assert brows.max() < nose < mouth.min()
+
+    def test_the_jpeg_gives_the_same_points(self, show: Show) -> None:
+        [from_png] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
+        [from_jpeg] = show("landmark", "images/mobileface02.jpg").detections
+        assert np.abs(np.array(from_png.points) - np.array(from_jpeg.points)).max() < 0.5
+
+    def test_transcript(self, show: Show) -> None:
+        lines = transcript("landmark", show("landmark", "images/mobileface02.jpg"))
+        assert lines == ["Repeat [1] min # ms, max # ms, avg # ms"]

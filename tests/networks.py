@@ -1,0 +1,75 @@
+"""Small ONNX networks that tests build, with seeded weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+class Graph:
+    """An ONNX graph that grows node by node; every tensor is named after its node."""
+
+    def __init__(self, seed: int = 0, opset: int = 13) -> None:
+        self.random = np.random.default_rng(seed)
+        self.opset = opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.weights: list[onnx.TensorProto] = []
+
+    def input(self, name: str, shape: list[Any], dtype: int = TensorProto.FLOAT) -> str:
+        self.inputs.append(helper.make_tensor_value_info(name, dtype, shape))
+        return name
+
+    def weight(self, array: np.ndarray) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def normal(self, *shape: int, scale: float = 0.3) -> str:
+        return self.weight((self.random.standard_normal(shape) * scale).astype(np.float32))
+
+    def node(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        name = f"{operator.lower()}{len(self.nodes)}"
+        names = [name, *(f"{name}_{index}" for index in range(1, outputs))]
+        self.nodes.append(helper.make_node(operator, list(inputs), names, name=name, **attributes))
+        return name
+
+    def conv(self, data: str, inputs: int, outputs: int, kernel: int, bias: bool = True, **attributes: Any) -> str:
+        weights = self.normal(outputs, inputs // attributes.get("group", 1), kernel, kernel)
+        extra = [self.normal(outputs)] if bias else []
+        return self.node("Conv", data, weights, *extra, **attributes)
+
+    def batch_norm(self, data: str, channels: int) -> str:
+        positive = [self.weight(self.random.uniform(0.5, 2, channels).astype(np.float32)) for _ in range(2)]
+        gamma, variance = positive
+        return self.node("BatchNormalization", data, gamma, self.normal(channels), self.normal(channels), variance)
+
+    def model(self, *outputs: str) -> onnx.ModelProto:
+        """The graph of what the outputs need."""
+        needed, nodes = set(outputs), []
+        for node in reversed(self.nodes):
+            if needed & set(node.output):
+                needed |= set(node.input)
+                nodes.insert(0, node)
+        weights = [weight for weight in self.weights if weight.name in needed]
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+        graph = helper.make_graph(nodes, "test", self.inputs, values, weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        model.ir_version = 8
+        return onnx.shape_inference.infer_shapes(model)
+
+    def save(self, path: Path, *outputs: str) -> Path:
+        onnx.save(self.model(*outputs), path)
+        return path
+
+
+def tiny(path: Path) -> Path:
+    """A picture-sized-8 network that compiles in a second: convolution, ReLU, global mean."""
+    graph = Graph()
+    data = graph.input("data", [1, 3, 8, 8])
+    relu = graph.node("Relu", graph.conv(data, 3, 8, 3, pads=[1, 1, 1, 1]))
+    return graph.save(path, graph.node("GlobalAveragePool", relu))

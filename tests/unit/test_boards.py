@@ -1,0 +1,152 @@
+"""Board profiles: what they state, what targets come of them, and how faults in them are reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Command
+
+from edgedeploy.board import BOARDS, load_board
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.errors import ConfigurationError, UnknownNameError
+from edgedeploy.toolchain import TOOLCHAINS
+
+PROFILE = """\
+description: a board
+triple: aarch64-unknown-linux-gnu
+cpu: cortex-a72
+cores: 4
+vector: {bits: 128, registers: 32}
+fma: {latency: 7, per_cycle: 1}
+cache: {l1_kib: 32, l2_kib: 1024}
+toolchain: zig
+"""
+
+
+def profile(folder: Path, old: str = "", new: str = "") -> Path:
+    path = folder / "board.yaml"
+    path.write_text(PROFILE.replace(old, new) if old else PROFILE)
+    return path
+
+
+def test_the_boards_of_the_documentation_are_there() -> None:
+    assert {"local", "rpi5", "rpi4", "rpi3", "rpi-armhf", "nuc-opencl"} <= set(BOARDS.names())
+
+
+@pytest.mark.parametrize("name", BOARDS.names())
+def test_every_board_names_a_toolchain_that_exists(name: str) -> None:
+    TOOLCHAINS.load(load_board(name).toolchain)
+
+
+@pytest.mark.parametrize("name", BOARDS.names())
+def test_tvm_accepts_every_target(name: str) -> None:
+    import tvm
+
+    target = tvm.target.Target(load_board(name).target())
+    assert target.kind.name == ("opencl" if name == "nuc-opencl" else "llvm")
+
+
+def test_llvm_knows_every_cpu_that_a_profile_names() -> None:
+    from tvm.target import codegen
+
+    for name in BOARDS.names():
+        board = load_board(name)
+        assert board.cpu in codegen.llvm_get_cpu_archlist(_llvm_target(board.triple)), name
+
+
+def _llvm_target(triple: str) -> object:
+    import tvm
+
+    return tvm.target.Target({"kind": "llvm", "mtriple": triple})
+
+
+def test_32_bit_arm_passes_floats_in_vector_registers() -> None:
+    target = load_board("rpi-armhf").target()
+    assert target["mfloat-abi"] == "hard"
+    assert target["mattr"] == ["+neon", "+vfp4"]
+    assert target["mtriple"].count("-") == 3
+
+
+def test_local_is_this_machine() -> None:
+    board = load_board("local")
+    assert board.runs_here
+    assert board.cpu != "native"
+    assert board.cores >= 1
+
+
+def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "boards").mkdir()
+    profile(tmp_path / "boards").rename(tmp_path / "boards" / "rpi4.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert load_board("rpi4").description == "a board"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "field"),
+    [
+        ("cores: 4", "cores: four", 4, "cores"),
+        ("bits: 128", "bits: 100", 5, "vector.bits"),
+        ("toolchain: zig", "tolchain: zig", 8, "tolchain"),
+        ("toolchain: zig\n", "", 1, "toolchain"),
+        ("cpu: cortex-a72", "cpu: cortex-a72\ncpu: cortex-a53", 4, "cpu"),
+        ("cpu: cortex-a72", "cpu: [", 5, "not valid YAML"),
+        ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu", 1, "four parts"),
+    ],
+)
+def test_a_fault_is_reported_with_file_line_and_field(
+    tmp_path: Path, old: str, new: str, line: int, field: str
+) -> None:
+    path = profile(tmp_path, old, new)
+    with pytest.raises(ConfigurationError) as raised:
+        load_board(str(path))
+    message = str(raised.value)
+    assert f"{path}:{line}: " in message
+    assert field in message
+
+
+def test_an_unknown_board_answers_with_near_names() -> None:
+    with pytest.raises(UnknownNameError, match="rpi4") as raised:
+        load_board("rpo4")
+    assert raised.value.exit_code == 4
+
+
+def test_boards_are_listed_for_scripts(command: Command) -> None:
+    code, out, _ = command("boards", "--json")
+    assert code == 0
+    boards = {board["name"]: board for board in json.loads(out)}
+    assert boards["rpi4"]["vector"] == {"bits": 128, "registers": 32}
+
+
+def test_show_prints_profile_and_target(command: Command) -> None:
+    code, out, _ = command("boards", "show", "rpi4")
+    assert code == 0
+    assert "cortex-a72" in out
+    assert '"mtriple": "aarch64-unknown-linux-gnu"' in out
+
+
+def test_a_new_board_starts_as_a_copy_and_is_found_by_its_name(command: Command) -> None:
+    assert command("boards", "new", "my-board", "--from", "rpi4")[0] == 0
+    code, out, _ = command("boards", "show", "my-board", "--json")
+    assert code == 0
+    shown, original = json.loads(out), load_board("rpi4")
+    assert Path(shown["file"]).read_bytes() == (builtin_folder() / "boards" / "rpi4.yaml").read_bytes()
+    assert shown["cpu"] == original.cpu
+
+
+@pytest.mark.parametrize("name", ["../escape", "rpi 4", ""])
+def test_a_new_board_needs_a_plain_name(command: Command, name: str) -> None:
+    code, _, err = command("boards", "new", name, "--from", "rpi4")
+    assert code == 7
+    assert "cannot name a board" in err
+
+
+def test_a_new_board_never_replaces_another(command: Command) -> None:
+    command("boards", "new", "mine", "--from", "rpi4")
+    code, _, err = command("boards", "new", "mine", "--from", "rpi3")
+    assert code == 7
+    assert "exists" in err
+    assert json.loads(command("boards", "show", "mine", "--json")[1])["cpu"] == "cortex-a72"

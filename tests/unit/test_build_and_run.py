@@ -1,0 +1,268 @@
+"""`edgedeploy build` and `edgedeploy run` on this machine, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from conftest import Command
+from networks import Graph, tiny
+
+from edgedeploy.package.archive import read_manifest, read_package
+
+DIGITS = "digits"
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    return tiny(tmp_path / "net.onnx")
+
+
+def test_builds_a_package_that_was_checked_against_onnxruntime(command: Command) -> None:
+    code, out, err = command("build", DIGITS)
+    assert code == 0, err
+    assert "equal to onnxruntime" in out
+    manifest, contents = read_package(Path("dist/local/digits.tar.gz"))
+    assert manifest.model == "digits"
+    assert manifest.threads >= 1
+    assert set(contents) == {"model.so", "selftest/input-0.bin", "selftest/output-0.bin"}
+
+
+def test_building_twice_gives_the_same_bytes(command: Command, net: Path) -> None:
+    for folder in ("first", "second"):
+        assert command("build", net, "-o", folder)[0] == 0
+    assert Path("first/net.tar.gz").read_bytes() == Path("second/net.tar.gz").read_bytes()
+
+
+def test_progress_names_the_stages(command: Command, net: Path) -> None:
+    _, _, err = command("build", net)
+    for stage in ("import", "optimise", "schedule", "generate code", "link", "reference", "check"):
+        assert stage in err
+
+
+def test_prints_what_was_built_for_scripts(command: Command, net: Path) -> None:
+    code, out, _ = command("build", net, "--json")
+    assert code == 0
+    [built] = json.loads(out)
+    assert built["model"] == "net"
+    assert built["package"] == "dist/local/net.tar.gz"
+    assert built["checked"] is True
+    assert 0 <= built["error_of_tolerance"] <= 1
+
+
+def test_dumps_intermediate_code_beside_the_package(command: Command, net: Path) -> None:
+    assert command("build", net, "--dump", "ir,ll,asm")[0] == 0
+    assert "conv2d" in Path("dist/local/net.ir.py").read_text()
+    assert "define" in Path("dist/local/net.ll").read_text()
+    assert ".text" in Path("dist/local/net.s").read_text()
+
+
+def test_a_free_shape_is_given_on_the_command_line(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, "h", "w"])
+    path = graph.save(tmp_path / "free.onnx", graph.conv(data, 3, 8, 3))
+    code, _, err = command("build", path)
+    assert code == 7
+    assert "--input-shape data:1,3,224,224" in err
+    assert command("build", path, "--input-shape", "data:1,3,10,12")[0] == 0
+    assert read_manifest(Path("dist/local/free.tar.gz")).outputs[0].shape == [1, 8, 8, 10]
+
+
+def unsupported(tmp_path: Path) -> Path:
+    graph = Graph()
+    data = graph.input("data", [1, 4])
+    return graph.save(tmp_path / "net.onnx", graph.node("NoSuchOperator", data))
+
+
+def truncated(tmp_path: Path) -> Path:
+    path = tiny(tmp_path / "net.onnx")
+    path.write_bytes(path.read_bytes()[:500])
+    return path
+
+
+def of_another_format(tmp_path: Path) -> Path:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "message"),
+    [
+        (unsupported, 5, "NoSuchOperator"),
+        (truncated, 5, "not a complete ONNX file"),
+        (of_another_format, 12, "TFLite"),
+        (lambda folder: folder / "absent.onnx", 5, "there is no file"),
+        (lambda folder: "retinafce", 4, "retinaface"),
+    ],
+    ids=["unsupported operator", "truncated", "another format", "absent", "misspelt"],
+)
+def test_a_network_that_cannot_be_built_leaves_nothing(
+    command: Command, tmp_path: Path, make: object, code: int, message: str
+) -> None:
+    found, _, err = command("build", make(tmp_path))  # type: ignore[operator]
+    assert found == code
+    assert message in err
+    assert "Traceback" not in err
+    assert not [path for path in Path("dist").rglob("*") if path.is_file()]
+
+
+def test_an_unwritable_folder_is_refused_before_the_work(command: Command, net: Path) -> None:
+    Path("file").write_text("")
+    code, _, err = command("build", net, "-o", "file/inside")
+    assert code == 10
+    assert "cannot write" in err
+    assert "optimise" not in err
+
+
+def test_a_package_whose_numbers_are_wrong_is_never_written(
+    command: Command, net: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = onnx.load(net)
+    model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
+    monkeypatch.setattr(
+        "edgedeploy.frontends.onnx._reference",
+        lambda _: (
+            lambda tensors: {
+                "globalaveragepool2": onnxruntime.InferenceSession(model.SerializeToString()).run(None, dict(tensors))[
+                    0
+                ]
+            }
+        ),
+    )
+    code, _, err = command("build", net)
+    assert code == 6
+    assert "gives other outputs than onnxruntime" in err
+    assert not Path("dist/local/net.tar.gz").exists()
+
+
+@pytest.mark.parametrize("option", [["--dump", "elf"], ["--input-shape", "data"], ["--input-shape", "data:1,x"]])
+def test_a_malformed_option_is_explained(command: Command, net: Path, option: list[str]) -> None:
+    code, _, err = command("build", net, *option)
+    assert code == 7
+    assert option[1].partition(",")[0] in err
+
+
+def test_run_gives_the_networks_outputs_under_their_own_names(command: Command, net: Path) -> None:
+    picture = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
+    np.savez("in.npz", data=picture)
+    code, _, err = command("run", net, "--inputs", "in.npz", "--outputs", "out.npz")
+    assert code == 0, err
+    [expected] = onnxruntime.InferenceSession(net).run(None, {"data": picture})
+    with np.load("out.npz") as written:
+        assert written.files == ["globalaveragepool2"]
+        np.testing.assert_allclose(written["globalaveragepool2"], expected, rtol=1e-4)
+
+
+def test_run_takes_a_package(command: Command, net: Path) -> None:
+    command("build", net)
+    code, out, _ = command("run", "dist/local/net.tar.gz", "--print-top", "2")
+    assert code == 0
+    assert "net on local" in out
+    assert out.count("\n  ") >= 4
+
+
+def test_what_was_built_once_is_not_built_again(command: Command, net: Path) -> None:
+    assert "building net" in command("run", net)[2]
+    assert "building net" not in command("run", net)[2]
+    net.write_bytes(tiny(net).read_bytes() + b"")
+    other = onnx.load(net)
+    other.producer_name = "another"
+    onnx.save(other, net)
+    assert "building net" in command("run", net)[2]
+
+
+def test_run_measures_and_prints_json(command: Command, net: Path) -> None:
+    code, out, _ = command("run", net, "--json", "--repeat", "3", "--number", "2", "--threads", "1")
+    assert code == 0
+    printed = json.loads(out)
+    assert (printed["model"], printed["board"], printed["threads"]) == (str(net), "local", 1)
+    assert 0 < printed["min_ms"] <= printed["median_ms"] <= printed["max_ms"]
+    assert printed["min_ms"] <= printed["mean_ms"] <= printed["max_ms"]
+    assert printed["std_ms"] >= 0
+    assert printed["outputs"] == [{"name": "globalaveragepool2", "dtype": "float32", "shape": [1, 8, 1, 1]}]
+
+
+@pytest.mark.parametrize(("mode", "total"), [("zeros", 0.0), ("ones", 6.0)])
+def test_inputs_that_no_file_gives_are_filled(command: Command, tmp_path: Path, mode: str, total: float) -> None:
+    graph = Graph()
+    first, second = graph.input("first", [3]), graph.input("second", [3])
+    path = graph.save(tmp_path / "sum.onnx", graph.node("ReduceSum", graph.node("Add", first, second), keepdims=0))
+    assert command("run", path, "--fill-mode", mode, "-o", "out.npz")[0] == 0
+    with np.load("out.npz") as written:
+        assert written["reducesum1"] == total
+
+
+def test_random_inputs_are_the_same_each_time(command: Command, net: Path) -> None:
+    values = []
+    for name in ("a.npz", "b.npz"):
+        command("run", net, "-o", name)
+        with np.load(name) as written:
+            values.append(written["globalaveragepool2"].tolist())
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"date": np.zeros((1, 3, 8, 8), np.float32)}, "unknown input 'date'"),
+        ({}, "missing input 'data'"),
+        ({"data": np.zeros((1, 3, 9, 8), np.float32)}, "shape 1x3x9x8"),
+        ({"data": np.zeros((1, 3, 8, 8), np.complex64)}, "dtype complex64"),
+        ({"data": np.array([None])}, "not a .npz file of plain arrays"),
+    ],
+    ids=["unknown", "missing", "shape", "dtype", "objects"],
+)
+def test_inputs_that_do_not_fit_are_refused(command: Command, net: Path, arrays: dict, message: str) -> None:
+    np.savez("in.npz", **arrays)
+    code, _, err = command("run", net, "-i", "in.npz", "-o", "out.npz")
+    assert code == 7
+    assert message in err
+    assert not Path("out.npz").exists()
+
+
+def test_inputs_of_wider_floats_are_converted(command: Command, net: Path) -> None:
+    np.savez("in.npz", data=np.zeros((1, 3, 8, 8), np.float64))
+    assert command("run", net, "-i", "in.npz")[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\3\4 half a zip"])
+def test_an_input_file_that_is_no_npz_is_refused(command: Command, net: Path, content: bytes) -> None:
+    Path("in.npz").write_bytes(content)
+    assert command("run", net, "-i", "in.npz")[0] == 7
+
+
+def test_more_threads_than_processors_are_refused(command: Command, net: Path) -> None:
+    code, _, err = command("run", net, "--threads", "4096")
+    assert code == 7
+    assert "processors" in err
+
+
+def test_a_damaged_package_is_refused(command: Command, net: Path) -> None:
+    command("build", net)
+    path = Path("dist/local/net.tar.gz")
+    path.write_bytes(path.read_bytes()[:-100])
+    assert command("run", path)[0] == 8
+
+
+def test_running_on_a_board_that_is_elsewhere_is_refused_in_so_many_words(command: Command, net: Path) -> None:
+    code, _, err = command("run", net, "--board", "rpi4")
+    assert code == 12
+    assert "this machine only" in err
+
+
+def test_a_traceback_appears_only_when_asked_for(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr("edgedeploy.build.find_source", fail)
+    code, _, err = command("build", DIGITS)
+    assert code == 70
+    assert "internal error: RuntimeError: a fault of ours" in err
+    assert "Traceback" not in err
+    with pytest.raises(RuntimeError):
+        command("-vv", "build", DIGITS)

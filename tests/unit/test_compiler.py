@@ -1,0 +1,227 @@
+"""Compiled networks give onnxruntime's outputs, whatever their layers' shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from networks import Graph
+from tvm import relax
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.frontends.network import Network
+from edgedeploy.frontends.onnx import read_onnx
+
+Save = Callable[..., Network]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Save:
+    """Saves a graph and reads it as the frontend does."""
+    return lambda graph, *outputs: read_onnx(graph.save(tmp_path / "net.onnx", *outputs))
+
+
+def outputs_of(compiled: Compiled, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    machine = relax.VirtualMachine(compiled.executable, tvm.cpu())
+    returned = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
+    return [returned.numpy()] if hasattr(returned, "numpy") else [array.numpy() for array in returned]
+
+
+def assert_agrees(network: Network) -> Compiled:
+    """Compile a network for this machine and compare its outputs with onnxruntime's; returns the code."""
+    compiled = compile_network(network, load_board("local"))
+    random = np.random.default_rng(1)
+    inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
+    expected = network.reference(inputs)
+    for found, spec in zip(outputs_of(compiled, list(inputs.values())), network.outputs, strict=True):
+        wanted = expected[spec.name]
+        assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6
+    return compiled
+
+
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "kernel", "attributes"),
+    [
+        ((14, 14), 32, 64, 1, {}),
+        ((7, 7), 64, 96, 1, {}),
+        ((28, 30), 16, 32, 3, {"pads": [1, 1, 1, 1]}),
+        ((27, 27), 16, 48, 3, {"strides": [2, 2]}),
+        ((33, 17), 3, 16, 3, {"strides": [2, 2], "pads": [0, 0, 1, 1]}),
+        ((20, 20), 8, 24, 5, {"pads": [2, 2, 2, 2]}),
+        ((20, 20), 8, 16, 3, {"dilations": [2, 2], "pads": [2, 2, 2, 2]}),
+        ((13, 13), 32, 64, 3, {"group": 4, "pads": [1, 1, 1, 1]}),
+        ((9, 11), 10, 21, 1, {}),
+        ((9, 11), 5, 7, 3, {"pads": [1, 1, 1, 1]}),
+        ((1, 1), 32, 10, 1, {}),
+        ((8, 9), 6, 255, 1, {}),
+        ((12, 12), 4, 8, 1, {"strides": [2, 2]}),
+    ],
+)
+def test_convolution(network: Save, size: tuple, inputs: int, outputs: int, kernel: int, attributes: dict) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, inputs, *size])
+    compiled = assert_agrees(
+        network(graph, graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes)))
+    )
+    assert "convolution" in compiled.templates.values()
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "kernel", "attributes"),
+    [
+        ((14, 14), 64, 3, {"pads": [1, 1, 1, 1]}),
+        ((15, 15), 32, 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+        ((16, 12), 24, 5, {"pads": [2, 2, 2, 2]}),
+        ((11, 13), 7, 3, {"pads": [1, 0, 0, 1]}),
+        ((10, 10), 16, 7, {}),
+    ],
+)
+def test_depthwise_convolution(network: Save, size: tuple, channels: int, kernel: int, attributes: dict) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, channels, *size])
+    convolved = graph.conv(data, channels, channels, kernel, group=channels, **attributes)
+    compiled = assert_agrees(network(graph, graph.node("Relu", convolved)))
+    assert "depthwise convolution" in compiled.templates.values()
+
+
+def test_depthwise_convolution_with_two_outputs_for_each_input(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 8, 9, 9])
+    assert_agrees(network(graph, graph.conv(data, 8, 16, 3, group=8, pads=[1, 1, 1, 1])))
+
+
+def test_a_convolution_without_bias(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 10, 10])
+    assert_agrees(network(graph, graph.conv(data, 16, 32, 3, bias=False)))
+
+
+def test_batch_normalisation_folds_into_the_convolution(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 10, 10])
+    normalised = graph.batch_norm(graph.conv(data, 16, 32, 3, bias=False), 32)
+    compiled = assert_agrees(network(graph, graph.node("Relu", normalised)))
+    [kernel] = [name for name in compiled.templates if "conv2d" in name]
+    assert "multiply" not in kernel
+
+
+def test_batch_normalisation_of_a_tensor_with_another_use_is_not_folded(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 10, 10])
+    convolved = graph.conv(data, 16, 16, 1)
+    assert_agrees(network(graph, graph.node("Add", graph.batch_norm(convolved, 16), graph.node("Relu", convolved))))
+
+
+def test_batch_normalisation_without_a_convolution(network: Save) -> None:
+    graph = Graph()
+    assert_agrees(network(graph, graph.batch_norm(graph.input("data", [1, 5, 6, 6]), 5)))
+
+
+def activations(graph: Graph, data: str) -> dict[str, str]:
+    bounds = [graph.weight(np.array(bound, np.float32)) for bound in (-0.5, 0.75)]
+    return {
+        "relu6": graph.node("Clip", data, graph.weight(np.float32(0)), graph.weight(np.float32(6))),
+        "clip": graph.node("Clip", data, *bounds),
+        "clip without an upper bound": graph.node("Clip", data, bounds[0]),
+        "leaky relu": graph.node("LeakyRelu", data, alpha=0.1),
+        "prelu": graph.node("PRelu", data, graph.normal(24, 1, 1)),
+        "sigmoid": graph.node("Sigmoid", data),
+        "swish": graph.node("Mul", data, graph.node("Sigmoid", data)),
+        "tanh": graph.node("Tanh", data),
+        "max": graph.node("Max", data, graph.node("Neg", data)),
+        "softmax": graph.node("Softmax", data, axis=1),
+    }
+
+
+@pytest.mark.parametrize("name", activations(Graph(), "data"))
+def test_activation_between_convolutions_needs_no_transpose(network: Save, name: str) -> None:
+    graph = Graph()
+    convolved = graph.conv(graph.input("data", [1, 16, 10, 10]), 16, 24, 3)
+    result = graph.conv(activations(graph, convolved)[name], 24, 8, 1)
+    compiled = assert_agrees(network(graph, result))
+    # One at the input, one at the output.
+    assert sum("transpose" in name for name in compiled.templates) <= 2
+
+
+def other_layers(graph: Graph, data: str) -> dict[str, str]:
+    return {
+        "max pool": graph.node("MaxPool", data, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        "max pool with ceiling": graph.node("MaxPool", data, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+        "average pool": graph.node("AveragePool", data, kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        "global average pool": graph.node("GlobalAveragePool", data),
+        "global max pool": graph.node("GlobalMaxPool", data),
+        "concat": graph.node("Concat", data, graph.node("Relu", data), axis=1),
+        "pad": graph.node("Pad", data, graph.weight(np.array([0, 0, 1, 2, 0, 0, 3, 0], np.int64))),
+        "nearest resize": graph.node(
+            "Resize", data, "", graph.weight(np.float32([1, 1, 2, 2])), mode="nearest", nearest_mode="floor"
+        ),
+        "linear resize": graph.node("Resize", data, "", graph.weight(np.float32([1, 1, 2, 2])), mode="linear"),
+        "transpose": graph.node("Transpose", data, perm=[0, 2, 3, 1]),
+        "reshape": graph.node("Reshape", data, graph.weight(np.array([1, -1, 6], np.int64))),
+        "slice": graph.node(
+            "Slice", data, *[graph.weight(np.array(value, np.int64)) for value in ([2], [11], [2], [1])]
+        ),
+        "mean over everything": graph.node("ReduceMean", data, axes=[1, 2, 3], keepdims=0),
+    }
+
+
+@pytest.mark.parametrize("name", other_layers(Graph(), "data"))
+def test_layer_after_a_convolution(network: Save, name: str) -> None:
+    graph = Graph()
+    convolved = graph.conv(graph.input("data", [1, 6, 14, 13]), 6, 12, 3)
+    result = other_layers(graph, convolved)[name]
+    assert_agrees(network(graph, result))
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 64, 10), (1, 33, 128), (5, 40, 24), (1, 20, 7)])
+def test_fully_connected_layer(network: Save, rows: int, inputs: int, outputs: int) -> None:
+    graph = Graph()
+    data = graph.input("data", [rows, inputs])
+    product = graph.node("Gemm", data, graph.normal(outputs, inputs), graph.normal(outputs), transB=1)
+    compiled = assert_agrees(network(graph, graph.node("Relu", product)))
+    assert "matmul" in compiled.templates.values()
+
+
+def test_a_network_without_a_convolution(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [3, 50])
+    assert_agrees(network(graph, graph.node("Softmax", graph.node("Exp", data), axis=-1), graph.node("Abs", data)))
+
+
+def test_several_inputs_keep_their_order(network: Save) -> None:
+    graph = Graph()
+    second, first = graph.input("second", [2, 5]), graph.input("first", [2, 5])
+    assert_agrees(network(graph, graph.node("Sub", second, first)))
+
+
+def test_weights_too_small_for_a_normal_float_become_zero(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 8, 8])
+    weights = np.full((16, 16, 1, 1), 1e-40, np.float32)
+    weights[0] = 1
+    compiled = assert_agrees(network(graph, graph.node("Conv", data, graph.weight(weights))))
+    smallest = np.finfo(np.float32).tiny
+    for constant in _constants(compiled):
+        assert not ((constant != 0) & (np.abs(constant) < smallest)).any()
+
+
+def _constants(compiled: Compiled) -> list[np.ndarray]:
+    found: list[np.ndarray] = []
+
+    def visit(expression: relax.Expr) -> None:
+        if isinstance(expression, tvm.ir.GenericConst):
+            found.append(expression.value.numpy())
+
+    relax.analysis.post_order_visit(compiled.module["main"], visit)
+    return found
+
+
+def test_an_opencl_board_is_refused_in_so_many_words(network: Save) -> None:
+    graph = Graph()
+    with pytest.raises(UnsupportedError, match="CPUs only"):
+        compile_network(network(graph, graph.node("Relu", graph.input("data", [1, 4]))), load_board("nuc-opencl"))

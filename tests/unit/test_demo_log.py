@@ -1,0 +1,101 @@
+"""The logs, character by character, as Tengine's examples print them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgedeploy.demo import tengine_log
+from edgedeploy.demo.pipeline import Outcome
+from edgedeploy.demo.spec import LogFormat
+from edgedeploy.runtime.timing import Timing
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection
+from edgedeploy.zoo.entry import ModelInput
+
+SQUEEZENET = ModelInput(name="data", shape=[1, 3, 227, 227], colour="BGR", mean=[104.007, 116.669, 122.679])
+
+
+def log(log_format: LogFormat, detections: list[Detection], *times: float) -> str:
+    outcome = Outcome(
+        detections=detections,
+        timing=Timing(times or (210.81,)),
+        threads=1,
+        frame=Frame((316, 474), (227, 227), (1, 1)),
+        model_input=SQUEEZENET,
+    )
+    lines = tengine_log.log_lines(
+        log_format, outcome, model_file=Path("models/squeezenet.onnx"), image_file=Path("images/cat.jpg")
+    )
+    return "\n".join(lines)
+
+
+@pytest.fixture(autouse=True)
+def _versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tengine_log, "__version__", "0.1.0")
+    monkeypatch.setattr(tengine_log.metadata, "version", lambda name: {"apache-tvm": "0.27.0.post1"}[name])
+
+
+def test_classification() -> None:
+    classes = [
+        Detection(label="tabby", class_id=281, score=0.2715711),
+        Detection(label="tiger cat", class_id=282, score=0.265981),
+    ]
+    assert (
+        log("classification", classes)
+        == """\
+edgedeploy 0.1.0, Apache TVM 0.27.0
+
+model file : models/squeezenet.onnx
+image file : images/cat.jpg
+img_h, img_w, scale[3], mean[3] : 227 227 , 1.000 1.000 1.000, 104.0 116.7 122.7
+Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
+--------------------------------------
+0.271571, 281
+0.265981, 282
+--------------------------------------"""
+    )
+
+
+def test_retinaface() -> None:
+    faces = [
+        Detection(label="face", class_id=0, score=0.9961, box=(38.4053, 86.142, 84.7062, 150.1594)),
+        Detection(label="face", class_id=0, score=0.9881, box=(384.0761, 56.98444, 461.0441, 140.94534)),
+    ]
+    assert (
+        log("retinaface", faces, 70.0, 80.0)
+        == """\
+edgedeploy 0.1.0, Apache TVM 0.27.0
+img_h, img_w : 316, 474
+Repeat 2 times, thread 1, avg time 75.00 ms, max_time 80.00 ms, min_time 70.00 ms
+--------------------------------------
+detected face num: 2
+BOX 1.00:( 38.4053 , 86.142 ),( 46.3009 , 64.0174 )
+BOX 0.99:( 384.076 , 56.9844 ),( 76.968 , 83.9609 )"""
+    )
+
+
+def test_landmark() -> None:
+    assert (
+        log("landmark", [Detection(label="face", class_id=0, points=((1, 2),))], 74.974)
+        == """\
+edgedeploy 0.1.0, Apache TVM 0.27.0
+Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"""
+    )
+
+
+def test_yolo() -> None:
+    objects = [
+        Detection(label="car", class_id=2, score=0.9323, box=(454.07, 76.53, 684.29, 180.31)),
+        Detection(label="dog", class_id=16, score=0.7515, box=(-3.2, 221.18, 365.8, 515.53)),
+    ]
+    assert (
+        log("yolo", objects)
+        == """\
+edgedeploy 0.1.0, Apache TVM 0.27.0
+Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
+--------------------------------------
+ 3:  93%, [ 454,   77,  684,  180], car
+17:  75%, [  -3,  221,  366,  516], dog"""
+    )

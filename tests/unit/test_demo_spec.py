@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgedeploy.demo.spec import DEMOS
+from edgedeploy.errors import ConfigurationError
+from edgedeploy.zoo.entry import MODELS
+
+DIGITS = """\
+description: a handwritten digit
+model: digits
+image: {name: digit.png, sha256: "%s", size: 1, bundled: true}
+decoder: {kind: classification}
+log: classification
+""" % ("0" * 64)
+
+
+def load(folder: Path, text: str) -> None:
+    path = folder / "own.yaml"
+    path.write_text(text)
+    DEMOS.load(str(path))
+
+
+@pytest.mark.parametrize("name", DEMOS.names())
+def test_demos_name_networks_and_pictures_that_can_be_had(name: str) -> None:
+    demo = DEMOS.load(name)
+    assert MODELS.load(demo.model)
+    assert demo.image.url or (MODELS.find(demo.model).parent / demo.image.name).is_file()
+
+
+def test_a_demo_is_data(tmp_path: Path) -> None:
+    load(tmp_path, DIGITS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("kind: classification", "kind: guessing"), "decoder"),
+        (("{kind: classification}", "{kind: classification, top: 0}"), r"decoder.*top"),
+        (("{kind: classification}", "{kind: yolo, threshold: 0.5}"), r"decoder.*heads"),
+        (("log: classification", "log: yolo"), "log 'yolo' cannot print a classification; use classification"),
+        (("model: digits", "modell: digits"), "modell"),
+    ],
+)
+def test_faults_name_file_and_field(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        load(tmp_path, DIGITS.replace(*change))
+    assert "own.yaml:" in caught.value.what

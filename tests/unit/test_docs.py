@@ -1,0 +1,101 @@
+"""The documentation, held against the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from edgedeploy import errors
+from edgedeploy.board import Board
+from edgedeploy.demo.spec import Demo
+from edgedeploy.toolchain import Toolchain
+from edgedeploy.zoo.entry import ZooFile, ZooModel
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("document_commands", ROOT / "scripts" / "document_commands.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SCRIPT = _script()
+COMMANDS: dict[str, Any] = dict(SCRIPT.commands())
+LEAVES = [name for name, command in COMMANDS.items() if not hasattr(command, "commands")]
+
+
+def _subclasses(kind: type) -> list[type]:
+    return [below for child in kind.__subclasses__() for below in (child, *_subclasses(child))]
+
+
+def _fields(model: type[BaseModel]) -> set[str]:
+    """The names of a record's fields and of those of the records in it."""
+    names = set()
+    for name, field in model.model_fields.items():
+        names.add(name)
+        waiting = [field.annotation]
+        while waiting:
+            kind = waiting.pop()
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                names |= _fields(kind)
+            waiting.extend(get_args(kind))
+    return names
+
+
+def test_the_page_of_commands_is_up_to_date() -> None:
+    assert (DOCS / "commands.md").read_text(encoding="utf-8") == SCRIPT.page(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_help_text(name: str) -> None:
+    assert re.match(r"[A-Z].*\.", COMMANDS[name].help)
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_every_command_has_an_example_of_itself(name: str) -> None:
+    assert re.search(rf"Examples?: {name}\b", COMMANDS[name].help)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_a_help_text(name: str) -> None:
+    for parameter in COMMANDS[name].params:
+        if parameter.opts[0].startswith("-"):
+            assert parameter.help, parameter.name
+
+
+def test_every_exit_code_is_documented() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", (DOCS / "exit-codes.md").read_text(encoding="utf-8"), re.MULTILINE)
+    kinds = [errors.EdgedeployError, *_subclasses(errors.EdgedeployError)]
+    assert {(int(code), name) for code, name in rows} == {(kind.exit_code, kind.__name__) for kind in kinds}
+
+
+@pytest.mark.parametrize(
+    ("section", "model"), [("Boards", Board), ("Toolchains", Toolchain), ("Models", ZooModel), ("Demos", Demo)]
+)
+def test_every_field_of_a_data_file_is_documented(section: str, model: type[BaseModel]) -> None:
+    text = (DOCS / "data-files.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"`(\w+)`", text.split(f"\n## {section}\n")[1].split("\n## ")[0]))
+    described_above = _fields(ZooFile) if model is Demo else set()
+    assert not _fields(model) - documented - described_above
+
+
+def test_the_readme_lists_every_board() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert rows == [path.stem for path in sorted((ROOT / "boards").glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target

@@ -1,0 +1,103 @@
+"""Reading ONNX files: shapes, old habits of exporters, and what cannot be imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from networks import Graph, tiny
+from onnx import TensorProto, helper
+
+from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends.onnx import read_onnx
+
+
+def test_inputs_and_outputs_keep_the_networks_own_names(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("a picture", [1, 3, 8, 8])
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.conv(data, 3, 4, 3), graph.node("Relu", data)))
+    assert [spec.name for spec in network.inputs] == ["a picture"]
+    assert [(spec.name, spec.shape) for spec in network.outputs] == [
+        ("conv0", [1, 4, 6, 6]),
+        ("relu1", [1, 3, 8, 8]),
+    ]
+
+
+def test_weights_that_are_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None:
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    for weight in model.graph.initializer:
+        model.graph.input.append(helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, weight.dims))
+    onnx.save(model, tmp_path / "old.onnx")
+    assert [spec.name for spec in read_onnx(tmp_path / "old.onnx").inputs] == ["data"]
+
+
+def free(tmp_path: Path, shape: list[object]) -> Path:
+    graph = Graph()
+    return graph.save(tmp_path / "free.onnx", graph.node("Relu", graph.conv(graph.input("data", shape), 3, 4, 3)))
+
+
+def test_a_free_batch_is_one(tmp_path: Path) -> None:
+    assert read_onnx(free(tmp_path, ["n", 3, 8, 8])).inputs[0].shape == [1, 3, 8, 8]
+
+
+def test_free_dimensions_take_the_shape_that_is_given(tmp_path: Path) -> None:
+    network = read_onnx(free(tmp_path, ["n", 3, "h", "w"]), {"data": [1, 3, 10, 12]})
+    assert network.outputs[0].shape == [1, 4, 8, 10]
+
+
+def test_a_free_dimension_without_a_shape_says_how_to_give_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="free dimensions") as raised:
+        read_onnx(free(tmp_path, [1, 3, "h", "w"]))
+    assert raised.value.hints == ("give it a shape: --input-shape data:1,3,224,224",)
+
+
+@pytest.mark.parametrize("shape", [[1, 3, 8], [1, 3, 0, 8], [1, 3, -1, 8]])
+def test_a_shape_that_does_not_fit_is_refused(tmp_path: Path, shape: list[int]) -> None:
+    with pytest.raises(InputError, match="does not fit"):
+        read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": shape})
+
+
+def test_a_wrong_number_of_channels_names_the_node(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="conv0"):
+        read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": [1, 4, 8, 8]})
+
+
+def test_a_shape_for_no_input_lists_the_inputs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="its inputs: data"):
+        read_onnx(tiny(tmp_path / "net.onnx"), {"date": [1, 3, 8, 8]})
+
+
+def test_an_unsupported_operator_is_named_with_its_node(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, 8, 8])
+    path = graph.save(tmp_path / "net.onnx", graph.node("Relu", graph.node("NonMaxExpression", data)))
+    with pytest.raises(ModelError) as raised:
+        read_onnx(path)
+    assert "operator NonMaxExpression" in str(raised.value)
+    assert "'nonmaxexpression0'" in str(raised.value)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_a_truncated_file_is_an_error_of_ours(tmp_path: Path, share: float) -> None:
+    content = tiny(tmp_path / "net.onnx").read_bytes()
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(ModelError):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a network at all\n" * 50, bytes(range(256)) * 4])
+def test_a_file_that_is_no_network_is_an_error_of_ours(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError):
+        read_onnx(path)
+
+
+def test_the_reference_is_another_program(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 2])
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Neg", data)))
+    assert network.reference({"data": np.float32([[1, -2]])})["neg0"].tolist() == [[-1, 2]]

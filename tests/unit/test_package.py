@@ -1,0 +1,139 @@
+"""Package archives: reproducible when written, and never trusted when read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgedeploy.errors import PackageError
+from edgedeploy.package.archive import describe, manifest_bytes, read_manifest, read_package, write_package
+from edgedeploy.package.manifest import Abi, Manifest, SelfTest
+
+CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}
+
+
+def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
+    return Manifest(
+        model="net",
+        model_sha256="0" * 64,
+        board="local",
+        build_key="1" * 64,
+        target={"kind": "llvm"},
+        threads=2,
+        versions={"edgedeploy": "0"},
+        linker="native",
+        inputs=[],
+        outputs=[],
+        abi=Abi(elf_class=64, machine="EM_X86_64", float_abi=None, glibc="2.28", libraries=[], cpu="x", features=[]),
+        selftest=SelfTest(inputs=[], outputs=[], relative=1e-4, absolute=1e-6, reference="nobody"),
+        files=describe(contents),
+    )
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "net.tar.gz"
+    write_package(path, manifest(), CONTENTS)
+    assert read_package(path) == (manifest(), CONTENTS)
+    assert read_manifest(path) == manifest()
+
+
+def test_equal_contents_give_equal_bytes(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.tar.gz", tmp_path / "second.tar.gz"
+    write_package(first, manifest(), CONTENTS)
+    write_package(second, manifest(), dict(reversed(CONTENTS.items())))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_names_no_owner_and_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "net.tar.gz"
+    write_package(path, manifest(), CONTENTS)
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+    assert [member.name for member in members] == ["manifest.json", *sorted(CONTENTS)]
+    assert {(member.mtime, member.uid, member.gid, member.uname) for member in members} == {(0, 0, 0, "")}
+
+
+Tamper = Callable[[tarfile.TarFile], None]
+
+
+def add(
+    archive: tarfile.TarFile, name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = ""
+) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.size = kind, link, len(content)
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def add_all(archive: tarfile.TarFile, contents: dict[str, bytes] = CONTENTS) -> None:
+    add(archive, "manifest.json", manifest_bytes(manifest()))
+    for name, content in contents.items():
+        add(archive, name, content)
+
+
+HOSTILE: dict[str, Tamper] = {
+    "an absolute name": lambda archive: (add_all(archive), add(archive, "/etc/passwd", b"x"))[1],
+    "a name that climbs out": lambda archive: (add_all(archive), add(archive, "../escape", b"x"))[1],
+    "a symbolic link": lambda archive: (add_all(archive), add(archive, "model.so", kind=tarfile.SYMTYPE))[1],
+    "a hard link": lambda archive: (add_all(archive), add(archive, "a", kind=tarfile.LNKTYPE))[1],
+    "a device": lambda archive: (add_all(archive), add(archive, "sda", kind=tarfile.BLKTYPE))[1],
+    "a folder": lambda archive: (add_all(archive), add(archive, "selftest", kind=tarfile.DIRTYPE))[1],
+    "a member twice": lambda archive: (add_all(archive), add(archive, "model.so", CONTENTS["model.so"]))[1],
+    "a changed member": lambda archive: add_all(archive, {**CONTENTS, "model.so": b"evil" * 1000}),
+    "a longer member": lambda archive: add_all(archive, {**CONTENTS, "model.so": b"code" * 1001}),
+    "a missing member": lambda archive: add_all(archive, {"model.so": CONTENTS["model.so"]}),
+    "no manifest": lambda archive: add(archive, "model.so", b"code"),
+    "a manifest that is no JSON": lambda archive: add(archive, "manifest.json", b"{"),
+    "a manifest of another form": lambda archive: add(archive, "manifest.json", b"{}"),
+    "nothing": lambda archive: None,
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_refuses_an_archive_with(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        HOSTILE[what](archive)
+    with pytest.raises(PackageError, match="not a sound package"):
+        read_package(path)
+
+
+def test_refuses_a_manifest_that_names_a_file_outside(tmp_path: Path) -> None:
+    content = json.loads(manifest_bytes(manifest()))
+    content["files"]["../escape"] = content["files"].pop("model.so")
+    path = tmp_path / "net.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        add(archive, "manifest.json", json.dumps(content).encode())
+    with pytest.raises(PackageError, match="files"):
+        read_package(path)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
+def test_refuses_a_truncated_file(share: float, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.tar.gz", tmp_path / "cut.tar.gz"
+    write_package(whole, manifest(), CONTENTS)
+    cut.write_bytes(whole.read_bytes()[: int(whole.stat().st_size * share)])
+    with pytest.raises(PackageError):
+        read_package(cut)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", gzip.compress(b"not a tar archive" * 100)])
+def test_refuses_what_is_no_archive(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "net.tar.gz"
+    path.write_bytes(content)
+    with pytest.raises(PackageError):
+        read_package(path)
+
+
+def test_a_huge_member_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "net.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        add(archive, "manifest.json", manifest_bytes(manifest()))
+        add(archive, "model.so", bytes(64 << 20))
+    with pytest.raises(PackageError, match="67108864 bytes instead of 4000"):
+        read_package(path)

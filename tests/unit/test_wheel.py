@@ -1,0 +1,103 @@
+"""The wheel, used away from the checkout that it was built from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = "edgedeploy/_data/"
+
+Command = Callable[..., str]
+
+# Imported by Python's start after an editable install has put the checkout on the path.
+WITHOUT_CHECKOUT = f"""\
+import sys
+sys.path[:] = [folder for folder in sys.path if folder not in ({str(ROOT)!r}, {str(ROOT) + os.sep!r})]
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    [path] = folder.glob("edgedeploy-*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def target(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the wheel was installed into, and nothing else."""
+    folder = tmp_path_factory.mktemp("target")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Python in an empty folder, with the installed wheel and without the checkout; gives standard output."""
+    work, start, home = (tmp_path_factory.mktemp(name) for name in ("work", "start", "home"))
+    (start / "sitecustomize.py").write_text(WITHOUT_CHECKOUT)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("EDGEDEPLOY", "PYTHON"))}
+    environment = inherited | {
+        "PYTHONPATH": os.pathsep.join([str(target), str(start)]),
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+    }
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_it_carries_all_data(wheel: Path) -> None:
+    members = set(zipfile.ZipFile(wheel).namelist())
+    data = [path for kind in ("boards", "toolchains", "demos", "models") for path in (ROOT / kind).glob("*.yaml")]
+    data += [
+        *(ROOT / "models" / "labels").glob("*.txt"),
+        ROOT / "models" / "digits.onnx",
+        ROOT / "models" / "digit.png",
+    ]
+    assert {DATA + path.relative_to(ROOT).as_posix() for path in data} <= members
+
+
+def test_it_carries_nothing_large(wheel: Path) -> None:
+    largest = max(zipfile.ZipFile(wheel).infolist(), key=lambda member: member.file_size)
+    assert largest.file_size < 100_000, largest.filename
+
+
+def test_it_is_the_installed_package_that_runs(python: Command, target: Path) -> None:
+    printed = python("-c", "import edgedeploy, json, sys; print(json.dumps([edgedeploy.__file__, sys.path]))")
+    file, path = json.loads(printed)
+    assert Path(file).is_relative_to(target)
+    assert str(ROOT) not in path
+
+
+def test_boards_and_models_are_found(python: Command, target: Path) -> None:
+    boards = json.loads(python("-m", "edgedeploy", "boards", "--json"))
+    assert {board["name"] for board in boards} == {path.stem for path in (ROOT / "boards").glob("*.yaml")}
+    models = json.loads(python("-m", "edgedeploy", "models", "--json"))
+    [digits] = [model for model in models if model["name"] == "digits"]
+    assert digits["state"] == "bundled"
+    assert Path(digits["files"][0]["path"]).is_relative_to(target)
+
+
+def test_the_bundled_network_is_built_and_shown(python: Command) -> None:
+    [built] = json.loads(python("-m", "edgedeploy", "build", "digits", "--json"))
+    assert built["package"] == "dist/local/digits.tar.gz"
+    assert built["checked"]
+    shown = json.loads(python("-m", "edgedeploy", "demo", "digits", "--json"))
+    assert shown["results"][0]["label"] == "3"
