@@ -29,10 +29,10 @@ demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
 demo: $(READY)  ## Find faces with RetinaFace; read a digit where its files cannot be had.
 	$(VENV)/bin/python scripts/demo.py
 
-test: lint  ## Check and test everything that takes no more than seconds.
+test: lint  ## Check style and types, and run all tests but the slow ones.
 	$(RUN) pytest -m "not slow"
 
-test-all: lint  ## Check and test everything.
+test-all: lint  ## The same with the slow tests.
 	$(RUN) pytest
 
 lint: $(READY)  ## Check style and types.

@@ -8,9 +8,9 @@ import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -56,6 +56,11 @@ class Source:
     file: Path
     shapes: Shapes
 
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file."""
+        return sha256_of(self.file)
+
 
 @dataclass(frozen=True)
 class Built:
@@ -86,7 +91,7 @@ class Prepared:
         """The network, ready to run."""
         from edgedeploy.runtime.session import Session
 
-        return Session(self.package_path, threads)
+        return Session.open(self.package_path, threads)
 
 
 def find_source(model: str, shapes: Shapes | None = None, progress: Progress = SILENT) -> Source:
@@ -128,12 +133,14 @@ def build(
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
         NumericalError: the code's outputs differ from onnxruntime's; nothing is written then.
     """
-    from edgedeploy.compile.pipeline import compile_network
+    from edgedeploy.compile.linking import link
+    from edgedeploy.compile.pipeline import compile_network, require_cpu
     from edgedeploy.frontends.onnx import read_onnx
     from edgedeploy.package.abi import read_abi
     from edgedeploy.package.archive import describe, write_package
 
     board = load_board(board_name)
+    require_cpu(board)
     with replacing(output) as temporary:  # before the long work: an unwritable folder should not cost it
         with progress.stage("import"):
             network = read_onnx(source.file, source.shapes)
@@ -141,7 +148,7 @@ def build(
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             library = Path(folder) / LIBRARY_NAME
             with progress.stage("link"):
-                _export(compiled, library, board, toolchain)
+                link(compiled.code, library, board, toolchain)
             contents = {LIBRARY_NAME: library.read_bytes()}
             abi = read_abi(library, board)
         with progress.stage("reference"):
@@ -149,7 +156,7 @@ def build(
         contents |= {name: array.tobytes() for name, array in tensors.items()}
         manifest = Manifest(
             model=source.name,
-            model_sha256=sha256_of(source.file),
+            model_sha256=source.sha256,
             board=_board_label(board_name),
             build_key=build_key(source, board, toolchain),
             target=board.target(),
@@ -162,11 +169,12 @@ def build(
             selftest=test,
             files=describe(contents),
         )
-        write_package(temporary, manifest, contents)
         error = None
         if board.runs_here:
             with progress.stage("check"):
-                error = _check(temporary, network, tensors, test)
+                error = _check(manifest, contents[LIBRARY_NAME], tensors)
+        with progress.stage("pack"):
+            write_package(temporary, manifest, contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
     return Built(output, manifest, error, written)
 
@@ -227,7 +235,7 @@ def build_key(source: Source, board: Board, toolchain: str | None = None) -> str
     """SHA-256 over everything that a package depends on."""
     parts = {
         "name": source.name,
-        "model": sha256_of(source.file),
+        "model": source.sha256,
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
         "board": board.model_dump(mode="json"),
         "toolchain": toolchain or board.toolchain,
@@ -267,16 +275,6 @@ def _refuse_other_formats(file: Path) -> None:
             )
 
 
-def _export(compiled: Compiled, library: Path, board: Board, toolchain: str | None) -> None:
-    from edgedeploy.toolchain import link_shared
-
-    def link(output: str, objects: list[str], options: Any = None, **_: Any) -> None:
-        link_shared([Path(name) for name in objects], Path(output), board, toolchain)
-
-    link.output_format = "so"  # type: ignore[attr-defined]
-    compiled.executable.export_library(str(library), fcompile=link)
-
-
 def _self_test(network: Network) -> tuple[SelfTest, dict[str, np.ndarray]]:
     """Seeded inputs, and what onnxruntime makes of them, as members of the package."""
     tensors = {spec.name: _random_tensor(spec, seed) for seed, spec in enumerate(network.inputs)}
@@ -308,17 +306,18 @@ def _random_tensor(spec: TensorSpec, seed: int) -> np.ndarray:
     return generator.integers(0, 2 if spec.dtype == "bool" else 127, spec.shape).astype(spec.dtype)
 
 
-def _check(package: Path, network: Network, members: dict[str, np.ndarray], test: SelfTest) -> float:
+def _check(manifest: Manifest, library: bytes, members: dict[str, np.ndarray]) -> float:
     """Run a package's self-test in this process."""
     from edgedeploy.runtime.session import Session, check_outputs
 
-    inputs = dict(zip([spec.name for spec in network.inputs], [members[name] for name in test.inputs], strict=True))
-    wanted = dict(zip([spec.name for spec in network.outputs], [members[name] for name in test.outputs], strict=True))
-    fractions = check_outputs(Session(package).run(inputs), wanted, test)
+    test = manifest.selftest
+    inputs = {spec.name: members[name] for spec, name in zip(manifest.inputs, test.inputs, strict=True)}
+    wanted = {spec.name: members[name] for spec, name in zip(manifest.outputs, test.outputs, strict=True)}
+    fractions = check_outputs(Session(manifest, library).run(inputs), wanted, test)
     name, worst = max(fractions.items(), key=lambda pair: pair[1])
     if worst > 1:
         raise NumericalError(
-            f"the code for {network.file} gives other outputs than {test.reference}",
+            f"the code for {manifest.model} gives other outputs than {test.reference}",
             why=f"output {name!r} differs by {worst:.3g} times what is allowed "
             f"({test.relative:g} of its largest value)",
         )
@@ -328,7 +327,7 @@ def _check(package: Path, network: Network, members: dict[str, np.ndarray], test
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:
     """Write one kind of intermediate code beside the package."""
     path = package.with_name(package.name.removesuffix(".tar.gz") + DUMPS[kind])
-    text = compiled.module.script() if kind == "ir" else compiled.executable.mod.imports[0].inspect_source(kind)
+    text = compiled.module.script() if kind == "ir" else compiled.code.inspect(kind)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return path

@@ -18,8 +18,9 @@ command -v "$python" >/dev/null || fail "there is no $python" "apt-get install p
 # Debian keeps the part of Python that makes virtual environments in a package of its own.
 makes_venvs() { "$python" -c 'import ensurepip, venv' 2>/dev/null; }
 if ! makes_venvs && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    apt-get update -q || true
-    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends python3-venv || true
+    echo "installing Debian's python3-venv"
+    apt-get update -qq || true
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends python3-venv >/dev/null || true
 fi
 makes_venvs || fail "$python cannot make virtual environments" \
     "as root: apt-get install python3-venv" "make PYTHON=/path/to/a/complete/python3"

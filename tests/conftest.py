@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,15 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Development material beside the checkout, of which nothing is part of the product.
 SHARED = Path(os.environ.get("EDGEDEPLOY_SHARED", ROOT.parent / "shared"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor write the cache and the configuration of the user who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+            patch.setenv(variable, str(tmp_path_factory.mktemp("user")))
+        yield
 
 
 @pytest.fixture(scope="session")

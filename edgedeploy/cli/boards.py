@@ -9,14 +9,14 @@ import typer
 
 from edgedeploy.cli.options import JsonOption, complete_board
 
-app = typer.Typer(help="List, show and make board profiles.", invoke_without_command=True)
+app = typer.Typer(invoke_without_command=True)
 
 BoardName = Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)]
 
 
 @app.callback()
 def list_boards(context: typer.Context, json_output: JsonOption = False) -> None:
-    """List the boards there are.
+    """List, show and make board profiles.
 
     Example: edgedeploy boards
     """
@@ -31,7 +31,9 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
         return
     from rich.table import Table
 
-    table = Table("board", "description", "triple", "CPU", "cores", "toolchain", box=None, pad_edge=False)
+    table = Table("board", "description", box=None, pad_edge=False)
+    for title in ("triple", "CPU", "cores", "toolchain"):
+        table.add_column(title, no_wrap=True, overflow="fold")
     for name, board in boards.items():
         table.add_row(name, board.description, board.triple, board.cpu, str(board.cores), board.toolchain)
     stdout().print(table)

@@ -21,7 +21,7 @@ def build(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL]...",
+            metavar="MODEL",
             help="Names of the zoo or paths of ONNX files; the models of all demos by default.",
             autocompletion=complete_model,
         ),

@@ -20,7 +20,8 @@ def stdout() -> Console:
     """The console of results."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    # Into a pipe, tables are as wide as they need to be.
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
 
 
 def stderr() -> Console:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from edgedeploy.zoo.entry import ZooFile, ZooModel
 
 
-app = typer.Typer(help="List, show, fetch, check and remove networks of the zoo.", invoke_without_command=True)
+app = typer.Typer(invoke_without_command=True)
 
 ModelName = Annotated[str, typer.Argument(help="A model's name or file.", autocompletion=complete_model)]
 ModelNames = Annotated[

@@ -77,7 +77,7 @@ def run(
     if model.endswith(".tar.gz"):
         if input_shape:
             raise InputError("--input-shape does not go with a package", why="its shapes were fixed when it was built")
-        session = Session(Path(model), threads)
+        session = Session.open(Path(model), threads)
         name, label, runner = session.manifest.model, session.manifest.board, session
     else:
         prepared = prepare(model, board, input_shapes=parse_shapes(input_shape), progress=quiet_if(json_output))

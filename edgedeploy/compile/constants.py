@@ -20,8 +20,9 @@ def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     """Replace each operator whose arguments are all constant by its value."""
     folder = _ConstantFolder(module)
     folder.builder_.update_func(module.get_global_var("main"), folder.visit_expr(module["main"]))
-    module = relax.transform.DeadCodeElimination()(folder.builder_.get())
-    return relax.transform.FoldConstant()(module)
+    # Constants take the place of the variables they are bound to, where later passes look for them.
+    module = relax.transform.CanonicalizeBindings()(folder.builder_.get())
+    return relax.transform.FoldConstant()(module) if folder.left_over else module
 
 
 def flush_subnormals(module: tvm.IRModule) -> tvm.IRModule:
@@ -77,15 +78,25 @@ class _SubnormalFlusher(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class _ConstantFolder(relax.PyExprMutator):
+    """Folds in one walk.
+
+    Attributes:
+        left_over: whether it met an operator on constants that is not in the table.
+    """
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.left_over = False
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
-        evaluate = _EVALUATORS.get(name)
-        if evaluate is None:
-            return call
         tensors = [argument for argument in call.args if not isinstance(argument, relax.ShapeExpr)]
         values = [constant_value(self._producer(argument)) for argument in tensors]
-        if any(value is None for value in values):
+        if not values or any(value is None for value in values):
+            return call
+        evaluate = _EVALUATORS.get(call.op.name) if isinstance(call.op, tvm.ir.Op) else None
+        if evaluate is None:
+            self.left_over = True
             return call
         normalized = self.builder_.normalize(call)
         result = np.ascontiguousarray(evaluate(normalized, *values)).astype(str(normalized.ty.dtype), copy=False)

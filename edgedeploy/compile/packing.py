@@ -31,7 +31,7 @@ def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
 
 
 def replace_functions(module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> tvm.IRModule:
-    """Call the scheduled functions instead of the original ones of the same name."""
+    """Call the scheduled functions instead of the original ones of the same name; the others stay."""
     replacer = _Replacer(module, scheduled)
     replacer.builder_.update_func(module.get_global_var("main"), replacer.visit_expr(module["main"]))
     return relax.transform.DeadCodeElimination()(replacer.builder_.get())
@@ -50,7 +50,9 @@ class _Replacer(relax.PyExprMutator):
         if not is_call(call, "relax.call_tir"):
             return call
         name = call.args[0].name_hint
-        replacement = self._scheduled[name]
+        replacement = self._scheduled.get(name)
+        if replacement is None:
+            return call
         if name not in self._added:
             # A new global: `update_func` would keep the old function's type.
             self._added[name] = self.builder_.add_func(replacement.function, f"{name}_scheduled")

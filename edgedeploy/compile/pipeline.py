@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.board import Board
+from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.packing import constant_parameters, replace_functions
@@ -26,12 +27,12 @@ class Compiled:
     """A network as machine code.
 
     Attributes:
-        executable: a `relax.VMExecutable`, not yet linked.
+        code: the machine code, not yet linked.
         module: the scheduled `tvm.IRModule` it was generated from.
         templates: for each function by name, the template that scheduled it.
     """
 
-    executable: Any
+    code: Code
     module: Any
     templates: dict[str, str]
 
@@ -43,12 +44,7 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT)
         UnsupportedError: the board's networks run on a device that this version generates no code for.
         CompileError: TVM refuses the network or the target.
     """
-    if board.opencl is not None:
-        raise UnsupportedError(
-            "this version generates code for CPUs only",
-            why=f"the board runs its networks on an OpenCL device ({board.opencl.device})",
-            hints=["take the `opencl` section out of a copy of the board's profile to use its CPU"],
-        )
+    require_cpu(board)
     try:
         target = tvm.target.Target(board.cpu_target())
         with target, tvm.transform.PassContext(opt_level=3):
@@ -61,29 +57,41 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT)
                         function, board, packable=constants.get(variable.name_hint, set())
                     )
                     for variable, function in module.functions.items()
-                    if isinstance(function, tvm.tirx.PrimFunc)
+                    if isinstance(function, tvm.tirx.PrimFunc) and not relax.analysis.has_reshape_pattern(function)
                 }
                 module = replace_functions(module, scheduled)
             with progress.stage("generate code"):
-                executable = relax.build(module, target)
+                code = generate(module, target)
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise CompileError(
             f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=lines[-1]
         ) from error
     templates = {f"{name}_scheduled": entry.template for name, entry in scheduled.items()}
-    return Compiled(executable, module, templates)
+    return Compiled(code, module, templates)
+
+
+def require_cpu(board: Board) -> None:
+    """Refuse boards whose networks run on another device than their CPU.
+
+    Raises:
+        UnsupportedError: the board names an OpenCL device.
+    """
+    if board.opencl is not None:
+        raise UnsupportedError(
+            "this version generates code for CPUs only",
+            why=f"the board runs its networks on an OpenCL device ({board.opencl.device})",
+            hints=["take the `opencl` section out of a copy of the board's profile to use its CPU"],
+        )
 
 
 def _optimise(module: tvm.IRModule) -> tvm.IRModule:
     """Fold constants, move to NHWC, and fuse operators into the functions that are scheduled."""
     passes = [
         relax.transform.DecomposeOpsForInference(),
-        relax.transform.CanonicalizeBindings(),
         tvm.transform.module_pass(lambda module, _: fold_constants(module), opt_level=0, name="FoldConstants"),
         tvm.transform.module_pass(lambda module, _: fold_scales(module), opt_level=0, name="FoldScales"),
         relax.transform.ConvertLayout(_LAYOUTS),
-        relax.transform.CanonicalizeBindings(),
         tvm.transform.module_pass(lambda module, _: fold_constants(module), opt_level=0, name="FoldConstants"),
         tvm.transform.module_pass(lambda module, _: flush_subnormals(module), opt_level=0, name="FlushSubnormals"),
         relax.transform.LegalizeOps(),

@@ -25,26 +25,41 @@ class Session:
     Threads belong to the process: the session that was opened last sets their number for all.
     """
 
-    def __init__(self, package: Path, threads: int | None = None) -> None:
-        """Load a package.
+    def __init__(
+        self, manifest: Manifest, library: bytes, threads: int | None = None, *, name: str | Path = "the package"
+    ) -> None:
+        """Load the library of a package.
 
         Args:
-            package: the archive.
+            manifest: the package's manifest.
+            library: its shared library.
             threads: how many threads to run with; what the package says if None.
+            name: what the package is called in messages.
 
         Raises:
-            PackageError: the package is damaged, or was built for another kind of machine.
+            PackageError: the library cannot be loaded, or was built for another kind of machine.
             InputError: more threads were asked for than there are processors.
         """
-        self.manifest, contents = read_package(package)
+        self.manifest = manifest
         self.inputs: list[TensorSpec] = self.manifest.inputs
         self.outputs: list[TensorSpec] = self.manifest.outputs
         self.threads = _check_threads(threads) if threads else min(self.manifest.threads, _processors())
-        _check_machine(package, self.manifest)
+        _check_machine(name, manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-            library = Path(folder) / LIBRARY_NAME
-            library.write_bytes(contents[LIBRARY_NAME])
-            self._machine, self._device = _load(package, library, self.threads)
+            path = Path(folder) / LIBRARY_NAME
+            path.write_bytes(library)
+            self._machine, self._device = _load(name, path, self.threads)
+
+    @classmethod
+    def open(cls, package: Path, threads: int | None = None) -> Session:
+        """Load a package from its archive.
+
+        Raises:
+            PackageError: the package is damaged; or as the constructor.
+            InputError: as the constructor.
+        """
+        manifest, contents = read_package(package)
+        return cls(manifest, contents[LIBRARY_NAME], threads, name=package)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference: arrays by input name, to arrays by output name.
@@ -116,7 +131,9 @@ def check_outputs(outputs: Tensors, expected: Tensors, test: SelfTest) -> dict[s
     return fractions
 
 
-def _load(package: Path, library: Path, threads: int) -> tuple[Any, Any]:
+def _load(name: str | Path, library: Path, threads: int) -> tuple[Any, Any]:
+    # TVM would tie the calling thread to one core, and with it every thread that the process starts later.
+    os.environ.setdefault("TVM_BIND_THREADS", "0")
     import tvm
     from tvm import relax
 
@@ -126,10 +143,10 @@ def _load(package: Path, library: Path, threads: int) -> tuple[Any, Any]:
         return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise PackageError(f"{package} cannot be loaded", why=lines[-1]) from error
+        raise PackageError(f"{name} cannot be loaded", why=lines[-1]) from error
 
 
-def _check_machine(package: Path, manifest: Manifest) -> None:
+def _check_machine(name: str | Path, manifest: Manifest) -> None:
     """Refuse what this machine's loader would refuse less clearly."""
     from elftools.elf.elffile import ELFFile
 
@@ -137,7 +154,7 @@ def _check_machine(package: Path, manifest: Manifest) -> None:
         here = ELFFile(stream)["e_machine"]
     if manifest.abi.machine != here:
         raise PackageError(
-            f"{package} was built for board {manifest.board!r} and does not run on this machine",
+            f"{name} was built for board {manifest.board!r} and does not run on this machine",
             why=f"its code is {manifest.abi.machine}, this machine runs {here}",
             hints=["build it for this machine: `edgedeploy build --board local`"],
         )

@@ -181,6 +181,16 @@ class TestLandmark:
         brows, nose, mouth = points[33:43, 1], points[46, 1], points[84:104, 1]
         assert brows.max() < nose < mouth.min()
 
+    def test_every_runner_gives_onnxruntimes_points(self, show: Show, shared: Path) -> None:
+        [face] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
+        entry = MODELS.load("landmark-106")
+        [path] = (shared / "models").rglob(entry.files[0].name)
+        picture = read_picture(shared / "reference/stb_decoded/mobileface02.png")
+        reference = see(picture, DEMOS.load("landmark"), OnnxruntimeRunner(path), entry.input, labels=[])
+        [expected] = reference.detections
+        size = np.array(picture.shape[1::-1])
+        assert (np.abs(np.array(face.points) - np.array(expected.points)) / size).max() < 1e-4
+
     def test_the_jpeg_gives_the_same_points(self, show: Show) -> None:
         [from_png] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
         [from_jpeg] = show("landmark", "images/mobileface02.jpg").detections

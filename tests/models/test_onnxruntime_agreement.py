@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
 from conftest import SHARED
-from tvm import relax
+from running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.build import QUANTISED_TOLERANCE, TOLERANCE
@@ -31,9 +30,7 @@ def test_outputs_agree(path: Path) -> None:
     compiled = compile_network(network, load_board("local"))
     random = np.random.default_rng(0)
     inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
-    machine = relax.VirtualMachine(compiled.executable, tvm.cpu())
-    returned = machine["main"](*[tvm.runtime.tensor(array) for array in inputs.values()])
-    found = [returned.numpy()] if hasattr(returned, "numpy") else [array.numpy() for array in returned]
+    found = outputs_of(compiled, inputs)
     expected = network.reference(inputs)
     relative, absolute = QUANTISED_TOLERANCE if network.quantised else TOLERANCE
     assert [spec.name for spec in network.outputs] == list(expected)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from networks import Graph
+from running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
@@ -26,19 +27,13 @@ def network(tmp_path: Path) -> Save:
     return lambda graph, *outputs: read_onnx(graph.save(tmp_path / "net.onnx", *outputs))
 
 
-def outputs_of(compiled: Compiled, inputs: list[np.ndarray]) -> list[np.ndarray]:
-    machine = relax.VirtualMachine(compiled.executable, tvm.cpu())
-    returned = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
-    return [returned.numpy()] if hasattr(returned, "numpy") else [array.numpy() for array in returned]
-
-
 def assert_agrees(network: Network) -> Compiled:
     """Compile a network for this machine and compare its outputs with onnxruntime's; returns the code."""
     compiled = compile_network(network, load_board("local"))
     random = np.random.default_rng(1)
     inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
     expected = network.reference(inputs)
-    for found, spec in zip(outputs_of(compiled, list(inputs.values())), network.outputs, strict=True):
+    for found, spec in zip(outputs_of(compiled, inputs), network.outputs, strict=True):
         wanted = expected[spec.name]
         assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6
     return compiled
@@ -101,13 +96,15 @@ def test_a_convolution_without_bias(network: Save) -> None:
     assert_agrees(network(graph, graph.conv(data, 16, 32, 3, bias=False)))
 
 
-def test_batch_normalisation_folds_into_the_convolution(network: Save) -> None:
+@pytest.mark.parametrize("bias", [False, True])
+def test_batch_normalisation_folds_into_the_convolution(network: Save, bias: bool) -> None:
     graph = Graph()
     data = graph.input("data", [1, 16, 10, 10])
-    normalised = graph.batch_norm(graph.conv(data, 16, 32, 3, bias=False), 32)
+    normalised = graph.batch_norm(graph.conv(data, 16, 32, 3, bias=bias), 32)
     compiled = assert_agrees(network(graph, graph.node("Relu", normalised)))
     [kernel] = [name for name in compiled.templates if "conv2d" in name]
     assert "multiply" not in kernel
+    assert kernel.count("add") == 1
 
 
 def test_batch_normalisation_of_a_tensor_with_another_use_is_not_folded(network: Save) -> None:

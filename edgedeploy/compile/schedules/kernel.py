@@ -44,11 +44,14 @@ class Kernel:
     packable: set[int]
     schedule: Schedule = field(init=False)
     names: list[str] = field(init=False)
+    _accumulating: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.function)
         root = self.schedule.get_sblock("root")
-        self.names = [self.schedule.get(block).name_hint for block in self.schedule.get_child_blocks(root)]
+        blocks = [self.schedule.get(block) for block in self.schedule.get_child_blocks(root)]
+        self.names = [block.name_hint for block in blocks]
+        self._accumulating = {block.name_hint for block in blocks if block.init is not None}
 
     def block(self, name: str) -> Any:
         """The random variable of a block."""
@@ -60,7 +63,7 @@ class Kernel:
 
     def is_reduction(self, name: str) -> bool:
         """Whether a block accumulates."""
-        return self.schedule.get(self.block(name)).init is not None
+        return name in self._accumulating
 
     def reductions(self) -> list[str]:
         """The names of the blocks that accumulate."""

@@ -1,0 +1,77 @@
+"""Scheduled functions to machine code, on all cores.
+
+LLVM takes most of a build's time, and TVM runs it on one core. Here the functions are dealt out to several
+LLVM modules, which are generated side by side and linked into one library.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax import vm_build
+
+# The same on every machine: the library's bytes must not depend on who builds it.
+PARTS = 4
+
+# Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
+# put before each of them are three quarters of the code and half of the time to write it.
+_CONFIGURATION = {"tirx.disable_assert": True}
+
+
+@dataclass(frozen=True)
+class Code:
+    """Machine code of a network.
+
+    Attributes:
+        executable: a `relax.VMExecutable` over object files; it must be linked before it runs.
+        libraries: the LLVM modules that the object files were written from.
+    """
+
+    executable: Any
+    libraries: list[Any]
+
+    def inspect(self, kind: str) -> str:
+        """The code as text: `ll` is LLVM's intermediate code, `asm` assembly."""
+        return "\n".join(library.inspect_source(kind) for library in self.libraries)
+
+
+def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
+    """Machine code of a module whose functions are scheduled.
+
+    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins.
+    """
+    with target:
+        module = relax.get_default_pipeline(target)(module)
+    constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
+    builder = relax.ExecBuilder()
+    functions = vm_build._filter_tir(vm_build._vmcodegen(builder, module))
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder, ThreadPoolExecutor() as pool:
+        parts = list(pool.map(lambda part: _write_object(part, target, Path(folder)), enumerate(_deal(functions))))
+    objects, libraries = [part[0] for part in parts], [part[1] for part in parts]
+    return Code(vm_build._vmlink(builder, target, ext_libs=objects, params=dict(constants)), libraries)
+
+
+def _deal(functions: tvm.IRModule | None) -> list[tvm.IRModule]:
+    """The functions in parts of about equal size."""
+    if functions is None:
+        return []
+    ordered = sorted(functions.functions.items(), key=lambda item: item[0].name_hint)
+    parts = [ordered[part::PARTS] for part in range(PARTS)]
+    return [tvm.IRModule(dict(part), attrs=functions.attrs) for part in parts if part]
+
+
+def _write_object(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
+    """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
+    index, functions = part
+    with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
+        library = tvm.tirx.build(functions, target=target)
+    path = folder / f"part{index}.o"
+    library.write_to_file(str(path), "o")
+    names = [variable.name_hint for variable in functions.get_global_vars()]
+    return tvm.runtime.load_static_library(str(path), names), library

@@ -1,0 +1,71 @@
+"""The command line as a whole: it answers quickly, completes, and reports its version."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from conftest import Command
+
+from edgedeploy import __version__
+
+# typer itself brings pydantic where it is installed.
+HEAVY = {"tvm", "numpy", "cv2", "onnx", "onnxruntime", "requests", "yaml", "rich"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["demo", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys, edgedeploy.cli\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "try: edgedeploy.cli.main()\n"
+        "except SystemExit: pass\n"
+        "print('modules:', *sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    modules = set(done.stderr.rpartition("modules:")[2].split())
+    assert "edgedeploy.cli.build" in modules
+    assert not modules & HEAVY
+
+
+def test_version(command: Command) -> None:
+    assert command("--version") == (0, f"edgedeploy {__version__}\n", "")
+
+
+def test_no_command_prints_help(command: Command) -> None:
+    _, out, err = command()
+    assert "Usage: edgedeploy" in out + err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["biuld"], ["build", "--no-such-option"], ["run"], ["run", "x", "--repeat", "0"]]
+)
+def test_wrong_usage_exits_with_two(command: Command, arguments: list[str]) -> None:
+    code, _, err = command(*arguments)
+    assert code == 2
+    assert "Usage" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("edgedeploy bui", "build"),
+        ("edgedeploy boards show rpi-", "rpi-armhf"),
+        ("edgedeploy build retinaf", "retinaface"),
+        ("edgedeploy build --board rpi4 --toolchain gnu-a", "gnu-aarch64"),
+        ("edgedeploy demo retin", "retinaface"),
+    ],
+)
+def test_tab_completes(words: str, expected: str) -> None:
+    environment = {
+        "_EDGEDEPLOY_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+        "PATH": "/usr/bin:/bin",
+    }
+    program = "import sys; sys.argv[0] = 'edgedeploy'; from edgedeploy.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert expected in done.stdout.split()
