@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+_BOARD_NAME = Path("/proc/device-tree/model")
 
 # Flags of /proc/cpuinfo that name a micro-architecture to LLVM, newest first. A machine gets the first
 # line of which it has all flags. The names are those of LLVM's X86TargetParser.
@@ -65,6 +66,18 @@ def host_facts() -> dict[str, Any]:
         facts |= {"vector": {"bits": 128, "registers": 32}, "fma": {"latency": 4, "per_cycle": 2}}
         facts["cpu"] = _ARM_CPUS.get(cpuinfo.get("cpu part", ""), "generic")
     return facts
+
+
+def cpu_name() -> str:
+    """The processor's name for people; boards have none, and go by the board's name and LLVM's of the core."""
+    name = _cpuinfo().get("model name", "")
+    if name and platform.machine() == "x86_64":
+        return name
+    try:
+        board = _BOARD_NAME.read_text(encoding="utf-8").rstrip("\0\n")
+    except OSError:
+        board = platform.machine()
+    return f"{board} ({host_facts()['cpu']})"
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -35,10 +35,8 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
             the first such operator and its node.
         InputError: a shape was given for no input, does not fit, or is missing.
     """
-    model = _load(path)
+    model = load_onnx(path, shapes)
     graph = model.graph
-    _fix_shapes(path, graph, shapes or {})
-    _keep_one_of_scales_and_sizes(graph)
     module = _import(path, model)
     function = module["main"]
     inputs = [_spec(name.name, variable.ty) for name, variable in zip(graph.input, function.params, strict=True)]
@@ -54,6 +52,23 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
         ) from error
     quantised = any(node.op_type in _QUANTISED for node in graph.node)
     return Network(path, module, inputs, outputs, quantised, _reference(model.SerializeToString()))
+
+
+def load_onnx(path: Path, shapes: Shapes | None = None) -> onnx.ModelProto:
+    """An ONNX file with fixed shapes and without habits of old exporters, as every program can read it.
+
+    Args:
+        path: the file.
+        shapes: as `read_onnx` takes them.
+
+    Raises:
+        ModelError: the file cannot be read.
+        InputError: a shape was given for no input, does not fit, or is missing.
+    """
+    model = _load(path)
+    _fix_shapes(path, model.graph, shapes or {})
+    _keep_one_of_scales_and_sizes(model.graph)
+    return model
 
 
 def _load(path: Path) -> onnx.ModelProto:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class Session:
         self.manifest = manifest
         self.inputs: list[TensorSpec] = self.manifest.inputs
         self.outputs: list[TensorSpec] = self.manifest.outputs
-        self.threads = _check_threads(threads) if threads else min(self.manifest.threads, _processors())
+        self.threads = check_threads(threads) if threads else min(self.manifest.threads, processors())
         _check_machine(name, manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             path = Path(folder) / LIBRARY_NAME
@@ -67,7 +68,19 @@ class Session:
         Raises:
             InputError: an input is missing, unknown, or has another shape or dtype than the network's.
         """
-        returned = self._machine["main"](*self._arguments(tensors))
+        return self.read(self.bind(tensors)())
+
+    def bind(self, tensors: Tensors) -> Callable[[], Any]:
+        """A call that runs one inference on these inputs, and nothing else; `read` makes arrays of what it returns.
+
+        Raises:
+            InputError: as `run`.
+        """
+        main, arguments = self._machine["main"], self._arguments(tensors)
+        return lambda: main(*arguments)
+
+    def read(self, returned: Any) -> dict[str, np.ndarray]:
+        """Arrays by output name, of what a bound call returned."""
         arrays = [returned] if hasattr(returned, "numpy") else list(returned)
         return {spec.name: array.numpy() for spec, array in zip(self.outputs, arrays, strict=True)}
 
@@ -160,13 +173,19 @@ def _check_machine(name: str | Path, manifest: Manifest) -> None:
         )
 
 
-def _processors() -> int:
+def processors() -> int:
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0))
 
 
-def _check_threads(threads: int) -> int:
-    if threads > _processors():
-        raise InputError(f"{threads} threads were asked for", why=f"there are {_processors()} processors")
+def check_threads(threads: int) -> int:
+    """The number of threads, which this machine must have processors for.
+
+    Raises:
+        InputError: there are fewer.
+    """
+    if threads > processors():
+        raise InputError(f"{threads} threads were asked for", why=f"there are {processors()} processors")
     return threads
 
 
