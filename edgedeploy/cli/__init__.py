@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import boards, build, demo, models, run
+from edgedeploy.cli import bench, boards, build, demo, models, run
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
     name="edgedeploy",
-    help="Take a trained neural network to a small board: build, run, demo.",
+    help="Take a trained neural network to a small board: build, run, demo, bench.",
     epilog="Start with: edgedeploy demo all",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command("build")(build.build)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
+app.command("bench")(bench.bench)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")
 

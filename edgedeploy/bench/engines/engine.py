@@ -1,0 +1,78 @@
+"""What every inference engine looks like to a benchmark."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Task:
+    """One network to run, the same for every engine.
+
+    Attributes:
+        file: the network's file, with fixed shapes.
+        package: edgedeploy's package of the same network.
+        inputs: one array for each input, by name, in the network's order.
+        outputs: the names of the outputs, in the network's order.
+        threads: how many threads to use, the calling one among them.
+        folder: an empty folder for converted files.
+    """
+
+    file: Path
+    package: Path
+    inputs: dict[str, np.ndarray]
+    outputs: list[str]
+    threads: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A network that an engine has ready, its inputs in place.
+
+    Attributes:
+        run: one inference, complete when it returns. This is what is timed: no copies of inputs or outputs
+            beyond what the engine cannot do without.
+        outputs: the outputs of the last inference as arrays by name. An engine that has no dimension for the
+            batch may leave out dimensions of size one.
+    """
+
+    run: Callable[[], None]
+    outputs: Callable[[], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An inference engine; nothing of it is imported before `load` is called, in the engine's own process.
+
+    Attributes:
+        name: what the command line calls it.
+        module: the Python module that it is used through.
+        distribution: the Python package that provides the module.
+        suffix: the suffix of the files that it reads or converts.
+        load: makes a network ready to run. Whatever it raises means that the engine cannot run the network.
+    """
+
+    name: str
+    module: str
+    distribution: str
+    suffix: str
+    load: Callable[[Task], Loaded]
+
+    def installed(self) -> bool:
+        """Whether the engine's Python package is here."""
+        return importlib.util.find_spec(self.module) is not None
+
+    def version(self) -> str:
+        """The version of the engine's Python package."""
+        return importlib.metadata.version(self.distribution)
+
+
+class CannotRunError(Exception):
+    """An engine cannot run a network, for a reason that the engine's module knows how to say."""

@@ -1,0 +1,209 @@
+"""The measurement itself: every engine in turn, round after round, so that what changes meets them all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+
+from edgedeploy.bench.engines import OURS, REFERENCE
+from edgedeploy.bench.engines.engine import CannotRunError, Engine, Task
+from edgedeploy.bench.machine import this_machine
+from edgedeploy.bench.networks import Candidate
+from edgedeploy.bench.report import Report, Row, Skipped
+from edgedeploy.bench.worker import Turn, Worker
+from edgedeploy.errors import CompileError, ModelError
+from edgedeploy.progress import SILENT, Progress
+
+# A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.
+_WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
+
+# A process that keeps this many more processors busy than it has threads is noted.
+_EXTRA_PROCESSORS = 0.25
+
+
+class Player(Protocol):
+    """What takes turns: a `Worker`, or a test's stand-in."""
+
+    typical: float
+
+    def turn(self, warmup: int, count: int) -> Turn:
+        """Run `warmup` inferences, then time `count`."""
+        ...
+
+
+@dataclass
+class _Tally:
+    """What was skipped, by engine and reason, and what is worth a note."""
+
+    skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def skip(self, engine: Engine, models: Iterable[str], reason: str) -> None:
+        self.skipped.setdefault((engine.name, reason), []).extend(models)
+
+    def entries(self) -> list[Skipped]:
+        return [Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items()]
+
+
+def measure(
+    networks: Sequence[Candidate],
+    peers: Sequence[Engine],
+    *,
+    threads: int,
+    rounds: int,
+    progress: Progress = SILENT,
+) -> Report:
+    """Measure networks on edgedeploy and on `peers`.
+
+    An engine that is not installed, or that cannot run a network, is left out there and named in the report.
+
+    Args:
+        networks: what to measure.
+        peers: the other engines.
+        threads: how many threads each engine uses.
+        rounds: how often each engine has its turn.
+        progress: is told about each network, and about engines that are left out.
+
+    Raises:
+        ModelError: the reference cannot run a network.
+        CompileError: edgedeploy's own code for it does not run.
+    """
+    machine = this_machine()
+    if machine.load > 0.5:
+        progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
+    tally = _Tally()
+    present = []
+    for engine in peers:
+        if engine.installed():
+            present.append(engine)
+            continue
+        reason = "it is not installed; `pip install 'edgedeploy[bench]'` installs all engines"
+        progress.note(f"{engine.name} is left out: {reason}")
+        tally.skip(engine, [network.name for network in networks], reason)
+    rows: list[Row] = []
+    for network in networks:
+        with progress.stage(f"measure {network.name}"):
+            rows += _measure_network(network, present, threads, rounds, tally, progress)
+    return Report(machine, OURS.name, REFERENCE.name, rounds, rows, tally.entries())
+
+
+def take_turns(
+    players: Mapping[str, Player], rounds: int, failed: Callable[[str, CannotRunError], None]
+) -> dict[str, list[Turn]]:
+    """Let everyone have a turn, in order, `rounds` times over: A B C, A B C.
+
+    Who fails is reported to `failed` and takes no further turns; its earlier ones do not count.
+    """
+    turns: dict[str, list[Turn]] = {name: [] for name in players}
+    for _ in range(rounds):
+        for name in list(turns):
+            player = players[name]
+            try:
+                turns[name].append(player.turn(_WARMUP_CALLS, calls_per_turn(player.typical)))
+            except CannotRunError as error:
+                del turns[name]
+                failed(name, error)
+    return turns
+
+
+def calls_per_turn(typical: float) -> int:
+    """How many inferences of `typical` seconds are timed in one turn: about a tenth of a second's, 1 to 200."""
+    return max(1, min(_CALLS_AT_MOST, round(_TURN_S / max(typical, 1e-9))))
+
+
+def median_ms(turns: Sequence[Turn]) -> float:
+    """The median over all inferences of all turns, in milliseconds."""
+    return median(seconds for turn in turns for seconds in turn.seconds) * 1e3
+
+
+def max_rel_diff(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
+    """The largest |difference| divided by the largest |reference| of each output; the largest of all outputs.
+
+    Raises:
+        CannotRunError: an output is missing, has another number of values, or holds values that are no numbers.
+    """
+    worst = 0.0
+    for name, wanted in reference.items():
+        if name not in outputs:
+            raise CannotRunError(f"it gives no output {name!r}")
+        found = outputs[name].astype(np.float64).reshape(-1)
+        expected = wanted.astype(np.float64).reshape(-1)
+        if found.size != expected.size:
+            raise CannotRunError(f"its output {name!r} has {found.size} values instead of {expected.size}")
+        if not np.isfinite(found).all() and np.isfinite(expected).all():
+            raise CannotRunError(f"its output {name!r} holds values that are no numbers")
+        difference = float(np.abs(found - expected).max(initial=0.0))
+        largest = float(np.abs(expected).max(initial=0.0))
+        if difference:
+            worst = max(worst, difference / largest if largest else float("inf"))
+    return worst
+
+
+def _measure_network(
+    network: Candidate, peers: Sequence[Engine], threads: int, rounds: int, tally: _Tally, progress: Progress
+) -> Iterator[Row]:
+    """The rows of one network."""
+
+    def leave_out(engine: Engine, error: CannotRunError) -> None:
+        if engine is OURS:
+            raise CompileError(f"edgedeploy's own code for {network.name} does not run", why=str(error)) from error
+        progress.note(f"{engine.name} is left out for {network.name}: {error}")
+        tally.skip(engine, [network.name], str(error))
+
+    engines = {engine.name: engine for engine in [OURS, *peers]}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-bench-")))
+        file = network.write(folder)
+        workers: dict[str, Worker] = {}
+        for engine in engines.values():
+            try:
+                workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
+            except CannotRunError as error:
+                leave_out(engine, error)
+        reference = _reference(workers.get(REFERENCE.name), network, file, folder, threads)
+        turns = take_turns(workers, rounds, lambda name, error: leave_out(engines[name], error))
+        differences = {}
+        for name in list(turns):
+            try:
+                # Of the last timed inference: an engine that spoils its inputs on the way is found out.
+                differences[name] = max_rel_diff(workers[name].outputs(), reference)
+            except CannotRunError as error:
+                leave_out(engines[name], error)
+                del turns[name]
+    medians = {name: median_ms(taken) for name, taken in turns.items()}
+    for name, value in medians.items():
+        busy = median(turn.processors for turn in turns[name])
+        if busy > threads + _EXTRA_PROCESSORS:
+            progress.note(f"{name} kept {busy:.1f} processors busy on {network.name}, with {threads} threads asked for")
+        ratio = medians[OURS.name] / value
+        yield Row(network.name, name, engines[name].version(), threads, value, ratio, differences[name])
+
+
+def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> Worker:
+    """An engine's process with the network loaded."""
+    if file.suffix != engine.suffix:
+        raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
+    scratch = folder / f"{engine.name}-{os.urandom(4).hex()}"
+    scratch.mkdir()
+    outputs = [spec.name for spec in network.outputs]
+    return Worker(engine, Task(file, network.prepared.package_path, network.tensors(), outputs, threads, scratch))
+
+
+def _reference(
+    running: Worker | None, network: Candidate, file: Path, folder: Path, threads: int
+) -> dict[str, np.ndarray]:
+    """What the reference makes of the inputs: by its worker if it is measured, else by one of its own."""
+    try:
+        if running:
+            return running.outputs()
+        with _start(REFERENCE, network, file, folder, threads) as worker:
+            return worker.outputs()
+    except CannotRunError as error:
+        raise ModelError(f"{REFERENCE.name} cannot run {network.name}", why=str(error)) from error

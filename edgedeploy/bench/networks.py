@@ -1,0 +1,66 @@
+"""The networks of a benchmark: built by edgedeploy, and written once more as every engine can read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from edgedeploy.build import Prepared, Shapes, find_source, prepare
+from edgedeploy.frontends.onnx import load_onnx
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.arrays import fill
+from edgedeploy.runtime.interface import TensorSpec
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network to measure.
+
+    Attributes:
+        name: what reports call it.
+        prepared: its package for this machine, and the file that it was made from.
+        shapes: shapes of inputs by name.
+        inputs, outputs: what it takes and gives, in the network's order.
+    """
+
+    name: str
+    prepared: Prepared
+    shapes: Shapes
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Seeded random inputs by name."""
+        return {spec.name: fill(spec, "random", seed) for seed, spec in enumerate(self.inputs)}
+
+    def write(self, folder: Path) -> Path:
+        """Write the network with fixed shapes, for every engine the same file."""
+        path = folder / "network.onnx"
+        onnx.save(load_onnx(self.prepared.model_file, self.shapes), path)
+        return path
+
+
+def candidates(
+    models: Sequence[str], board: str, shapes: Shapes | None = None, progress: Progress = SILENT
+) -> list[Candidate]:
+    """The networks that `models` names, each once, built; all are found before the first is built.
+
+    Raises:
+        EdgedeployError: as `edgedeploy.build.prepare`.
+    """
+    wanted = list(dict.fromkeys(models))
+    sources = [find_source(model, shapes, progress) for model in wanted]
+    names = [source.name for source in sources]
+    found = []
+    for model, source in zip(wanted, sources, strict=True):
+        prepared = prepare(model, board, input_shapes=shapes, progress=progress)
+        manifest = read_manifest(prepared.package_path)
+        # Files of one name in two folders go by their paths.
+        name = source.name if names.count(source.name) == 1 else model
+        found.append(Candidate(name, prepared, source.shapes, manifest.inputs, manifest.outputs))
+    return found

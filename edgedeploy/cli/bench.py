@@ -1,0 +1,105 @@
+"""`edgedeploy bench`: networks measured against other inference engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgedeploy.cli.options import (
+    BoardOption,
+    InputShapeOption,
+    JsonOption,
+    ThreadsOption,
+    complete_model,
+    parse_shapes,
+)
+
+if TYPE_CHECKING:
+    from edgedeploy.bench.report import Report
+
+
+def complete_engines(incomplete: str) -> list[str]:
+    """Lists of engines that go on from the list that was typed."""
+    from edgedeploy.bench.engines import PEERS
+
+    typed, comma, last = incomplete.rpartition(",")
+    return [f"{typed}{comma}{engine.name}" for engine in PEERS if engine.name.startswith(last)]
+
+
+def bench(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL", help="Names of the zoo or paths of ONNX files.", autocompletion=complete_model),
+    ],
+    board: BoardOption = "local",
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="ENGINES",
+            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert; all by default.",
+            autocompletion=complete_engines,
+        ),
+    ] = None,
+    threads: ThreadsOption = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each engine has its turn.")] = 10,
+    input_shape: InputShapeOption = None,
+    json_output: JsonOption = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
+) -> None:
+    """Measure networks against other inference engines, all in turn in one run, with equally many threads.
+
+    An engine that is not installed (`pip install edgedeploy[bench]`) or cannot run a network is named and left out.
+
+    Examples: edgedeploy bench digits; edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
+    """
+    from edgedeploy.bench.engines import find_peers
+    from edgedeploy.bench.measure import measure
+    from edgedeploy.bench.networks import candidates
+    from edgedeploy.bench.report import as_dict, as_markdown
+    from edgedeploy.board import load_board
+    from edgedeploy.cli.console import print_json, quiet_if
+    from edgedeploy.errors import InputError
+    from edgedeploy.runtime.session import check_threads, processors
+
+    if json_output and markdown:
+        raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
+    shapes = parse_shapes(input_shape)
+    if shapes and len(models) > 1:
+        raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
+    peers = find_peers(against)
+    count = check_threads(threads) if threads else min(load_board(board).cores, processors())
+    progress = quiet_if(json_output)
+    networks = candidates(models, board, shapes, progress)
+    report = measure(networks, peers, threads=count, rounds=rounds, progress=progress)
+    if json_output:
+        print_json(as_dict(report))
+    elif markdown:
+        print(as_markdown(report), end="")
+    else:
+        _print(report)
+
+
+def _print(report: Report) -> None:
+    """The report as tables on the terminal."""
+    from rich.table import Table
+
+    from edgedeploy.bench.report import difference_table, heading, notes, time_table
+    from edgedeploy.cli.console import stdout
+
+    console = stdout()
+    console.print(heading(report), markup=False)
+    for title, cells in (
+        ("\nmilliseconds of one inference, and edgedeploy's divided by it", time_table(report)),
+        (f"\nlargest difference from {report.reference}, of its largest value", difference_table(report)),
+    ):
+        console.print(title, markup=False)
+        table = Table(box=None, pad_edge=False)
+        for index, name in enumerate(cells[0]):
+            table.add_column(name, justify="right" if index else "left")
+        for line in cells[1:]:
+            table.add_row(*line)
+        console.print(table)
+    for note in notes(report):
+        console.print(f"note: {note}", markup=False)
