@@ -1,0 +1,95 @@
+"""Measures the project's networks against other engines and writes docs/performance.md.
+
+    python benchmarks/run.py [--threads N] [--rounds N] [--against ENGINES] [--output FILE] [--remark TEXT]
+
+The networks are those of the zoo that its demos stand on, which must be here or have a download
+(`edgedeploy models`), and two ResNets with random weights that are written into `dist/benchmarks`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from datetime import date
+from pathlib import Path
+
+from edgedeploy.bench.engines import find_peers
+from edgedeploy.bench.measure import measure
+from edgedeploy.bench.networks import candidates
+from edgedeploy.bench.report import as_markdown
+from edgedeploy.board import load_board
+from edgedeploy.cli.console import ConsoleProgress, print_error
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.files import replacing
+from edgedeploy.runtime.session import check_threads, processors
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ZOO = ["mobilenet_v1", "squeezenet_v1.1", "retinaface-316x474", "yolo-fastest-1.1", "landmark-106", "pfld", "yunet"]
+RESNETS = [18, 50]
+
+PAGE = """\
+# Performance
+
+Written by `python benchmarks/run.py` on {date}. {remark}Every engine runs in a process of its own with
+its default settings, the same number of threads, in single precision, on one picture; they take turns, round after
+round, and each time is the median over all rounds. ResNet-18 and ResNet-50 have random weights. Measure your own
+networks with [`edgedeploy bench`](commands.md#edgedeploy-bench).
+
+{report}"""
+
+
+def resnets(folder: Path) -> list[str]:
+    """Write the ResNets into `folder`, and give their paths."""
+    place = Path(__file__).with_name("networks") / "resnet.py"
+    spec = importlib.util.spec_from_file_location("resnet", place)
+    assert spec is not None
+    assert spec.loader is not None
+    resnet = importlib.util.module_from_spec(spec)
+    sys.modules["resnet"] = resnet  # its data classes look themselves up there
+    spec.loader.exec_module(resnet)
+    paths = []
+    for depth in RESNETS:
+        path = folder / f"resnet{depth}-random.onnx"
+        with replacing(path) as temporary:
+            resnet.write(temporary, depth)
+        paths.append(str(path))
+    return paths
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure, and write the page."""
+    progress = ConsoleProgress()
+    peers = find_peers(arguments.against)
+    threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
+    networks = candidates([*ZOO, *resnets(ROOT / "dist" / "benchmarks")], "local", progress=progress)
+    report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
+    remark = f"{arguments.remark.strip()} " if arguments.remark else ""
+    with replacing(arguments.output) as temporary:
+        text = PAGE.format(date=date.today().isoformat(), remark=remark, report=as_markdown(report))
+        temporary.write_text(text, encoding="utf-8")
+    print(arguments.output)
+
+
+def main() -> None:
+    """Parse the command line; errors end as those of `edgedeploy` do."""
+    parser = argparse.ArgumentParser(description="Measure the project's networks and write docs/performance.md.")
+    parser.add_argument("--threads", type=int, help="threads of every engine; all processors by default")
+    parser.add_argument("--rounds", type=int, default=10, help="how often each engine has its turn (10)")
+    parser.add_argument("--against", metavar="ENGINES", help="engines, separated by commas; all by default")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "performance.md")
+    parser.add_argument("--remark", help="a sentence about the machine's state, for the page")
+    arguments = parser.parse_args()
+    for name in ("threads", "rounds"):
+        if getattr(arguments, name) is not None and getattr(arguments, name) < 1:
+            parser.error(f"--{name} must be 1 or more")
+    try:
+        run(arguments)
+    except EdgedeployError as error:
+        print_error(error)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,353 @@
+"""`edgedeploy bench`: statistics, turns, reports, and a real measurement of the bundled network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import re
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import onnxruntime
+import pytest
+from conftest import Command
+from networks import Graph, tiny
+
+from edgedeploy.bench import engines, measure, report
+from edgedeploy.bench.engines import litert, mnn
+from edgedeploy.bench.engines.engine import CannotRunError, Task
+from edgedeploy.bench.machine import Machine
+from edgedeploy.bench.worker import Turn, Worker
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Recorder:
+    """Takes turns of one inference, writes down when, and fails in the turn that it is told to fail in."""
+
+    def __init__(self, name: str, log: list[str], fails_in: int | None = None) -> None:
+        self.name, self.log, self.fails_in = name, log, fails_in
+        self.typical = 0.01
+
+    def turn(self, warmup: int, count: int) -> Turn:
+        assert warmup >= 1
+        if self.log.count(self.name) + 1 == self.fails_in:
+            raise CannotRunError("told to")
+        self.log.append(self.name)
+        return Turn([self.typical] * count, 1.0)
+
+
+def row(model: str, name: str, ms: float, ratio: float, difference: float = 0.0) -> report.Row:
+    return report.Row(model, name, "1.0", 2, ms, ratio, difference)
+
+
+@pytest.fixture
+def found() -> report.Report:
+    """A report by hand: two networks, three engines, of which one ran one network only."""
+    return report.Report(
+        machine=Machine(cpu="Example CPU", cores=2, os="Example 1, Linux 6", load=0.25),
+        ours="edgedeploy",
+        reference="onnxruntime",
+        rounds=5,
+        rows=[
+            row("small", "edgedeploy", 0.5, 1.0, 1e-6),
+            row("small", "onnxruntime", 1.0, 0.5),
+            row("small", "ncnn", 0.25, 2.0, 0.01),
+            row("large", "edgedeploy", 160.0, 1.0, 2e-6),
+            row("large", "onnxruntime", 80.0, 2.0),
+        ],
+        skipped=[report.Skipped("ncnn", ["large"], "it has no Loop")],
+    )
+
+
+def test_engines_take_turns_one_after_the_other() -> None:
+    log: list[str] = []
+    turns = measure.take_turns({name: Recorder(name, log) for name in "abc"}, 3, lambda *_: None)
+    assert log == list("abcabcabc")
+    assert {name: len(taken) for name, taken in turns.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_an_engine_that_fails_on_the_way_is_left_out_and_the_others_go_on() -> None:
+    log: list[str] = []
+    failed: list[str] = []
+    players = {"a": Recorder("a", log), "b": Recorder("b", log, fails_in=2), "c": Recorder("c", log)}
+    turns = measure.take_turns(players, 3, lambda name, _: failed.append(name))
+    assert log == list("abcacac")
+    assert failed == ["b"]
+    assert list(turns) == ["a", "c"]
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(0.05, 2), (0.01, 10), (10.0, 1), (1e-6, 200), (0.0, 200)])
+def test_a_turn_times_about_a_tenth_of_a_second_of_inferences(seconds: float, calls: int) -> None:
+    assert measure.calls_per_turn(seconds) == calls
+
+
+def test_the_median_is_that_of_all_inferences_of_all_turns() -> None:
+    assert measure.median_ms([Turn([0.001, 0.002], 1.0), Turn([0.003, 0.100, 0.004], 1.0)]) == pytest.approx(3.0)
+
+
+def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
+    assert report.geometric_mean([4.0, 0.25]) == pytest.approx(1.0)
+    assert report.geometric_mean([2.0, 4.0, 8.0]) == pytest.approx(4.0)
+
+
+def test_the_difference_is_that_of_the_worst_output_relative_to_its_largest_value() -> None:
+    reference = {"large": np.array([[-100.0, 50.0]]), "small": np.array([0.1, 0.2])}
+    outputs = {"large": np.array([[-101.0, 50.0]]), "small": np.array([0.1, 0.204])}
+    assert measure.max_rel_diff(outputs, reference) == pytest.approx(0.02)
+
+
+def test_dimensions_of_one_may_be_missing_in_outputs() -> None:
+    assert measure.max_rel_diff({"y": np.ones((2, 3))}, {"y": np.ones((1, 2, 3))}) == 0.0
+
+
+def test_outputs_of_zeros_only_differ_by_nothing() -> None:
+    assert measure.max_rel_diff({"y": np.zeros(3)}, {"y": np.zeros(3)}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({}, "no output 'y'"),
+        ({"y": np.ones(4)}, "4 values instead of 3"),
+        ({"y": np.array([1, np.nan, 1])}, "no numbers"),
+    ],
+    ids=["missing", "another size", "not numbers"],
+)
+def test_outputs_that_cannot_be_compared_are_refused(outputs: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(CannotRunError, match=message):
+        measure.max_rel_diff(outputs, {"y": np.ones(3)})
+
+
+def test_means_are_over_the_networks_that_an_engine_ran(found: report.Report) -> None:
+    means = found.geometric_means()
+    assert means == pytest.approx({"onnxruntime": 1.0, "ncnn": 2.0, "best": 2.0})
+
+
+def test_the_table_names_the_quickest_engine_and_ends_with_the_means(found: report.Report) -> None:
+    assert report.time_table(found) == [
+        ["model", "edgedeploy ms", "onnxruntime ms (ratio)", "ncnn ms (ratio)", "ratio to the best"],
+        ["small", "0.500", "1.00 (0.50)", "0.250 (2.00)", "2.00 (ncnn)"],
+        ["large", "160", "80.0 (2.00)", "-", "2.00 (onnxruntime)"],
+        ["geometric mean", "", "1.00", "2.00", "2.00"],
+    ]
+
+
+def test_markdown_tells_machine_times_differences_and_what_was_skipped(found: report.Report) -> None:
+    text = report.as_markdown(found)
+    assert "Example CPU, 2 cores, Example 1, Linux 6" in text
+    assert "| small | 0.500 | 1.00 (0.50) | 0.250 (2.00) | 2.00 (ncnn) |" in text
+    assert "| small | 1.0e-06 | 1.0e-02 |" in text
+    assert "- ncnn was not measured on large: it has no Loop" in text
+    tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 2
+    for table in tables:
+        assert len({line.count("|") for line in table}) == 1
+
+
+def test_an_engine_whose_outputs_are_others_is_pointed_out(found: report.Report) -> None:
+    [line] = [line for line in report.notes(found) if "outputs differ" in line]
+    assert line.startswith("ncnn on small")
+
+
+def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
+    written = json.loads(json.dumps(report.as_dict(found)))
+    assert written["machine"] == {"cpu": "Example CPU", "cores": 2, "os": "Example 1, Linux 6", "load": 0.25}
+    assert written["rows"][2] == {
+        "model": "small",
+        "engine": "ncnn",
+        "version": "1.0",
+        "threads": 2,
+        "median_ms": 0.25,
+        "ratio": 2.0,
+        "max_rel_diff": 0.01,
+    }
+    assert written["geometric_means"]["best"] == pytest.approx(2.0)
+    assert written["skipped"] == [{"engine": "ncnn", "models": ["large"], "reason": "it has no Loop"}]
+
+
+def test_the_bundled_network_is_measured_and_compared(command: Command) -> None:
+    code, out, err = command("bench", "digits", "--against", "onnxruntime", "--threads", 1, "--rounds", 2, "--json")
+    assert code == 0, err
+    printed = json.loads(out)
+    assert printed["machine"]["cpu"]
+    assert printed["machine"]["cores"] >= 1
+    rows = {entry["engine"]: entry for entry in printed["rows"]}
+    assert list(rows) == ["edgedeploy", "onnxruntime"]
+    assert {(entry["model"], entry["threads"]) for entry in rows.values()} == {("digits", 1)}
+    assert rows["onnxruntime"]["version"] == onnxruntime.__version__
+    ours, theirs = rows["edgedeploy"], rows["onnxruntime"]
+    assert ours["median_ms"] > 0
+    assert ours["ratio"] == 1.0
+    assert theirs["ratio"] == pytest.approx(ours["median_ms"] / theirs["median_ms"])
+    assert theirs["max_rel_diff"] == 0.0
+    assert 0 < ours["max_rel_diff"] < 1e-4
+    assert printed["geometric_means"] == pytest.approx({"onnxruntime": theirs["ratio"], "best": theirs["ratio"]})
+
+
+def test_tables_are_printed_for_people(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    code, out, err = command("bench", net, "--against", "onnxruntime", "--threads", 1, "--rounds", 1)
+    assert code == 0, err
+    assert re.search(r"^net +[\d.]+ +[\d.]+ \([\d.]+\) +[\d.]+ \(onnxruntime\)", out, re.MULTILINE)
+    assert "largest difference from onnxruntime" in out
+
+
+def test_markdown_is_printed(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    code, out, err = command("bench", net, "--against", "onnxruntime", "--threads", 1, "--rounds", 1, "--markdown")
+    assert code == 0, err
+    assert "| model | edgedeploy ms | onnxruntime ms (ratio) | ratio to the best |" in out
+
+
+def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Command) -> None:
+    others = ["openvino", "ncnn", "mnn"]
+    code, out, err = command("bench", "digits", "--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json")
+    assert code == 0, err
+    printed = json.loads(out)
+    measured = {entry["engine"] for entry in printed["rows"]}
+    left_out = {entry["engine"]: entry["reason"] for entry in printed["skipped"]}
+    assert measured == {"edgedeploy", *others} - set(left_out)
+    assert all("installed" in reason or "pnnx" in reason for reason in left_out.values()), left_out
+    assert all(entry["max_rel_diff"] < 1e-4 for entry in printed["rows"])
+
+
+def test_an_engine_that_is_not_installed_is_named_and_left_out(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = replace(mnn.ENGINE, module="no_such_module")
+    monkeypatch.setattr(engines, "PEERS", [absent if each is mnn.ENGINE else each for each in engines.PEERS])
+    monkeypatch.setitem(engines._BY_NAME, "mnn", absent)
+    net = tiny(tmp_path / "net.onnx")
+    code, out, err = command("bench", net, "--against", "mnn,onnxruntime", "--threads", 1, "--rounds", 1)
+    assert code == 0
+    assert "mnn is left out: it is not installed" in err
+    assert "pip install 'edgedeploy[bench]'" in err
+    assert "mnn was not measured on net" in out
+    assert "onnxruntime ms" in out
+
+
+@pytest.mark.skipif(not litert.ENGINE.installed(), reason="LiteRT is not installed")
+def test_an_engine_that_reads_other_files_is_named_with_the_reason(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    code, out, _ = command("bench", net, "--against", "litert", "--threads", 1, "--rounds", 1, "--json")
+    assert code == 0
+    printed = json.loads(out)
+    assert printed["skipped"] == [
+        {"engine": "litert", "models": ["net"], "reason": "it reads .tflite files, and the network is a .onnx file"}
+    ]
+    assert [entry["engine"] for entry in printed["rows"]] == ["edgedeploy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["digits", "--against", "onxruntime"], 4, "near names: onnxruntime"),
+        (["digits", "--against", "onnxruntime,tensorrt9"], 4, "unknown engine 'tensorrt9'"),
+        (["digits", "--against", ","], 7, "no engine"),
+        (["digit"], 4, "digits"),
+        (["absent.onnx"], 5, "there is no file"),
+        (["digits", "--threads", "0"], 2, "--threads"),
+        (["digits", "--threads", "4096"], 7, "processors"),
+        (["digits", "--rounds", "0"], 2, "--rounds"),
+        (["digits", "--board", "rpi4", "--threads", "1"], 12, "this machine only"),
+        (["digits", "--json", "--markdown"], 7, "one of them"),
+        (["digits", "mnist", "--input-shape", "data:1,1,16,16"], 7, "one model"),
+        ([], 2, "MODEL"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_requests_are_refused_before_anything_is_measured(
+    command: Command, arguments: list[str], code: int, message: str
+) -> None:
+    found, out, err = command("bench", *arguments)
+    assert found == code
+    assert message in err
+    assert "  measure " not in err
+    assert not out
+
+
+def task(folder: Path) -> Task:
+    """One network for one engine; edgedeploy's package is not needed for others."""
+    file = tiny(folder / "net.onnx")
+    (folder / "scratch").mkdir()
+    inputs = {"data": np.ones((1, 3, 8, 8), np.float32)}
+    return Task(file, folder / "absent.tar.gz", inputs, ["globalaveragepool2"], 1, folder / "scratch")
+
+
+def test_a_worker_keeps_its_engine_ready(tmp_path: Path) -> None:
+    given = task(tmp_path)
+    with Worker(engines.REFERENCE, given) as worker:
+        assert worker.typical > 0
+        assert len(worker.turn(1, 4).seconds) == 4
+        [expected] = onnxruntime.InferenceSession(given.file).run(None, given.inputs)
+        np.testing.assert_array_equal(worker.outputs()["globalaveragepool2"], expected)
+
+
+def test_an_engine_that_crashes_says_so(tmp_path: Path) -> None:
+    with Worker(engines.REFERENCE, task(tmp_path)) as worker:
+        assert worker._process.pid is not None
+        os.kill(worker._process.pid, signal.SIGSEGV)
+        with pytest.raises(CannotRunError, match="SIGSEGV"):
+            worker.turn(1, 1)
+
+
+def test_an_engine_that_cannot_read_a_network_gives_its_reason(tmp_path: Path) -> None:
+    given = task(tmp_path)
+    graph = Graph()
+    graph.save(given.file, graph.node("NoSuchOperator", graph.input("data", [1, 3, 8, 8])))
+    with pytest.raises(CannotRunError, match="NoSuchOperator"):
+        Worker(engines.REFERENCE, given)
+
+
+@pytest.mark.skipif(not mnn.ENGINE.installed(), reason="MNN is not installed")
+def test_mnn_is_used_without_its_tools_which_install_packages(tmp_path: Path) -> None:
+    assert "MNN.tools" not in mnn._CONVERTER
+    given = task(tmp_path)
+    with Worker(mnn.ENGINE, given) as worker:
+        assert worker.turn(1, 1).seconds
+    assert (given.folder / "network.mnn").is_file()
+    assert b"pip install" not in (given.folder / "said.txt").read_bytes()
+
+
+def _resnet() -> ModuleType:
+    path = ROOT / "benchmarks" / "networks" / "resnet.py"
+    spec = importlib.util.spec_from_file_location("resnet", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "resnet", module)
+        spec.loader.exec_module(module)
+    return module
+
+
+# Weights without the statistics of batch normalisations, as common implementations state them.
+@pytest.mark.parametrize(("depth", "parameters"), [(18, 11_689_512), (50, 25_557_032)])
+def test_the_resnets_have_the_published_number_of_parameters(depth: int, parameters: int) -> None:
+    model = _resnet().ResNet(depth).model()
+    counts = {weight.name: math.prod(weight.dims) for weight in model.graph.initializer}
+    statistics = sum(
+        sum(counts[name] for name in node.input[3:])
+        for node in model.graph.node
+        if node.op_type == "BatchNormalization"
+    )
+    assert sum(counts.values()) - statistics == parameters
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_the_resnets_keep_their_activations_in_a_normal_range(tmp_path: Path, depth: int) -> None:
+    resnet = _resnet()
+    for name in ("first.onnx", "second.onnx"):
+        resnet.write(tmp_path / name, depth, size=64)
+    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "second.onnx").read_bytes()
+    picture = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
+    [logits] = onnxruntime.InferenceSession(tmp_path / "first.onnx").run(None, {"data": picture})
+    assert logits.shape == (1, 1000)
+    assert 0.1 < logits.std() < 100
