@@ -32,10 +32,12 @@ RESNETS = [18, 50]
 PAGE = """\
 # Performance
 
-Written by `python benchmarks/run.py` on {date}. {remark}Every engine runs in a process of its own with
-its default settings, the same number of threads, in single precision, on one picture; they take turns, round after
-round, and each time is the median over all rounds. ResNet-18 and ResNet-50 have random weights. Measure your own
-networks with [`edgedeploy bench`](commands.md#edgedeploy-bench).
+Written by `python benchmarks/run.py` on {date}. Measure your own networks with
+[`edgedeploy bench`](commands.md#edgedeploy-bench).
+
+{remark}Every engine runs in a process of its own, with the same number of threads, in single precision, on one
+picture, and otherwise with its own defaults. The engines take turns, round after round, and each time is the median
+over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 
 {report}"""
 
@@ -65,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
     networks = candidates([*ZOO, *resnets(ROOT / "dist" / "benchmarks")], "local", progress=progress)
     report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
-    remark = f"{arguments.remark.strip()} " if arguments.remark else ""
+    remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
     with replacing(arguments.output) as temporary:
         text = PAGE.format(date=date.today().isoformat(), remark=remark, report=as_markdown(report))
         temporary.write_text(text, encoding="utf-8")

@@ -38,7 +38,7 @@ class ConfigurationError(EdgedeployError):
 
 
 class UnknownNameError(EdgedeployError):
-    """A board, model, demo, toolchain or label set that does not exist was named."""
+    """A board, model, demo, toolchain, label set or engine that does not exist was named."""
 
     exit_code = 4
 

@@ -41,12 +41,15 @@ class Player(Protocol):
 
 @dataclass
 class _Tally:
-    """What was skipped, by engine and reason, and what is worth a note."""
+    """What was skipped: networks by engine and reason."""
 
     skipped: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
-    def skip(self, engine: Engine, models: Iterable[str], reason: str) -> None:
+    def skip(self, engine: Engine, models: Iterable[str], reason: str) -> bool:
+        """Write down that an engine was left out; says whether that is news."""
+        news = (engine.name, reason) not in self.skipped
         self.skipped.setdefault((engine.name, reason), []).extend(models)
+        return news
 
     def entries(self) -> list[Skipped]:
         return [Skipped(engine, models, reason) for (engine, reason), models in self.skipped.items()]
@@ -123,13 +126,27 @@ def median_ms(turns: Sequence[Turn]) -> float:
     return median(seconds for turn in turns for seconds in turn.seconds) * 1e3
 
 
-def max_rel_diff(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> float:
-    """The largest |difference| divided by the largest |reference| of each output; the largest of all outputs.
+@dataclass(frozen=True)
+class Difference:
+    """How far the outputs of one inference are from the reference's.
+
+    Attributes:
+        relative: the largest |difference| divided by the largest |reference|, of the output where that is largest.
+        absolute: the largest |difference| of that output.
+    """
+
+    relative: float
+    absolute: float
+
+
+def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarray]) -> Difference:
+    """The difference of the output that is relatively furthest from the reference's.
 
     Raises:
-        CannotRunError: an output is missing, has another number of values, or holds values that are no numbers.
+        CannotRunError: an output is missing, has another number of values, holds values that are no numbers,
+            or any but zero where the reference is zero everywhere.
     """
-    worst = 0.0
+    worst = Difference(0.0, 0.0)
     for name, wanted in reference.items():
         if name not in outputs:
             raise CannotRunError(f"it gives no output {name!r}")
@@ -141,8 +158,10 @@ def max_rel_diff(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.n
             raise CannotRunError(f"its output {name!r} holds values that are no numbers")
         difference = float(np.abs(found - expected).max(initial=0.0))
         largest = float(np.abs(expected).max(initial=0.0))
+        if difference and not largest:
+            raise CannotRunError(f"its output {name!r} is not zero, as it should be everywhere")
         if difference:
-            worst = max(worst, difference / largest if largest else float("inf"))
+            worst = max(worst, Difference(difference / largest, difference), key=lambda each: each.relative)
     return worst
 
 
@@ -154,8 +173,8 @@ def _measure_network(
     def leave_out(engine: Engine, error: CannotRunError) -> None:
         if engine is OURS:
             raise CompileError(f"edgedeploy's own code for {network.name} does not run", why=str(error)) from error
-        progress.note(f"{engine.name} is left out for {network.name}: {error}")
-        tally.skip(engine, [network.name], str(error))
+        if tally.skip(engine, [network.name], str(error)):
+            progress.note(f"{engine.name} is left out for {network.name}: {error}")
 
     engines = {engine.name: engine for engine in [OURS, *peers]}
     with ExitStack() as stack:
@@ -173,7 +192,7 @@ def _measure_network(
         for name in list(turns):
             try:
                 # Of the last timed inference: an engine that spoils its inputs on the way is found out.
-                differences[name] = max_rel_diff(workers[name].outputs(), reference)
+                differences[name] = compare(workers[name].outputs(), reference)
             except CannotRunError as error:
                 leave_out(engines[name], error)
                 del turns[name]
@@ -183,7 +202,8 @@ def _measure_network(
         if busy > threads + _EXTRA_PROCESSORS:
             progress.note(f"{name} kept {busy:.1f} processors busy on {network.name}, with {threads} threads asked for")
         ratio = medians[OURS.name] / value
-        yield Row(network.name, name, engines[name].version(), threads, value, ratio, differences[name])
+        found = differences[name]
+        yield Row(network.name, name, engines[name].version(), threads, value, ratio, found.relative, found.absolute)
 
 
 def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> Worker:

@@ -9,8 +9,9 @@ from typing import Any
 
 from edgedeploy.bench.machine import Machine
 
-# Outputs that differ from the reference's by more than this are marked: such an engine does other work.
-SUSPICIOUS = 1e-3
+# Outputs that differ from the reference's by more than this part of their largest value are pointed out: such an
+# engine may do other work. Below the absolute bound, the part is large because the output is nearly zero.
+SUSPICIOUS, NEARLY_ZERO = 1e-3, 1e-6
 
 # The column of the quickest of the other engines.
 BEST = "best"
@@ -26,6 +27,7 @@ class Row:
         ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
         max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
             output where that is largest.
+        max_abs_diff: the largest |difference| of that output, which tells whether the output is nearly zero.
     """
 
     model: str
@@ -35,6 +37,7 @@ class Row:
     median_ms: float
     ratio: float
     max_rel_diff: float
+    max_abs_diff: float
 
 
 @dataclass(frozen=True)
@@ -146,10 +149,19 @@ def notes(report: Report) -> list[str]:
     for entry in report.skipped:
         lines.append(f"{entry.engine} was not measured on {', '.join(entry.models)}: {entry.reason}")
     for row in report.rows:
-        if row.max_rel_diff > SUSPICIOUS:
+        if row.max_rel_diff > SUSPICIOUS and row.max_abs_diff > NEARLY_ZERO:
             lines.append(
                 f"{row.engine} on {row.model}: outputs differ from {report.reference}'s by {row.max_rel_diff:.1e} "
                 "of the largest value; its time may be that of other work"
+            )
+    for model in report.models:
+        tiny = [row for row in report.rows if row.model == model and row.max_rel_diff > SUSPICIOUS]
+        tiny = [row for row in tiny if row.max_abs_diff <= NEARLY_ZERO]
+        if tiny:
+            largest = max(row.max_abs_diff for row in tiny)
+            lines.append(
+                f"{', '.join(row.engine for row in tiny)} on {model}: the relative difference is that of an output "
+                f"which is nearly zero everywhere; in absolute terms it is at most {largest:.1e}"
             )
     return lines
 

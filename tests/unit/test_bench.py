@@ -43,8 +43,8 @@ class Recorder:
         return Turn([self.typical] * count, 1.0)
 
 
-def row(model: str, name: str, ms: float, ratio: float, difference: float = 0.0) -> report.Row:
-    return report.Row(model, name, "1.0", 2, ms, ratio, difference)
+def row(model: str, name: str, ms: float, ratio: float, relative: float = 0.0, absolute: float = 0.1) -> report.Row:
+    return report.Row(model, name, "1.0", 2, ms, ratio, relative, absolute)
 
 
 @pytest.fixture
@@ -100,15 +100,16 @@ def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
 def test_the_difference_is_that_of_the_worst_output_relative_to_its_largest_value() -> None:
     reference = {"large": np.array([[-100.0, 50.0]]), "small": np.array([0.1, 0.2])}
     outputs = {"large": np.array([[-101.0, 50.0]]), "small": np.array([0.1, 0.204])}
-    assert measure.max_rel_diff(outputs, reference) == pytest.approx(0.02)
+    found = measure.compare(outputs, reference)
+    assert (found.relative, found.absolute) == pytest.approx((0.02, 0.004))
 
 
 def test_dimensions_of_one_may_be_missing_in_outputs() -> None:
-    assert measure.max_rel_diff({"y": np.ones((2, 3))}, {"y": np.ones((1, 2, 3))}) == 0.0
+    assert measure.compare({"y": np.ones((2, 3))}, {"y": np.ones((1, 2, 3))}).relative == 0.0
 
 
 def test_outputs_of_zeros_only_differ_by_nothing() -> None:
-    assert measure.max_rel_diff({"y": np.zeros(3)}, {"y": np.zeros(3)}) == 0.0
+    assert measure.compare({"y": np.zeros(3)}, {"y": np.zeros(3)}).relative == 0.0
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_outputs_of_zeros_only_differ_by_nothing() -> None:
 )
 def test_outputs_that_cannot_be_compared_are_refused(outputs: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(CannotRunError, match=message):
-        measure.max_rel_diff(outputs, {"y": np.ones(3)})
+        measure.compare(outputs, {"y": np.ones(3)})
 
 
 def test_means_are_over_the_networks_that_an_engine_ran(found: report.Report) -> None:
@@ -156,6 +157,13 @@ def test_an_engine_whose_outputs_are_others_is_pointed_out(found: report.Report)
     assert line.startswith("ncnn on small")
 
 
+def test_a_difference_in_an_output_that_is_nearly_zero_is_no_alarm(found: report.Report) -> None:
+    rows = [replace(each, max_abs_diff=9e-8) for each in found.rows]
+    lines = report.notes(replace(found, rows=rows))
+    assert not [line for line in lines if "other work" in line]
+    assert "ncnn on small: the relative difference is that of an output which is nearly zero" in lines[-1]
+
+
 def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
     written = json.loads(json.dumps(report.as_dict(found)))
     assert written["machine"] == {"cpu": "Example CPU", "cores": 2, "os": "Example 1, Linux 6", "load": 0.25}
@@ -167,6 +175,7 @@ def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
         "median_ms": 0.25,
         "ratio": 2.0,
         "max_rel_diff": 0.01,
+        "max_abs_diff": 0.1,
     }
     assert written["geometric_means"]["best"] == pytest.approx(2.0)
     assert written["skipped"] == [{"engine": "ncnn", "models": ["large"], "reason": "it has no Loop"}]
