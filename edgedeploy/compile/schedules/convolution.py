@@ -7,8 +7,6 @@ them in order.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import tvm
 
@@ -19,6 +17,7 @@ from edgedeploy.compile.schedules.kernel import (
     divisors,
     lanes_for,
     parallelize,
+    rows_per_task,
     vector_length,
     vectorize_innermost,
 )
@@ -56,14 +55,16 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     batch, row, column, channel = schedule.get_loops(output)[:4]
     column, column_in = schedule.split(column, [None, tile_width])
     channel, channel_in = schedule.split(channel, [None, tile_channels])
-    if not padding and height < SMALL_PICTURE:
-        order, tile = (batch, channel, row, column), column
+    tiles = channels // tile_channels
+    if height < SMALL_PICTURE and tiles >= min(height, 2 * board.cores):
+        tasks, order, tile = [batch, channel], [row, column], column
     else:
-        order, tile = (batch, row, column, channel), channel
-    schedule.reorder(*order, column_in, channel_in)
+        block, row = schedule.split(row, [None, rows_per_task(height, 1, board.cores)])
+        tasks, order, tile = [batch, block], [row, column, channel], channel
+    schedule.reorder(*tasks, *order, column_in, channel_in)
     work = 2 * height * width * channels * kernel_height * kernel_width * inputs
-    outer = parallelize(schedule, list(order[:2]), work)
-    vectorize_innermost(schedule, channel_in, lanes)
+    outer = parallelize(schedule, tasks, work)
+    vectorize_innermost(schedule, channel_in, lanes, unroll=True)
     schedule.unroll(column_in)
 
     schedule.compute_at(convolution, tile, preserve_unit_loops=True)
@@ -77,7 +78,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     for name in padding:
         pad = kernel.block(name)
         schedule.compute_at(pad, outer)
-        vectorize_innermost(schedule, schedule.get_loops(pad)[-1], lanes)
+        vectorize_innermost(schedule, schedule.get_loops(pad)[-1], lanes, unroll=True)
     schedule.decompose_reduction(convolution, reduction[0])
     schedule.set_scope(convolution, 0, "local")
     return packing
@@ -112,6 +113,9 @@ def choose_tile(width: int, channels: int, board: Board) -> tuple[int, int]:
 
 def _channels_per_group(kernel: Kernel, convolution: object, channels: int, inputs: int) -> int:
     """Output channels that read the same input channels: a tile must not straddle two groups."""
+    anchor = kernel.anchor()
+    if anchor is None or not anchor.startswith("group"):
+        return channels
     groups = kernel.read_shape(convolution, 0)[3] // inputs
     return channels // groups
 
@@ -133,9 +137,3 @@ def _pack(kernel: Kernel, convolution: object, tile: int) -> Packing | None:
         return np.ascontiguousarray(tiled.transpose(3, 0, 1, 2, 4))
 
     return Packing(parameter, relay)
-
-
-def arithmetic(kernel: Kernel) -> int:
-    """Multiply-adds of the anchor, counted as two operations each."""
-    anchor = kernel.anchor()
-    return 2 * math.prod(kernel.extents(kernel.block(anchor))) if anchor else 0

@@ -129,12 +129,26 @@ def vector_length(extent: int, lanes: int) -> int:
     return length
 
 
-def vectorize_innermost(schedule: Schedule, loop: Any, lanes: int) -> None:
-    """Split a loop by the vector length that divides it, and vectorise the inner part."""
+def vectorize_innermost(schedule: Schedule, loop: Any, lanes: int, *, unroll: bool = False) -> None:
+    """Split a loop by the vector length that divides it, vectorise the inner part, and unroll the outer one.
+
+    Unrolled is what reads accumulators: only indices that are constants leave them in registers.
+    """
     length = vector_length(int(schedule.get(loop).extent), lanes)
     if length > 1:
-        _, inner = schedule.split(loop, [None, length])
+        outer, inner = schedule.split(loop, [None, length])
         schedule.vectorize(inner)
+        if unroll:
+            schedule.unroll(outer)
+
+
+def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
+    """How many rows one task takes, when other dimensions give `other_tasks` tasks already.
+
+    As many as leave three tasks for each core, so that the last ones end together; a divisor of `rows`.
+    """
+    wanted = max(1, other_tasks * rows // (3 * cores))
+    return max(count for count in divisors(rows) if count <= wanted)
 
 
 def parallelize(schedule: Schedule, loops: list[Any], work: int) -> Any:
