@@ -13,6 +13,7 @@ from edgedeploy.errors import InputError, PackageError
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
 
 # `runtime.config_threadpool`'s first argument: prefer the fast cores, as TVM itself does.
@@ -67,7 +68,9 @@ class Session:
         Raises:
             InputError: an input is missing, unknown, or has another shape or dtype than the network's.
         """
-        returned = self._machine["main"](*self._arguments(tensors))
+        arguments = self._arguments(tensors)
+        with flushed_to_zero():
+            returned = self._machine["main"](*arguments)
         arrays = [returned] if hasattr(returned, "numpy") else list(returned)
         return {spec.name: array.numpy() for spec, array in zip(self.outputs, arrays, strict=True)}
 
@@ -78,10 +81,11 @@ class Session:
             InputError: as `run`.
         """
         arguments = self._arguments(tensors)
-        for _ in range(warmup):
-            self._machine["main"](*arguments)
         evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
-        return Timing.of_seconds(list(evaluator(*arguments).results))
+        with flushed_to_zero():
+            for _ in range(warmup):
+                self._machine["main"](*arguments)
+            return Timing.of_seconds(list(evaluator(*arguments).results))
 
     def _arguments(self, tensors: Tensors) -> list[Any]:
         import tvm
@@ -137,7 +141,8 @@ def _load(name: str | Path, library: Path, threads: int) -> tuple[Any, Any]:
     import tvm
     from tvm import relax
 
-    tvm.get_global_func("runtime.config_threadpool")(_FAST_CORES, threads)
+    with flushed_to_zero():  # the pool's threads inherit it
+        tvm.get_global_func("runtime.config_threadpool")(_FAST_CORES, threads)
     device = tvm.cpu()
     try:
         return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device
