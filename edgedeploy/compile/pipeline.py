@@ -14,8 +14,8 @@ from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.edges import read_planes
 from edgedeploy.compile.folding import fold_scales
-from edgedeploy.compile.packing import constant_parameters, replace_functions
-from edgedeploy.compile.schedules import schedule_function
+from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.schedules import Scheduled, schedule_function
 from edgedeploy.compile.schedules.kernel import lanes_for
 from edgedeploy.errors import CompileError, UnsupportedError
 from edgedeploy.frontends.network import Network
@@ -35,12 +35,17 @@ class Compiled:
     Attributes:
         code: the machine code, not yet linked.
         module: the scheduled `tvm.IRModule` it was generated from.
-        templates: for each function by name, the template that scheduled it.
+        functions: by name, how each function was scheduled.
     """
 
     code: Code
     module: Any
-    templates: dict[str, str]
+    functions: dict[str, Scheduled]
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """By name, the template that scheduled each function."""
+        return {name: entry.template for name, entry in self.functions.items()}
 
 
 def compile_network(network: Network, board: Board, progress: Progress = SILENT) -> Compiled:
@@ -73,8 +78,8 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT)
         raise CompileError(
             f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=lines[-1]
         ) from error
-    templates = {f"{name}_scheduled": entry.template for name, entry in scheduled.items()}
-    return Compiled(code, module, templates)
+    functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
+    return Compiled(code, module, functions)
 
 
 def require_cpu(board: Board) -> None:

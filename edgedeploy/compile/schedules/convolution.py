@@ -16,10 +16,8 @@ from edgedeploy.compile.schedules.kernel import (
     Packing,
     divisors,
     lanes_for,
-    parallelize,
     rows_per_task,
     vector_length,
-    vectorize_innermost,
 )
 
 # Pictures up to this height are split over channels first: each weight is then read once, and by one thread.
@@ -44,43 +42,27 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     _, height, width, channels, kernel_height, kernel_width, inputs = kernel.extents(convolution)
     per_group = _channels_per_group(kernel, convolution, channels, inputs)
     tile_width, tile_channels = choose_tile(width, per_group, board)
+    kernel.tile = f"{tile_width} pixels x {tile_channels} channels"
     packing = _pack(kernel, convolution, tile_channels)
 
-    padding = kernel.before(anchor)
+    padding = kernel.needed_padding(anchor)
     output = kernel.output_of(anchor)
-    if all(kernel.is_unpadded(name) for name in padding):
-        kernel.inline(padding)
-        padding = []
-
     batch, row, column, channel = schedule.get_loops(output)[:4]
     column, column_in = schedule.split(column, [None, tile_width])
     channel, channel_in = schedule.split(channel, [None, tile_channels])
     tiles = channels // tile_channels
     if height < SMALL_PICTURE and tiles >= min(height, 2 * board.cores):
-        tasks, order, tile = [batch, channel], [row, column], column
+        tasks, order, innermost = [batch, channel], [row, column], column
     else:
         block, row = schedule.split(row, [None, rows_per_task(height, 1, board.cores)])
-        tasks, order, tile = [batch, block], [row, column, channel], channel
+        tasks, order, innermost = [batch, block], [row, column, channel], channel
     schedule.reorder(*tasks, *order, column_in, channel_in)
-    work = 2 * height * width * channels * kernel_height * kernel_width * inputs
-    outer = parallelize(schedule, tasks, work)
-    vectorize_innermost(schedule, channel_in, lanes, unroll=True)
+    operations = 2 * height * width * channels * kernel_height * kernel_width * inputs
+    task = kernel.parallelize(tasks, operations)
+    kernel.vectorize(channel_in, lanes, unroll=True)
     schedule.unroll(column_in)
-
-    schedule.compute_at(convolution, tile, preserve_unit_loops=True)
-    loops = schedule.get_loops(convolution)
-    reduction, (column_in, channel_in) = loops[-3:], loops[-5:-3]
-    vector, vector_in = schedule.split(channel_in, [None, vector_length(tile_channels, lanes)])
-    schedule.reorder(*reduction, column_in, vector, vector_in)
-    schedule.vectorize(vector_in)
-    schedule.unroll(vector)
-    schedule.unroll(column_in)
-    for name in padding:
-        pad = kernel.block(name)
-        schedule.compute_at(pad, outer)
-        vectorize_innermost(schedule, schedule.get_loops(pad)[-1], lanes, unroll=True)
-    schedule.decompose_reduction(convolution, reduction[0])
-    schedule.set_scope(convolution, 0, "local")
+    kernel.accumulate_inside(convolution, innermost, 3, lanes)
+    kernel.pad_inside(padding, task, lanes)
     return packing
 
 

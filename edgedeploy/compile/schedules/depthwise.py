@@ -10,10 +10,8 @@ from edgedeploy.compile.schedules.kernel import (
     Packing,
     divisors,
     lanes_for,
-    parallelize,
     rows_per_task,
     vector_length,
-    vectorize_innermost,
 )
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
@@ -49,34 +47,20 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     tile_width = max(pixels for pixels in divisors(width) if pixels * vectors <= max(accumulators, vectors))
     tile_channels = vectors * length
 
-    padding = kernel.before(anchor)
+    kernel.tile = f"{tile_width} pixels x {tile_channels} channels"
+
+    padding = kernel.needed_padding(anchor)
     output = kernel.output_of(anchor)
-    if all(kernel.is_unpadded(name) for name in padding):
-        kernel.inline(padding)
-        padding = []
     batch, row, column, channel = schedule.get_loops(output)[:4]
     block, row = schedule.split(row, [None, rows_per_task(height, channels // tile_channels, board.cores)])
     column, column_in = schedule.split(column, [None, tile_width])
     channel, channel_in = schedule.split(channel, [None, tile_channels])
     schedule.reorder(batch, block, channel, row, column, column_in, channel_in)
-    outer = parallelize(schedule, [batch, block, channel], 2 * math.prod(extents))
-    vectorize_innermost(schedule, channel_in, lanes, unroll=True)
+    task = kernel.parallelize([batch, block, channel], 2 * math.prod(extents))
+    kernel.vectorize(channel_in, lanes, unroll=True)
     schedule.unroll(column_in)
-
-    schedule.compute_at(convolution, column, preserve_unit_loops=True)
-    loops = schedule.get_loops(convolution)
-    reduction, (column_in, channel_in) = loops[-3:], loops[-5:-3]
-    vector, vector_in = schedule.split(channel_in, [None, length])
-    schedule.reorder(*reduction, column_in, vector, vector_in)
-    schedule.vectorize(vector_in)
-    schedule.unroll(vector)
-    schedule.unroll(column_in)
+    taps = kernel.accumulate_inside(convolution, column, 3, lanes)
     if kernel_width <= UNROLLED_WIDTH:
-        schedule.unroll(reduction[1])
-    for name in padding:
-        pad = kernel.block(name)
-        schedule.compute_at(pad, outer)
-        vectorize_innermost(schedule, schedule.get_loops(pad)[-1], lanes, unroll=True)
-    schedule.decompose_reduction(convolution, reduction[0])
-    schedule.set_scope(convolution, 0, "local")
+        schedule.unroll(taps[1])
+    kernel.pad_inside(padding, task, lanes)
     return None
