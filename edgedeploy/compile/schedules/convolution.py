@@ -71,9 +71,11 @@ def choose_tile(width: int, channels: int, board: Board) -> tuple[int, int]:
 
     A step of the reduction loads `pixels` inputs and `channels / lanes` weight vectors for
     `pixels * channels / lanes` multiply-adds, whose accumulators must fit the registers beside the
-    weight vectors and one input.
+    weight vectors and one input. Inputs are found in the first cache; weights stream from the second, and a
+    vector of 512 bits, a whole line of it, costs as much as two inputs.
     """
     lanes = lanes_for(board)
+    weight_cost = max(1, board.vector.bits // 256)
     registers = board.vector.registers
     best: tuple[float, int, int] | None = None
     for vectors in (4, 3, 2, 1):
@@ -84,7 +86,7 @@ def choose_tile(width: int, channels: int, board: Board) -> tuple[int, int]:
                 accumulators = pixels * vectors
                 if accumulators + vectors + 1 > registers:
                     continue
-                gain = accumulators / (pixels + vectors) * length
+                gain = accumulators / (pixels + weight_cost * vectors) * length
                 if best is None or gain > best[0]:
                     best = gain, pixels, vectors * length
     if best is not None:
