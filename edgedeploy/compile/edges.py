@@ -16,6 +16,9 @@ from edgedeploy.compile.folding import is_call
 
 NHWC_OF_NCHW = [0, 2, 3, 1]
 
+# Tiles of these widths keep the multiply-add units busy on every board.
+TILE_WIDTHS = range(8, 15)
+
 
 def read_planes(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """Replace `conv2d(transpose(x))` by one function that reads the NCHW tensor `x`.
@@ -25,6 +28,14 @@ def read_planes(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     reader = _PlaneReader(module, lanes)
     reader.builder_.update_func(module.get_global_var("main"), reader.visit_expr(module["main"]))
     return relax.transform.DeadCodeElimination()(reader.builder_.get())
+
+
+def whole_width(columns: int) -> int:
+    """The least number of columns, at least as many, that whole tiles cover.
+
+    Those beyond the picture are computed and cropped: a row of 113 pixels, a prime, could not be tiled otherwise.
+    """
+    return min(-(-columns // width) * width for width in TILE_WIDTHS)
 
 
 @relax.expr_functor.mutator
@@ -71,8 +82,12 @@ def convolution_of_planes(
     batch, inputs, height, width = (int(size) for size in planes.shape)
     kernel_height, kernel_width, _, outputs = (int(size) for size in weights.shape)
     top, left, bottom, right = padding
+    rows = (height + top + bottom - dilation[0] * (kernel_height - 1) - 1) // strides[0] + 1
+    columns = (width + left + right - dilation[1] * (kernel_width - 1) - 1) // strides[1] + 1
+    whole_columns = whole_width(columns)
     margin = -(-left // lanes) * lanes
-    padded_width = -(-(margin + width + right) // lanes) * lanes
+    last = (whole_columns - 1) * strides[1] + (kernel_width - 1) * dilation[1] + (margin - left)
+    padded_width = -(-max(margin + width + right, last + 1) // lanes) * lanes
     padded = te.compute(
         (batch, inputs, height + top + bottom, padded_width),
         lambda n, c, y, x: tvm.tirx.if_then_else(
@@ -82,8 +97,6 @@ def convolution_of_planes(
         ),
         name="pad_temp",
     )
-    rows = (height + top + bottom - dilation[0] * (kernel_height - 1) - 1) // strides[0] + 1
-    columns = (width + left + right - dilation[1] * (kernel_width - 1) - 1) // strides[1] + 1
     ky, kx = te.reduce_axis((0, kernel_height), "ry"), te.reduce_axis((0, kernel_width), "rx")
     ic = te.reduce_axis((0, inputs), "rc")
 
@@ -92,4 +105,5 @@ def convolution_of_planes(
         column = x * strides[1] + kx * dilation[1] + (margin - left)
         return te.sum(padded[n, ic, row, column] * weights[ky, kx, ic, f], axis=[ky, kx, ic])
 
-    return te.compute((batch, rows, columns, outputs), sum_of_products, name="conv2d_nhwc")
+    whole = te.compute((batch, rows, whole_columns, outputs), sum_of_products, name="conv2d_nhwc")
+    return te.compute((batch, rows, columns, outputs), lambda n, y, x, f: whole[n, y, x, f], name="crop")

@@ -14,6 +14,7 @@ from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.channels import padded_count
+from edgedeploy.compile.edges import whole_width
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.network import Network
@@ -264,6 +265,7 @@ def test_a_division_by_padded_channels_makes_no_nan(network: Save) -> None:
         ((31, 33), {"strides": [2, 2], "pads": [1, 1, 0, 0]}),
         ((17, 40), {"dilations": [2, 3], "pads": [2, 3, 2, 3]}),
         ((20, 20), {}),
+        ((9, 227), {"strides": [2, 2]}),
     ],
 )
 def test_the_first_convolution_reads_the_planes_as_they_come(network: Save, size: tuple, attributes: dict) -> None:
@@ -272,3 +274,8 @@ def test_the_first_convolution_reads_the_planes_as_they_come(network: Save, size
     compiled = assert_agrees(network(graph, graph.conv(graph.conv(data, 3, 16, 3, **attributes), 16, 8, 1)))
     # One transpose is left, that of the output.
     assert [name for name in compiled.templates if "transpose" in name] == ["transpose_scheduled"]
+
+
+@pytest.mark.parametrize(("columns", "whole"), [(112, 112), (113, 117), (160, 160), (237, 238), (5, 8)])
+def test_columns_of_the_first_convolution_fill_whole_tiles(columns: int, whole: int) -> None:
+    assert whole_width(columns) == whole
