@@ -72,12 +72,14 @@ class Built:
         error: the largest difference from the reference as a fraction of the tolerance, or None if the
             board's code does not run on this machine.
         dumps: files with intermediate code that were written beside it.
+        compiled: the compiler's result, for reports.
     """
 
     path: Path
     manifest: Manifest
     error: float | None
     dumps: list[Path]
+    compiled: Compiled
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def build(
         with progress.stage("pack"):
             write_package(temporary, manifest, contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
-    return Built(output, manifest, error, written)
+    return Built(output, manifest, error, written, compiled)
 
 
 def prepare(

@@ -58,7 +58,7 @@ def _options(
 def main() -> None:
     """Run the command line; every failure ends in a message and a documented exit code."""
     try:
-        app()
+        app(prog_name="edgedeploy")
     except EdgedeployError as error:
         if _verbosity >= 2:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from edgedeploy.cli.options import (
     complete_toolchain,
     parse_shapes,
 )
+
+if TYPE_CHECKING:
+    from edgedeploy.compile.pipeline import Compiled
 
 
 def build(
@@ -38,6 +41,9 @@ def build(
     dump: Annotated[
         str, typer.Option("--dump", metavar="KINDS", help="Also write intermediate code: ir,ll,asm or some of them.")
     ] = "",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="List each function with its template, tile, threads and work.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Build one package per network, checked against onnxruntime where the board is this machine.
@@ -78,6 +84,7 @@ def build(
                 "checked": built.error is not None,
                 "error_of_tolerance": built.error,
                 "dumps": [str(path) for path in built.dumps],
+                **(_explanation(built.compiled) if explain else {}),
             }
         )
         if not json_output:
@@ -89,5 +96,33 @@ def build(
             )
             for path in built.dumps:
                 stdout().print(str(path), markup=False)
+            if explain:
+                _print_explanation(built.compiled)
     if json_output:
         print_json(results)
+
+
+def _explanation(compiled: Compiled) -> dict[str, Any]:
+    from edgedeploy.compile.explain import explain, transposes
+
+    return {"functions": explain(compiled), "transposes": transposes(compiled)}
+
+
+def _print_explanation(compiled: Compiled) -> None:
+    from rich.table import Table
+
+    from edgedeploy.cli.console import stdout
+
+    explanation = _explanation(compiled)
+    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", box=None, pad_edge=False)
+    for record in explanation["functions"]:
+        table.add_row(
+            record["function"],
+            str(record["calls"]),
+            record["template"] or "free reshape",
+            record["tile"],
+            "all" if record["parallel"] else "one",
+            f"{record['mflop']:.2f}",
+        )
+    stdout().print(table)
+    stdout().print(f"{explanation['transposes']} calls transpose", markup=False)

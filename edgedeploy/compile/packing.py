@@ -30,6 +30,11 @@ def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
     return found
 
 
+def scheduled_name(name: str) -> str:
+    """What the scheduled form of a function is called."""
+    return f"{name}_scheduled"
+
+
 def replace_functions(module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> tvm.IRModule:
     """Call the scheduled functions instead of the original ones of the same name; the others stay."""
     replacer = _Replacer(module, scheduled)
@@ -55,7 +60,7 @@ class _Replacer(relax.PyExprMutator):
             return call
         if name not in self._added:
             # A new global: `update_func` would keep the old function's type.
-            self._added[name] = self.builder_.add_func(replacement.function, f"{name}_scheduled")
+            self._added[name] = self.builder_.add_func(replacement.function, scheduled_name(name))
         arguments = list(call.args[1].fields)
         packing = replacement.packing
         if packing is not None:

@@ -9,17 +9,23 @@ import tvm
 from tvm import relax
 
 from edgedeploy.board import Board
+from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
+from edgedeploy.compile.edges import read_planes
 from edgedeploy.compile.folding import fold_scales
-from edgedeploy.compile.packing import constant_parameters, replace_functions
-from edgedeploy.compile.schedules import schedule_function
+from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.schedules import Scheduled, schedule_function
+from edgedeploy.compile.schedules.kernel import lanes_for
 from edgedeploy.errors import CompileError, UnsupportedError
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
 
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
+
+# TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
+_INJECTIVE = 2
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,17 @@ class Compiled:
     Attributes:
         code: the machine code, not yet linked.
         module: the scheduled `tvm.IRModule` it was generated from.
-        templates: for each function by name, the template that scheduled it.
+        functions: by name, how each function was scheduled.
     """
 
     code: Code
     module: Any
-    templates: dict[str, str]
+    functions: dict[str, Scheduled]
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """By name, the template that scheduled each function."""
+        return {name: entry.template for name, entry in self.functions.items()}
 
 
 def compile_network(network: Network, board: Board, progress: Progress = SILENT) -> Compiled:
@@ -49,7 +60,7 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT)
         target = tvm.target.Target(board.cpu_target())
         with target, tvm.transform.PassContext(opt_level=3):
             with progress.stage("optimise"):
-                module = _optimise(network.module)
+                module = _optimise(network.module, board)
             with progress.stage("schedule"):
                 constants = constant_parameters(module)
                 scheduled = {
@@ -67,8 +78,8 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT)
         raise CompileError(
             f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=lines[-1]
         ) from error
-    templates = {f"{name}_scheduled": entry.template for name, entry in scheduled.items()}
-    return Compiled(code, module, templates)
+    functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
+    return Compiled(code, module, functions)
 
 
 def require_cpu(board: Board) -> None:
@@ -85,20 +96,32 @@ def require_cpu(board: Board) -> None:
         )
 
 
-def _optimise(module: tvm.IRModule) -> tvm.IRModule:
+def _optimise(module: tvm.IRModule, board: Board) -> tvm.IRModule:
     """Fold constants, move to NHWC, and fuse operators into the functions that are scheduled."""
+    lanes = lanes_for(board)
+    module = relax.transform.DecomposeOpsForInference()(module)
+    module = pad_channels(fold_scales(fold_constants(module)), lanes)
+    module = relax.transform.ConvertLayout(_LAYOUTS)(module)
+    module = flush_subnormals(fold_constants(module))
+    module = read_planes(module, lanes)
+    module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
+    module = _keep_slices_apart(module)
     passes = [
-        relax.transform.DecomposeOpsForInference(),
-        tvm.transform.module_pass(lambda module, _: fold_constants(module), opt_level=0, name="FoldConstants"),
-        tvm.transform.module_pass(lambda module, _: fold_scales(module), opt_level=0, name="FoldScales"),
-        relax.transform.ConvertLayout(_LAYOUTS),
-        tvm.transform.module_pass(lambda module, _: fold_constants(module), opt_level=0, name="FoldConstants"),
-        tvm.transform.module_pass(lambda module, _: flush_subnormals(module), opt_level=0, name="FlushSubnormals"),
-        relax.transform.LegalizeOps(),
-        relax.transform.AnnotateTIROpPattern(),
         relax.transform.FoldConstant(),
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
         relax.transform.DeadCodeElimination(),
     ]
     return tvm.transform.Sequential(passes)(module)
+
+
+def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
+    """Keep slices out of the functions of the convolutions before them.
+
+    TVM takes a slice that begins at zero for an elementwise operator. Fused, it would leave the convolution's
+    tiles with a rest that no full vector covers.
+    """
+    for variable, function in list(module.functions.items()):
+        if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint.startswith("strided_slice"):
+            module.update_func(variable, function.with_attr("op_pattern", _INJECTIVE))
+    return module

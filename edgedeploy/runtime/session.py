@@ -14,6 +14,7 @@ from edgedeploy.errors import InputError, PackageError
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
 
 # `runtime.config_threadpool`'s first argument: prefer the fast cores, as TVM itself does.
@@ -77,7 +78,12 @@ class Session:
             InputError: as `run`.
         """
         main, arguments = self._machine["main"], self._arguments(tensors)
-        return lambda: main(*arguments)
+
+        def call() -> Any:
+            with flushed_to_zero():
+                return main(*arguments)
+
+        return call
 
     def read(self, returned: Any) -> dict[str, np.ndarray]:
         """Arrays by output name, of what a bound call returned."""
@@ -91,10 +97,11 @@ class Session:
             InputError: as `run`.
         """
         arguments = self._arguments(tensors)
-        for _ in range(warmup):
-            self._machine["main"](*arguments)
         evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
-        return Timing.of_seconds(list(evaluator(*arguments).results))
+        with flushed_to_zero():
+            for _ in range(warmup):
+                self._machine["main"](*arguments)
+            return Timing.of_seconds(list(evaluator(*arguments).results))
 
     def _arguments(self, tensors: Tensors) -> list[Any]:
         import tvm
@@ -150,7 +157,8 @@ def _load(name: str | Path, library: Path, threads: int) -> tuple[Any, Any]:
     import tvm
     from tvm import relax
 
-    tvm.get_global_func("runtime.config_threadpool")(_FAST_CORES, threads)
+    with flushed_to_zero():  # the pool's threads inherit it
+        tvm.get_global_func("runtime.config_threadpool")(_FAST_CORES, threads)
     device = tvm.cpu()
     try:
         return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device

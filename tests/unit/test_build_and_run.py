@@ -266,3 +266,27 @@ def test_a_traceback_appears_only_when_asked_for(command: Command, monkeypatch: 
     assert "Traceback" not in err
     with pytest.raises(RuntimeError):
         command("-vv", "build", DIGITS)
+
+
+def test_explain_lists_every_function_with_its_template(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, 20, 20])
+    depthwise = graph.conv(graph.conv(data, 3, 32, 3), 32, 32, 3, group=32)
+    path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", depthwise))
+    code, out, _ = command("build", path, "--explain", "--json")
+    assert code == 0
+    [built] = json.loads(out)
+    functions = {record["template"]: record for record in built["functions"]}
+    assert set(functions) >= {"convolution", "depthwise convolution", "general"}
+    # 18 x 18 pixels, 32 channels, 3 x 3 x 3 multiply-adds of two operations each.
+    assert functions["convolution"]["mflop"] == pytest.approx(18 * 18 * 32 * 27 * 2 / 1e6, abs=1e-3)
+    assert functions["convolution"]["tile"].endswith("channels")
+    # Only the output is turned back to NCHW.
+    assert built["transposes"] == 1
+
+
+def test_explain_prints_a_table(command: Command, net: Path) -> None:
+    code, out, _ = command("build", net, "--explain")
+    assert code == 0
+    assert "template" in out
+    assert "transpose" in out.splitlines()[-1]

@@ -13,6 +13,8 @@ from running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.channels import padded_count
+from edgedeploy.compile.edges import whole_width
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.network import Network
@@ -222,3 +224,58 @@ def test_an_opencl_board_is_refused_in_so_many_words(network: Save) -> None:
     graph = Graph()
     with pytest.raises(UnsupportedError, match="CPUs only"):
         compile_network(network(graph, graph.node("Relu", graph.input("data", [1, 4]))), load_board("nuc-opencl"))
+
+
+@pytest.mark.parametrize(("channels", "padded"), [(255, 256), (17, 32), (16, 16), (10, 16), (5, 8), (3, 4), (1, 4)])
+def test_channels_fill_whole_vectors(channels: int, padded: int) -> None:
+    assert padded_count(channels, 16) == padded
+
+
+@pytest.mark.parametrize("between", ["relu", "prelu", "sigmoid", "max pool", "depthwise", "add", "resize"])
+def test_channels_stay_padded_up_to_the_next_convolution(network: Save, between: str) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, 12, 12])
+    first = graph.conv(data, 3, 21, 3)
+    result = {
+        "relu": lambda: graph.node("Relu", first),
+        "prelu": lambda: graph.node("PRelu", first, graph.normal(21, 1, 1)),
+        "sigmoid": lambda: graph.node("Sigmoid", first),
+        "max pool": lambda: graph.node("MaxPool", first, kernel_shape=[2, 2]),
+        "depthwise": lambda: graph.conv(first, 21, 21, 3, group=21),
+        "add": lambda: graph.node("Add", first, graph.conv(data, 3, 21, 3)),
+        "resize": lambda: graph.node(
+            "Resize", first, "", graph.weight(np.float32([1, 1, 2, 2])), mode="nearest", nearest_mode="floor"
+        ),
+    }[between]()
+    compiled = assert_agrees(network(graph, graph.conv(result, 21, 16, 1)))
+    assert not [name for name in compiled.templates if "slice" in name]
+
+
+def test_a_division_by_padded_channels_makes_no_nan(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, 6, 6])
+    divisor = graph.weight(graph.random.uniform(1, 2, (1, 21, 1, 1)).astype(np.float32))
+    assert_agrees(network(graph, graph.conv(graph.node("Div", graph.conv(data, 3, 21, 3), divisor), 21, 8, 1)))
+
+
+@pytest.mark.parametrize(
+    ("size", "attributes"),
+    [
+        ((32, 32), {"pads": [1, 1, 1, 1]}),
+        ((31, 33), {"strides": [2, 2], "pads": [1, 1, 0, 0]}),
+        ((17, 40), {"dilations": [2, 3], "pads": [2, 3, 2, 3]}),
+        ((20, 20), {}),
+        ((9, 227), {"strides": [2, 2]}),
+    ],
+)
+def test_the_first_convolution_reads_the_planes_as_they_come(network: Save, size: tuple, attributes: dict) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, *size])
+    compiled = assert_agrees(network(graph, graph.conv(graph.conv(data, 3, 16, 3, **attributes), 16, 8, 1)))
+    # One transpose is left, that of the output.
+    assert [name for name in compiled.templates if "transpose" in name] == ["transpose_scheduled"]
+
+
+@pytest.mark.parametrize(("columns", "whole"), [(112, 112), (113, 117), (160, 160), (237, 238), (5, 8)])
+def test_columns_of_the_first_convolution_fill_whole_tiles(columns: int, whole: int) -> None:
+    assert whole_width(columns) == whole

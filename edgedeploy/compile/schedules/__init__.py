@@ -39,11 +39,17 @@ class Scheduled:
         function: the scheduled `PrimFunc`.
         template: the name of the template that did it.
         packing: how the constant behind one of its parameters must be re-laid, or None.
+        tile: the tile's sizes, as text, where the template has tiles.
+        operations: arithmetic operations of one call; a multiply-add is two.
+        parallel: whether any part of it runs on all threads.
     """
 
     function: tvm.tirx.PrimFunc
     template: str
     packing: Packing | None
+    tile: str
+    operations: int
+    parallel: bool
 
 
 TEMPLATES = (
@@ -67,4 +73,4 @@ def schedule_function(function: tvm.tirx.PrimFunc, board: Board, *, packable: se
     packing = template.apply(kernel, board)
     # TVM's pipeline leaves alone what carries this attribute.
     scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
-    return Scheduled(scheduled, template.name, packing)
+    return Scheduled(scheduled, template.name, packing, kernel.tile, kernel.operations, kernel.parallel)

@@ -7,8 +7,6 @@ them in order.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import tvm
 
@@ -18,9 +16,8 @@ from edgedeploy.compile.schedules.kernel import (
     Packing,
     divisors,
     lanes_for,
-    parallelize,
+    rows_per_task,
     vector_length,
-    vectorize_innermost,
 )
 
 # Pictures up to this height are split over channels first: each weight is then read once, and by one thread.
@@ -45,41 +42,27 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     _, height, width, channels, kernel_height, kernel_width, inputs = kernel.extents(convolution)
     per_group = _channels_per_group(kernel, convolution, channels, inputs)
     tile_width, tile_channels = choose_tile(width, per_group, board)
+    kernel.tile = f"{tile_width} pixels x {tile_channels} channels"
     packing = _pack(kernel, convolution, tile_channels)
 
-    padding = kernel.before(anchor)
+    padding = kernel.needed_padding(anchor)
     output = kernel.output_of(anchor)
-    if all(kernel.is_unpadded(name) for name in padding):
-        kernel.inline(padding)
-        padding = []
-
     batch, row, column, channel = schedule.get_loops(output)[:4]
     column, column_in = schedule.split(column, [None, tile_width])
     channel, channel_in = schedule.split(channel, [None, tile_channels])
-    if not padding and height < SMALL_PICTURE:
-        order, tile = (batch, channel, row, column), column
+    tiles = channels // tile_channels
+    if height < SMALL_PICTURE and tiles >= min(height, 2 * board.cores):
+        tasks, order, innermost = [batch, channel], [row, column], column
     else:
-        order, tile = (batch, row, column, channel), channel
-    schedule.reorder(*order, column_in, channel_in)
-    work = 2 * height * width * channels * kernel_height * kernel_width * inputs
-    outer = parallelize(schedule, list(order[:2]), work)
-    vectorize_innermost(schedule, channel_in, lanes)
+        block, row = schedule.split(row, [None, rows_per_task(height, 1, board.cores)])
+        tasks, order, innermost = [batch, block], [row, column, channel], channel
+    schedule.reorder(*tasks, *order, column_in, channel_in)
+    operations = 2 * height * width * channels * kernel_height * kernel_width * inputs
+    task = kernel.parallelize(tasks, operations)
+    kernel.vectorize(channel_in, lanes, unroll=True)
     schedule.unroll(column_in)
-
-    schedule.compute_at(convolution, tile, preserve_unit_loops=True)
-    loops = schedule.get_loops(convolution)
-    reduction, (column_in, channel_in) = loops[-3:], loops[-5:-3]
-    vector, vector_in = schedule.split(channel_in, [None, vector_length(tile_channels, lanes)])
-    schedule.reorder(*reduction, column_in, vector, vector_in)
-    schedule.vectorize(vector_in)
-    schedule.unroll(vector)
-    schedule.unroll(column_in)
-    for name in padding:
-        pad = kernel.block(name)
-        schedule.compute_at(pad, outer)
-        vectorize_innermost(schedule, schedule.get_loops(pad)[-1], lanes)
-    schedule.decompose_reduction(convolution, reduction[0])
-    schedule.set_scope(convolution, 0, "local")
+    kernel.accumulate_inside(convolution, innermost, 3, lanes)
+    kernel.pad_inside(padding, task, lanes)
     return packing
 
 
@@ -88,9 +71,11 @@ def choose_tile(width: int, channels: int, board: Board) -> tuple[int, int]:
 
     A step of the reduction loads `pixels` inputs and `channels / lanes` weight vectors for
     `pixels * channels / lanes` multiply-adds, whose accumulators must fit the registers beside the
-    weight vectors and one input.
+    weight vectors and one input. Inputs are found in the first cache; weights stream from the second, and a
+    vector of 512 bits, a whole line of it, costs as much as two inputs.
     """
     lanes = lanes_for(board)
+    weight_cost = max(1, board.vector.bits // 256)
     registers = board.vector.registers
     best: tuple[float, int, int] | None = None
     for vectors in (4, 3, 2, 1):
@@ -101,7 +86,7 @@ def choose_tile(width: int, channels: int, board: Board) -> tuple[int, int]:
                 accumulators = pixels * vectors
                 if accumulators + vectors + 1 > registers:
                     continue
-                gain = accumulators / (pixels + vectors) * length
+                gain = accumulators / (pixels + weight_cost * vectors) * length
                 if best is None or gain > best[0]:
                     best = gain, pixels, vectors * length
     if best is not None:
@@ -112,6 +97,9 @@ def choose_tile(width: int, channels: int, board: Board) -> tuple[int, int]:
 
 def _channels_per_group(kernel: Kernel, convolution: object, channels: int, inputs: int) -> int:
     """Output channels that read the same input channels: a tile must not straddle two groups."""
+    anchor = kernel.anchor()
+    if anchor is None or not anchor.startswith("group"):
+        return channels
     groups = kernel.read_shape(convolution, 0)[3] // inputs
     return channels // groups
 
@@ -133,9 +121,3 @@ def _pack(kernel: Kernel, convolution: object, tile: int) -> Packing | None:
         return np.ascontiguousarray(tiled.transpose(3, 0, 1, 2, 4))
 
     return Packing(parameter, relay)
-
-
-def arithmetic(kernel: Kernel) -> int:
-    """Multiply-adds of the anchor, counted as two operations each."""
-    anchor = kernel.anchor()
-    return 2 * math.prod(kernel.extents(kernel.block(anchor))) if anchor else 0

@@ -10,9 +10,8 @@ from edgedeploy.compile.schedules.kernel import (
     Packing,
     divisors,
     lanes_for,
-    parallelize,
+    rows_per_task,
     vector_length,
-    vectorize_innermost,
 )
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
@@ -31,45 +30,37 @@ def matches(kernel: Kernel) -> bool:
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule the convolution and everything fused with it; nothing is re-laid."""
+    """Schedule the convolution and everything fused with it; nothing is re-laid.
+
+    A task is a block of rows of a few channels: its padded input is small enough to stay in the first cache,
+    and is copied only once for all taps.
+    """
     schedule, lanes = kernel.schedule, lanes_for(board)
     anchor = kernel.anchor()
     assert anchor is not None
     convolution = kernel.block(anchor)
     extents = kernel.extents(convolution)
-    _, _, width, channels, _, kernel_width, _ = extents
+    _, height, width, channels, _, kernel_width, _ = extents
     length = vector_length(channels, lanes)
     vectors = 2 if channels % (2 * length) == 0 else 1
     accumulators = (board.vector.registers - 2) // 2
     tile_width = max(pixels for pixels in divisors(width) if pixels * vectors <= max(accumulators, vectors))
+    tile_channels = vectors * length
 
-    padding = kernel.before(anchor)
+    kernel.tile = f"{tile_width} pixels x {tile_channels} channels"
+
+    padding = kernel.needed_padding(anchor)
     output = kernel.output_of(anchor)
-    if all(kernel.is_unpadded(name) for name in padding):
-        kernel.inline(padding)
-        padding = []
     batch, row, column, channel = schedule.get_loops(output)[:4]
+    block, row = schedule.split(row, [None, rows_per_task(height, channels // tile_channels, board.cores)])
     column, column_in = schedule.split(column, [None, tile_width])
-    channel, channel_in = schedule.split(channel, [None, vectors * length])
-    schedule.reorder(batch, row, column, channel, column_in, channel_in)
-    outer = parallelize(schedule, [batch, row], 2 * math.prod(extents))
-    vectorize_innermost(schedule, channel_in, lanes)
+    channel, channel_in = schedule.split(channel, [None, tile_channels])
+    schedule.reorder(batch, block, channel, row, column, column_in, channel_in)
+    task = kernel.parallelize([batch, block, channel], 2 * math.prod(extents))
+    kernel.vectorize(channel_in, lanes, unroll=True)
     schedule.unroll(column_in)
-
-    schedule.compute_at(convolution, channel, preserve_unit_loops=True)
-    loops = schedule.get_loops(convolution)
-    reduction, (column_in, channel_in) = loops[-3:], loops[-5:-3]
-    vector, vector_in = schedule.split(channel_in, [None, length])
-    schedule.reorder(*reduction, column_in, vector, vector_in)
-    schedule.vectorize(vector_in)
-    schedule.unroll(vector)
-    schedule.unroll(column_in)
+    taps = kernel.accumulate_inside(convolution, column, 3, lanes)
     if kernel_width <= UNROLLED_WIDTH:
-        schedule.unroll(reduction[1])
-    for name in padding:
-        pad = kernel.block(name)
-        schedule.compute_at(pad, outer)
-        vectorize_innermost(schedule, schedule.get_loops(pad)[-1], lanes)
-    schedule.decompose_reduction(convolution, reduction[0])
-    schedule.set_scope(convolution, 0, "local")
+        schedule.unroll(taps[1])
+    kernel.pad_inside(padding, task, lanes)
     return None

@@ -16,9 +16,7 @@ from edgedeploy.compile.schedules.kernel import (
     Kernel,
     Packing,
     lanes_for,
-    parallelize,
     vector_length,
-    vectorize_innermost,
 )
 
 
@@ -58,27 +56,20 @@ def _inline_single_uses(kernel: Kernel) -> None:
 
 def _schedule_elementwise(kernel: Kernel, block: Any, board: Board) -> None:
     schedule, lanes = kernel.schedule, lanes_for(board)
-    loops = schedule.get_loops(block)
-    extents = kernel.extents(block)
+    loops, extents = schedule.get_loops(block), kernel.extents(block)
     if not loops:
         return
-    if vector_length(extents[-1], lanes) == 1 and vector_length(math.prod(extents), lanes) > 1:
+    elements = math.prod(extents)
+    if len(loops) == 1 or (vector_length(extents[-1], lanes) == 1 and vector_length(elements, lanes) > 1):
         # Odd innermost extents: one long loop often turns out contiguous.
-        loops = [schedule.fuse(*loops)]
-        length = vector_length(math.prod(extents), lanes)
-        outer, inner = schedule.split(loops[0], [None, length])
-        parallelize(schedule, [outer], math.prod(extents))
-        schedule.vectorize(inner)
-        return
-    if len(loops) == 1:
-        length = vector_length(extents[0], lanes)
-        outer, inner = schedule.split(loops[0], [None, length])
-        parallelize(schedule, [outer], extents[0])
-        if length > 1:
+        loops = [schedule.fuse(*loops)] if len(loops) > 1 else loops
+        outer, inner = schedule.split(loops[0], [None, vector_length(elements, lanes)])
+        kernel.parallelize([outer], elements)
+        if int(schedule.get(inner).extent) > 1:
             schedule.vectorize(inner)
         return
-    parallelize(schedule, list(loops[:-1]), math.prod(extents))
-    vectorize_innermost(schedule, schedule.get_loops(block)[-1], lanes)
+    kernel.parallelize(list(loops[:-1]), elements)
+    kernel.vectorize(schedule.get_loops(block)[-1], lanes)
 
 
 def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
@@ -86,13 +77,11 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     schedule, lanes = kernel.schedule, lanes_for(board)
     block = kernel.block(name)
     kinds = [int(variable.iter_type) for variable in schedule.get(block).iter_vars]
-    loops = schedule.get_loops(block)
-    extents = kernel.extents(block)
+    loops, extents = schedule.get_loops(block), kernel.extents(block)
     if len(kinds) != len(loops):
         return
     spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
     reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
-    work = math.prod(extents)
     if not spatial or not reduced:
         return
     length = vector_length(int(schedule.get(spatial[-1]).extent), lanes)
@@ -100,5 +89,5 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:
         schedule.vectorize(vector)
-    parallelize(schedule, [*spatial[:-1], last], work)
+    kernel.parallelize([*spatial[:-1], last], math.prod(extents))
     schedule.decompose_reduction(block, reduced[0])

@@ -38,10 +38,16 @@ class Kernel:
         packable: parameters, by index, whose values are constants that may be re-laid.
         schedule: the schedule that templates work on.
         names: the names of its blocks, in the order in which they run.
+        tile: the sizes of the tile that a template chose, as text for reports.
+        operations: arithmetic operations of one call, as far as templates count them.
+        parallel: whether any part of it runs on all threads.
     """
 
     function: tvm.tirx.PrimFunc
     packable: set[int]
+    tile: str = ""
+    operations: int = 0
+    parallel: bool = False
     schedule: Schedule = field(init=False)
     names: list[str] = field(init=False)
     _accumulating: set[str] = field(init=False)
@@ -110,6 +116,72 @@ class Kernel:
         block = self.block(name)
         return self.read_shape(block, 0) == self.extents(block)
 
+    def needed_padding(self, anchor: str) -> list[str]:
+        """The blocks that pad the anchor's input; those that turn out to copy only are inlined."""
+        padding = self.before(anchor)
+        if all(self.is_unpadded(name) for name in padding):
+            self.inline(padding)
+            return []
+        return padding
+
+    def pad_inside(self, padding: list[str], loop: Any, lanes: int) -> None:
+        """Pad inside a loop what its body reads, by full vectors."""
+        for name in padding:
+            block = self.block(name)
+            self.schedule.compute_at(block, loop)
+            self.vectorize(self.schedule.get_loops(block)[-1], lanes, unroll=True)
+
+    def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> None:
+        """Split a loop by the vector length that divides it, vectorise the inner part, perhaps unroll the outer one.
+
+        Unrolled is what reads accumulators: only indices that are constants leave them in registers.
+        """
+        length = vector_length(int(self.schedule.get(loop).extent), lanes)
+        if length > 1:
+            outer, inner = self.schedule.split(loop, [None, length])
+            self.schedule.vectorize(inner)
+            if unroll:
+                self.schedule.unroll(outer)
+
+    def parallelize(self, loops: list[Any], operations: int) -> Any:
+        """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop."""
+        fused = self.schedule.fuse(*loops) if len(loops) > 1 else loops[0]
+        self.operations += operations
+        if operations > SERIAL_WORK:
+            self.schedule.parallel(fused)
+            self.parallel = True
+        return fused
+
+    def accumulate_inside(self, block: Any, loop: Any, reductions: int, lanes: int) -> list[Any]:
+        """Compute a reduction inside the loop over its tiles, with the accumulators in registers.
+
+        The block's last spatial loop is vectorised and, like the one before it, unrolled; the reduction's
+        loops go around them.
+
+        Args:
+            block: the block that accumulates.
+            loop: the innermost loop over tiles of the block that reads its results.
+            reductions: how many of the block's loops are reductions.
+            lanes: values in a vector register.
+
+        Returns:
+            The reduction's loops, outermost first.
+        """
+        schedule = self.schedule
+        schedule.compute_at(block, loop, preserve_unit_loops=True)
+        loops = schedule.get_loops(block)
+        reduced, spatial = loops[-reductions:], loops[:-reductions]
+        vector, inner = schedule.split(spatial[-1], [None, vector_length(int(schedule.get(spatial[-1]).extent), lanes)])
+        pixels = [spatial[-2]] if reductions > 1 else []
+        schedule.reorder(*reduced, *pixels, vector, inner)
+        if int(schedule.get(inner).extent) > 1:
+            schedule.vectorize(inner)
+        for tile_loop in (*pixels, vector):
+            schedule.unroll(tile_loop)
+        schedule.decompose_reduction(block, reduced[0])
+        schedule.set_scope(block, 0, "local")
+        return list(reduced)
+
 
 def lanes_for(board: Board) -> int:
     """How many float32 values a vector register of the board holds."""
@@ -129,17 +201,10 @@ def vector_length(extent: int, lanes: int) -> int:
     return length
 
 
-def vectorize_innermost(schedule: Schedule, loop: Any, lanes: int) -> None:
-    """Split a loop by the vector length that divides it, and vectorise the inner part."""
-    length = vector_length(int(schedule.get(loop).extent), lanes)
-    if length > 1:
-        _, inner = schedule.split(loop, [None, length])
-        schedule.vectorize(inner)
+def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
+    """How many rows one task takes, when other dimensions give `other_tasks` tasks already.
 
-
-def parallelize(schedule: Schedule, loops: list[Any], work: int) -> Any:
-    """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop."""
-    fused = schedule.fuse(*loops) if len(loops) > 1 else loops[0]
-    if work > SERIAL_WORK:
-        schedule.parallel(fused)
-    return fused
+    As many as leave three tasks for each core, so that the last ones end together; a divisor of `rows`.
+    """
+    wanted = max(1, other_tasks * rows // (3 * cores))
+    return max(count for count in divisors(rows) if count <= wanted)

@@ -9,9 +9,7 @@ from edgedeploy.compile.schedules.kernel import (
     Kernel,
     Packing,
     lanes_for,
-    parallelize,
     vector_length,
-    vectorize_innermost,
 )
 
 
@@ -36,18 +34,12 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     length = vector_length(columns, lanes)
     vectors = next(count for count in (8, 4, 2, 1) if columns % (count * length) == 0)
 
+    kernel.tile = f"{vectors * length} columns"
+
     output = kernel.output_of(anchor)
     row, column = schedule.get_loops(output)[:2]
     column, column_in = schedule.split(column, [None, vectors * length])
-    outer = parallelize(schedule, [row, column], 2 * math.prod(extents))
-    vectorize_innermost(schedule, column_in, lanes)
-    schedule.compute_at(product, outer, preserve_unit_loops=True)
-    column_in, step = schedule.get_loops(product)[-2:]
-    vector, vector_in = schedule.split(column_in, [None, length])
-    schedule.reorder(step, vector, vector_in)
-    if length > 1:
-        schedule.vectorize(vector_in)
-    schedule.unroll(vector)
-    schedule.decompose_reduction(product, step)
-    schedule.set_scope(product, 0, "local")
+    task = kernel.parallelize([row, column], 2 * math.prod(extents))
+    kernel.vectorize(column_in, lanes, unroll=True)
+    kernel.accumulate_inside(product, task, 1, lanes)
     return None
