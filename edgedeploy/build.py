@@ -17,10 +17,11 @@ import numpy as np
 from edgedeploy import __version__
 from edgedeploy.board import BOARDS, Board, load_board
 from edgedeploy.errors import ModelError, NumericalError, UnsupportedError
-from edgedeploy.files import replacing, sha256_of
+from edgedeploy.files import is_file, replacing, sha256_of
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner, TensorSpec
+from edgedeploy.toolchain import TOOLCHAINS
 from edgedeploy.zoo.entry import MODELS
 
 if TYPE_CHECKING:
@@ -60,6 +61,16 @@ class Source:
     def sha256(self) -> str:
         """SHA-256 of the file."""
         return sha256_of(self.file)
+
+    @cached_property
+    def weights_sha256(self) -> list[str]:
+        """SHA-256 of each further file that holds weights of the network."""
+        # Whoever keeps weights outside of an ONNX file states their location in it.
+        if b"location" not in self.file.read_bytes():
+            return []
+        from edgedeploy.frontends.onnx import external_files
+
+        return [sha256_of(path) for path in external_files(self.file)]
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ def find_source(model: str, shapes: Shapes | None = None, progress: Progress = S
         UnsupportedError: its format cannot be built yet.
     """
     path = Path(model)
-    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+    if is_file(path) and path.suffix not in (".yaml", ".yml"):
         source = Source(path.stem, path, dict(shapes or {}))
     elif path.suffix in (".onnx", ".tflite", ".tmfile", ".param", ".cfg"):
         raise ModelError(f"there is no file {model}")
@@ -132,17 +143,21 @@ def build(
     """Build one network for a board into the archive `output`, and check it where it runs on this machine.
 
     Raises:
+        ConfigurationError: LLVM does not know what the board's profile names.
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
         NumericalError: the code's outputs differ from onnxruntime's; nothing is written then.
     """
     from edgedeploy.compile.linking import link
     from edgedeploy.compile.pipeline import compile_network, require_cpu
+    from edgedeploy.compile.targets import check_target
     from edgedeploy.frontends.onnx import read_onnx
     from edgedeploy.package.abi import read_abi
     from edgedeploy.package.archive import describe, write_package
 
     board = load_board(board_name)
     require_cpu(board)
+    check_target(board)
+    key = build_key(source, board, toolchain)
     with replacing(output) as temporary:  # before the long work: an unwritable folder should not cost it
         with progress.stage("import"):
             network = read_onnx(source.file, source.shapes)
@@ -160,7 +175,7 @@ def build(
             model=source.name,
             model_sha256=source.sha256,
             board=_board_label(board_name),
-            build_key=build_key(source, board, toolchain),
+            build_key=key,
             target=board.target(),
             threads=board.cores,
             versions=_versions(),
@@ -212,7 +227,7 @@ def prepare(
     key = build_key(source, board, toolchain)
     label = _board_label(board_name)
     cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)
-    for path in (default_output(source.name, label), cached):
+    for path in (default_output(source.name, board_name), cached):
         try:
             if path.is_file() and read_manifest(path).build_key == key:
                 return Prepared(path, source.file)
@@ -238,9 +253,10 @@ def build_key(source: Source, board: Board, toolchain: str | None = None) -> str
     parts = {
         "name": source.name,
         "model": source.sha256,
+        "weights": source.weights_sha256,
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
         "board": board.model_dump(mode="json"),
-        "toolchain": toolchain or board.toolchain,
+        "toolchain": TOOLCHAINS.load(toolchain or board.toolchain).model_dump(mode="json"),
         "versions": _versions(),
         "compiler": _compiler_fingerprint(),
     }
@@ -268,8 +284,11 @@ def _versions() -> dict[str, str]:
 
 
 def _refuse_other_formats(file: Path) -> None:
-    with file.open("rb") as stream:
-        head = stream.read(64)
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(64)
+    except OSError as error:
+        raise ModelError(f"cannot read {file}", why=error.strerror or str(error)) from error
     for name, magic, offset in _FORMATS:
         if head[offset : offset + len(magic)] == magic:
             raise UnsupportedError(

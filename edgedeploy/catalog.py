@@ -14,6 +14,7 @@ from typing import Generic
 
 from edgedeploy.documents import Document, read_document
 from edgedeploy.errors import UnknownNameError
+from edgedeploy.files import is_file
 
 
 @cache
@@ -62,13 +63,13 @@ class Catalog(Generic[Document]):
             UnknownNameError: there is none; the message lists names that are near.
         """
         if name.endswith((".yaml", ".yml")):
-            if Path(name).is_file():
+            if is_file(Path(name)):
                 return Path(name)
             raise UnknownNameError(f"there is no {self.noun} file {name!r}")
         if "/" not in name:
             for folder in self.folders():
                 path = folder / f"{name}.yaml"
-                if path.is_file():
+                if is_file(path):
                     return path
         raise self.unknown(name)
 

@@ -32,9 +32,9 @@ def read_document(path: Path, model: type[Document]) -> Document:
         raise ConfigurationError(f"cannot read {path}", why=str(error)) from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        _refuse_duplicate_keys(path, root)
+        _refuse_duplicate_keys(path, root, set())
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: 2026-02-30 looks like a date
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or str(error)
@@ -56,18 +56,25 @@ def _is_union_tag(key: Any) -> bool:
     return isinstance(key, str) and (key in {"float", "int", "str"} or "[" in key)
 
 
-def _refuse_duplicate_keys(path: Path, node: yaml.Node | None) -> None:
+def _refuse_duplicate_keys(path: Path, node: yaml.Node | None, visited: set[yaml.Node]) -> None:
+    """Look through a node once, however often aliases lead to it."""
+    if node in visited:
+        return
+    if node is not None:
+        visited.add(node)
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue  # the loader refuses it
             if key.value in seen:
                 line = key.start_mark.line + 1
                 raise ConfigurationError(f"{path}:{line}: {key.value}: the field is given twice")
             seen.add(key.value)
-            _refuse_duplicate_keys(path, value)
+            _refuse_duplicate_keys(path, value, visited)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            _refuse_duplicate_keys(path, value)
+            _refuse_duplicate_keys(path, value, visited)
 
 
 def _line_of(root: yaml.Node | None, keys: list[Any]) -> int:

@@ -40,6 +40,22 @@ def cannot_write(path: Path, error: OSError) -> OutputError:
     )
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; one that cannot be there, or cannot be looked at, is not."""
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be entered
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """As `is_file`, for a folder."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file's content, in lower-case hexadecimal."""
     digest = hashlib.sha256()

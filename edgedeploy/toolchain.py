@@ -72,22 +72,26 @@ def link_shared(objects: list[Path], output: Path, board: Board, toolchain_name:
         raise ToolchainError(
             f"toolchain {name!r} does not link for {board.architecture}",
             why=f"it links for {', '.join(toolchain.architectures)}",
-            hints=["use --toolchain zig, which links for every board"],
+            hints=_other_toolchain(name),
         )
-    options = [option.format(zig_triple=zig_triple(board)) for option in toolchain.options]
+    options = [option.replace("{zig_triple}", zig_triple(board)) for option in toolchain.options]
     linker = _installed_linker(name, toolchain)
     command = [*linker, *options, "-shared", "-fPIC", "-s", "-o", str(output), *map(str, objects), "-lm"]
     shown = shlex.join(command)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LINK_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=LINK_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the linker failed: {shown}", why=str(error)) from error
     if done.returncode != 0:
         raise ToolchainError(
             f"the linker failed with exit code {done.returncode}: {shown}",
             why=(done.stderr or done.stdout).strip()[-2000:],
-            hints=["use --toolchain zig, which links for every board"],
+            hints=_other_toolchain(name),
         )
+    if not output.is_file():
+        raise ToolchainError(f"the linker wrote nothing: {shown}", hints=_other_toolchain(name))
     return shown
 
 
@@ -102,10 +106,17 @@ def zig_triple(board: Board) -> str:
     return f"{architecture}-{system}-{abi}{glibc}"
 
 
+def _runs_in_python(arguments: list[str]) -> bool:
+    """Whether the interpreter finds the module of `-m MODULE ...`; anything else is its own business."""
+    if len(arguments) < 2 or arguments[0] != "-m":
+        return True
+    return importlib.util.find_spec(arguments[1].partition(".")[0]) is not None
+
+
 def _installed_linker(name: str, toolchain: Toolchain) -> list[str]:
     for command in toolchain.linkers:
         if command[0] == "python":
-            if importlib.util.find_spec(command[2]) is not None:
+            if _runs_in_python(command[1:]):
                 return [sys.executable, *command[1:]]
         elif shutil.which(command[0]):
             return list(command)
@@ -113,5 +124,10 @@ def _installed_linker(name: str, toolchain: Toolchain) -> list[str]:
     raise ToolchainError(
         f"toolchain {name!r} is not installed",
         why=f"there is no {programs}",
-        hints=[toolchain.install, "use --toolchain zig, which links for every board"],
+        hints=[toolchain.install, *_other_toolchain(name)],
     )
+
+
+def _other_toolchain(name: str) -> list[str]:
+    """A hint for all who do not use zig already."""
+    return [] if name == "zig" else ["use --toolchain zig, which links for every board"]

@@ -66,6 +66,11 @@ def main() -> None:
 
         print_error(error)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        if _verbosity >= 2:
+            raise
+        print(f"error: there is not enough memory: {error}", file=sys.stderr)
+        sys.exit(EdgedeployError.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)

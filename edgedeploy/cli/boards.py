@@ -23,9 +23,9 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
     if context.invoked_subcommand is not None:
         return
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import print_json, readable, stdout
 
-    boards = {name: BOARDS.load(name) for name in BOARDS.names()}
+    boards = {path.stem: board for path, board in readable(BOARDS)}
     if json_output:
         print_json([{"name": name, **board.model_dump(exclude_none=True)} for name, board in boards.items()])
         return
@@ -90,7 +90,7 @@ def new(
     source = BOARDS.find(template)
     BOARDS.load(template)
     path = Path(name)
-    if path.suffix != ".yaml":
+    if path.suffix not in (".yaml", ".yml"):
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
             raise InputError(
                 f"{name!r} cannot name a board",

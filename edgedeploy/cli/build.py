@@ -51,7 +51,7 @@ def build(
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
     """
     from edgedeploy.board import BOARDS
-    from edgedeploy.build import DUMPS, default_output, find_source, package_name
+    from edgedeploy.build import DUMPS, Source, default_output, find_source, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.demo.spec import DEMOS
@@ -68,10 +68,18 @@ def build(
     label = BOARDS.find(board).stem
     progress = quiet_if(json_output)
     # All names are resolved before anything is built.
-    sources = [find_source(name, shapes, progress) for name in names]
+    sources: dict[str, Source] = {}
+    for name in names:
+        source = find_source(name, shapes, progress)
+        if sources.setdefault(source.name, source).file != source.file:
+            raise InputError(
+                f"two models would be written to the same package {package_name(source.name)}",
+                why=f"{sources[source.name].file} and {source.file}",
+                hints=["rename one of the files, or build them into two folders with --output"],
+            )
     results = []
-    for source in sources:
-        path = (output / package_name(source.name)) if output else default_output(source.name, label)
+    for source in sources.values():
+        path = (output / package_name(source.name)) if output else default_output(source.name, board)
         progress.note(f"{source.name} for {label}")
         built = build_package(source, board, path, toolchain=toolchain, dumps=kinds, progress=progress)
         size = built.path.stat().st_size

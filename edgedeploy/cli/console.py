@@ -6,14 +6,18 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.errors import EdgedeployError
+from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from edgedeploy.catalog import Catalog
+    from edgedeploy.documents import Document
 
 
 def stdout() -> Console:
@@ -34,6 +38,17 @@ def stderr() -> Console:
 def print_json(content: Any) -> None:
     """Print one JSON value for scripts."""
     print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
+    """All documents of a catalogue with their files; a warning for each broken one, which must not hide the rest."""
+    entries = []
+    for name in catalog.names():
+        try:
+            entries.append((catalog.find(name), catalog.load(name)))
+        except ConfigurationError as error:
+            stderr().print(f"warning: the {catalog.noun} {name} is left out: {error}", markup=False)
+    return entries
 
 
 def print_error(error: EdgedeployError) -> None:

@@ -107,10 +107,10 @@ def _with_name(path: Path, name: str) -> Path:
 
 
 def _list(json_output: bool) -> None:
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import print_json, readable, stdout
     from edgedeploy.demo.spec import DEMOS
 
-    demos = {name: DEMOS.load(name) for name in DEMOS.names()}
+    demos = {path.stem: each for path, each in readable(DEMOS)}
     if json_output:
         print_json(
             [{"name": name, "model": each.model, "description": each.description} for name, each in demos.items()]

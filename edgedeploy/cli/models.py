@@ -167,18 +167,10 @@ def _entry(name: str) -> tuple[Path, ZooModel]:
 
 
 def _all_entries() -> list[tuple[Path, ZooModel]]:
-    """All entries that can be read; a warning for each of the others, which must not hide the rest."""
-    from edgedeploy.cli.console import stderr
-    from edgedeploy.errors import ConfigurationError
+    from edgedeploy.cli.console import readable
     from edgedeploy.zoo.entry import MODELS
 
-    entries = []
-    for name in MODELS.names():
-        try:
-            entries.append(_entry(name))
-        except ConfigurationError as error:
-            stderr().print(f"warning: the model {name} is left out: {error}", markup=False)
-    return entries
+    return readable(MODELS)
 
 
 def _summary(path: Path, model: ZooModel) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class _ConstantFolder(relax.PyExprMutator):
             return call
         normalized = self.builder_.normalize(call)
         result = np.ascontiguousarray(evaluate(normalized, *values)).astype(str(normalized.ty.dtype), copy=False)
-        return relax.const(result)
+        return relax.const(result, str(result.dtype))  # which would take float64 for float32
 
     def _producer(self, argument: Any) -> Any:
         return self.lookup_binding(argument) if isinstance(argument, relax.Var) else argument

@@ -66,6 +66,6 @@ class _Replacer(relax.PyExprMutator):
         if packing is not None:
             value = constant_value(arguments[packing.parameter])
             assert value is not None, "only constants are packed"
-            arguments[packing.parameter] = relax.const(packing.relay(value))
+            arguments[packing.parameter] = relax.const(packing.relay(value), str(value.dtype))
         returned = call.ty_args[0] if len(call.ty_args) else call.ty
         return relax.call_tir(self._added[name], relax.Tuple(arguments), returned)

@@ -12,6 +12,7 @@ from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.demo.tengine_log import log_lines
+from edgedeploy.files import is_file
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.picture import read_picture
@@ -88,8 +89,8 @@ def play(
     """
     demo = DEMOS.load(name)
     model = model or demo.model
-    is_file = Path(model).is_file() and not model.endswith((".yaml", ".yml"))
-    entry: ZooModel = MODELS.load(demo.model if is_file else model)
+    from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
+    entry: ZooModel = MODELS.load(demo.model if from_file else model)
     image_file = image or _default_picture(name, model, progress)
     picture = read_picture(image_file)
     labels = load_labels(entry.labels) if entry.labels else []

@@ -14,10 +14,13 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from edgedeploy.errors import InputError, ModelError
+from edgedeploy.files import is_file
 from edgedeploy.frontends.network import Network, Reference
 from edgedeploy.runtime.interface import TensorSpec
 
 Shapes = Mapping[str, Sequence[int]]
+
+_LARGEST = 2**31 - 1  # of a dimension; far beyond any memory
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
@@ -71,6 +74,17 @@ def load_onnx(path: Path, shapes: Shapes | None = None) -> onnx.ModelProto:
     return model
 
 
+def external_files(path: Path) -> list[Path]:
+    """The files beside an ONNX file that hold weights of it, as far as they are there."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except (OSError, ValueError, DecodeError):
+        return []  # `read_onnx` says what is wrong
+    outside = filter(onnx.external_data_helper.uses_external_data, model.graph.initializer)
+    locations = {onnx.external_data_helper.ExternalDataInfo(tensor).location for tensor in outside}
+    return [file for file in (path.parent / location for location in sorted(locations)) if is_file(file)]
+
+
 def _load(path: Path) -> onnx.ModelProto:
     try:
         model = onnx.load(path)
@@ -119,7 +133,7 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
     dimensions = value.type.tensor_type.shape.dim
     stated = ",".join(str(dimension.dim_value or dimension.dim_param or "?") for dimension in dimensions)
     if given is not None:
-        if len(given) != len(dimensions) or min(given, default=1) < 1:
+        if len(given) != len(dimensions) or not all(0 < size <= _LARGEST for size in given):
             raise InputError(
                 f"{path}: the shape of input {value.name!r} does not fit",
                 why=f"{','.join(map(str, given))} was given, the network says {stated}",

@@ -139,10 +139,14 @@ def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any])
     gamma, beta, mean, variance = (_constant(importer, value) for value in inputs[1:5])
     if gamma is None or beta is None or mean is None or variance is None or attr.get("training_mode", 0):
         return None
-    scale = gamma / np.sqrt(variance + np.float32(attr.get("epsilon", 1e-5)))
+    # float16 is computed in float32; relax.const would take float64 for float32.
+    dtype = str(inputs[0].ty.dtype)
+    wide = np.float64 if dtype == "float64" else np.float32
+    gamma, beta, mean, variance = (value.astype(wide) for value in (gamma, beta, mean, variance))
+    scale = gamma / np.sqrt(variance + wide(attr.get("epsilon", 1e-5)))
     shape = (1, -1) + (1,) * (len(inputs[0].ty.shape) - 2)
-    scaled = importer.bb.emit(relax.op.multiply(inputs[0], relax.const(scale.reshape(shape))))
-    return relax.op.add(scaled, relax.const((beta - mean * scale).reshape(shape)))
+    scaled = importer.bb.emit(relax.op.multiply(inputs[0], relax.const(scale.reshape(shape), dtype)))
+    return relax.op.add(scaled, relax.const((beta - mean * scale).reshape(shape), dtype))
 
 
 _CONVERTERS: dict[str, Converter] = {

@@ -112,7 +112,7 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
         raise PackageError(f"there is no package {path}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
+        field = ".".join(map(str, first["loc"])) or "(document)"
         raise refuse(f"{MANIFEST_NAME}: {field}: {first['msg']}") from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise refuse(str(error) or type(error).__name__) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.runtime.interface import TensorSpec
@@ -97,3 +97,13 @@ class Manifest(Record):
     abi: Abi
     selftest: SelfTest
     files: dict[MemberName, Member]
+
+    @model_validator(mode="after")
+    def _can_be_true(self) -> Manifest:
+        missing = {LIBRARY_NAME, *self.selftest.inputs, *self.selftest.outputs} - self.files.keys()
+        if missing:
+            raise ValueError(f"files does not list {', '.join(sorted(missing))}")
+        for tensor in (*self.inputs, *self.outputs):
+            if min(tensor.shape, default=0) < 0:
+                raise ValueError(f"the shape of {tensor.name} is {tensor.shape}")
+        return self

@@ -38,15 +38,17 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         InputError: the file is missing, damaged, or holds Python objects.
     """
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with path.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise InputError(
-                    f"{path} holds one array without a name", hints=["save it with numpy.savez(NAME=array)"]
+                    f"{path} holds one array without a name",
+                    hints=["write it with numpy.savez(path, INPUT_NAME=array)"],
                 )
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}") from error
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(
             f"{path} is not a .npz file of plain arrays",
             why=str(error),

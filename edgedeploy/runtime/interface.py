@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
+from pydantic import field_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.runtime.timing import Timing
@@ -19,6 +20,15 @@ class TensorSpec(Record):
     name: str
     shape: list[int]
     dtype: str
+
+    @field_validator("dtype")
+    @classmethod
+    def _numpy_knows_it(cls, value: str) -> str:
+        try:
+            np.dtype(value)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return value
 
 
 class Runner(Protocol):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.vision.decoder import Decoder, Outputs
+from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
 
@@ -26,8 +26,17 @@ class Classification(Decoder):
     top: Annotated[int, Field(gt=0)] = 5
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The `top` classes, best first; among equal scores the lower class comes first."""
-        scores = next(iter(outputs.values())).ravel()
+        """The `top` classes, best first; among equal scores the lower class comes first.
+
+        Raises:
+            InputError: the output has more than one score per class.
+        """
+        name, output = next(iter(outputs.items()))
+        scores = output.ravel()
+        if scores.size != max(output.shape, default=1):
+            raise not_of_this_kind(
+                f"its output {name!r} is {'x'.join(map(str, output.shape))}, not one score per class"
+            )
         best = np.argsort(-scores.astype(np.float64), kind="stable")[: self.top]
         return [
             Detection(label=label_of(labels, int(class_id)), class_id=int(class_id), score=float(scores[class_id]))

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.files import replacing
+from edgedeploy.files import cannot_write, replacing
 from edgedeploy.vision import MAX_PIXELS
 
 _WEIGHT_BITS = 11
@@ -27,11 +27,11 @@ def read_picture(path: Path) -> np.ndarray:
     Raises:
         InputError: there is no such file, it is no picture, or it is too large to be decoded.
     """
-    if not path.exists():
-        raise InputError(f"there is no picture {path}", hints=["check the path given to --image"])
     try:
         with path.open("rb") as stream:
             content = stream.read(_MAX_BYTES + 1)  # a device or a pipe has no size to ask for
+    except FileNotFoundError as error:
+        raise InputError(f"there is no picture {path}", hints=["check the path given to --image"]) from error
     except OSError as error:
         raise InputError(f"cannot read the picture {path}", why=error.strerror or str(error)) from error
     if len(content) > _MAX_BYTES:
@@ -84,11 +84,14 @@ def check_writable(path: Path) -> None:
             why=f"{path.suffix or 'a name without a suffix'} names no picture format",
             hints=["use a name that ends in .jpg or .png"],
         )
-    if path.is_dir():
-        raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
-    folder = path.absolute().parent
-    while not folder.exists():
-        folder = folder.parent
+    try:
+        if path.is_dir():
+            raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
+        folder = path.absolute().parent
+        while not folder.exists():
+            folder = folder.parent
+    except OSError as error:  # a folder on the way may not be entered
+        raise cannot_write(path, error) from error
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise OutputError(
             f"cannot write {path}",
@@ -101,10 +104,20 @@ def write_picture(path: Path, picture: np.ndarray) -> None:
     """Write `picture` in the format that `path`'s suffix names.
 
     Raises:
-        InputError, OutputError: as `check_writable`, or the disk is full.
+        InputError, OutputError: as `check_writable`, or the format does not take this picture, or the disk is full.
     """
     check_writable(path)
-    encoded = cv2.imencode(path.suffix.lower(), picture)[1]
+    try:
+        done, encoded = cv2.imencode(path.suffix.lower(), picture)
+    except cv2.error:
+        done = False
+    if not done:
+        height, width = picture.shape[:2]
+        raise OutputError(
+            f"cannot write {path}",
+            why=f"a colour picture of {width}x{height} pixels cannot be written as {path.suffix}",
+            hints=["use a name that ends in .png, which takes pictures of any size"],
+        )
     with replacing(path) as temporary:
         temporary.write_bytes(encoded.tobytes())
 

@@ -9,6 +9,7 @@ import difflib
 from pathlib import Path
 
 from edgedeploy.errors import ConfigurationError, UnknownNameError
+from edgedeploy.files import is_file
 from edgedeploy.zoo.entry import MODELS
 
 
@@ -51,13 +52,13 @@ def _folders() -> list[Path]:
 
 def _find(name: str) -> Path:
     if name.endswith(".txt"):
-        if Path(name).is_file():
+        if is_file(Path(name)):
             return Path(name)
         raise UnknownNameError(f"there is no label file {name!r}")
     if "/" not in name:
         for folder in _folders():
             path = folder / f"{name}.txt"
-            if path.is_file():
+            if is_file(path):
                 return path
     known = label_sets()
     near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)

@@ -26,7 +26,7 @@ from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from edgedeploy.errors import ConfigurationError, DownloadError
-from edgedeploy.files import cannot_write, sha256_of
+from edgedeploy.files import cannot_write, is_folder, sha256_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.download import Patience, download, folder_lock, part_of
 from edgedeploy.zoo.entry import ZooFile, ZooModel
@@ -71,7 +71,7 @@ def mirror_folders() -> list[Path]:
     """
     folders = [Path(name) for name in os.environ.get(MIRRORS_VARIABLE, "").split(os.pathsep) if name]
     for folder in folders:
-        if not folder.is_dir():
+        if not is_folder(folder):
             raise ConfigurationError(
                 f"{MIRRORS_VARIABLE} names {folder}, which is not a folder",
                 hints=[f"correct or unset {MIRRORS_VARIABLE}; several folders are separated by {os.pathsep!r}"],

@@ -150,3 +150,64 @@ def test_a_new_board_never_replaces_another(command: Command) -> None:
     assert code == 7
     assert "exists" in err
     assert json.loads(command("boards", "show", "mine", "--json")[1])["cpu"] == "cortex-a72"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "? [a, b]\n: 1\n",
+        "description: 2026-02-30\n",
+        "&a [*a]\n",
+        "[" * 3000,
+        "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)),
+    ],
+    ids=["key that is a list", "impossible date", "holds itself", "deep", "aliases of aliases"],
+)
+def test_odd_yaml_is_a_configuration_error(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "board.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError, match=r"board\.yaml"):
+        load_board(str(path))
+
+
+def test_a_name_that_no_file_can_have_is_unknown() -> None:
+    with pytest.raises(UnknownNameError):
+        load_board("x" * 300)
+
+
+def test_a_broken_profile_does_not_hide_the_others(command: Command) -> None:
+    Path("boards").mkdir()
+    profile(Path("boards"), "cores: 4", "cores: four")
+    code, out, err = command("boards", "--json")
+    assert code == 0
+    assert "rpi4" in [board["name"] for board in json.loads(out)]
+    assert "boards/board.yaml:4: cores" in err
+
+
+def test_a_new_board_may_be_a_path_with_either_suffix(command: Command) -> None:
+    for name in ("one.yaml", "two.yml"):
+        assert command("boards", "new", name, "--from", "rpi4")[0] == 0
+        assert command("boards", "show", name)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("cpu: cortex-a72", "cpu: cortex-a7x2", "cortex-a72"),
+        ("cores: 4", "cores: 4\nfeatures: [+nonsense]", "+nonsense"),
+        ("aarch64-", "foo64-", "foo64-unknown-linux-gnu"),
+    ],
+)
+def test_what_llvm_does_not_know_is_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
+    from edgedeploy.compile.targets import check_target
+
+    with pytest.raises(ConfigurationError) as raised:
+        check_target(load_board(str(profile(tmp_path, old, new))))
+    assert named in str(raised.value)
+
+
+@pytest.mark.parametrize("name", BOARDS.names())
+def test_llvm_knows_every_profile(name: str) -> None:
+    from edgedeploy.compile.targets import check_target
+
+    check_target(load_board(name))

@@ -290,3 +290,77 @@ def test_explain_prints_a_table(command: Command, net: Path) -> None:
     assert code == 0
     assert "template" in out
     assert "transpose" in out.splitlines()[-1]
+
+
+def test_a_board_may_be_a_file(command: Command, net: Path) -> None:
+    assert command("boards", "new", "my.yaml", "--from", "local")[0] == 0
+    code, _, err = command("build", net, "--board", "my.yaml")
+    assert code == 0, err
+    assert Path("dist/my/net.tar.gz").is_file()
+    code, _, err = command("run", net, "--board", "my.yaml")
+    assert code == 0
+    assert "building" not in err
+
+
+def test_two_networks_of_one_name_do_not_replace_each_other(command: Command, net: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = tiny(tmp_path / "other" / "net.onnx")
+    code, _, err = command("build", net, other)
+    assert code == 7
+    assert "net.tar.gz" in err
+    assert not Path("dist").exists()
+
+
+def test_a_network_is_built_again_when_its_weights_outside_change(command: Command, tmp_path: Path) -> None:
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    path = tmp_path / "outside.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="outside.data", size_threshold=0)
+    assert "building" in command("run", path)[2]
+    assert "building" not in command("run", path)[2]
+    weights = np.fromfile(tmp_path / "outside.data", np.float32)
+    (weights * 2).tofile(tmp_path / "outside.data")
+    assert "building" in command("run", path)[2]
+
+
+def test_a_network_is_built_again_when_the_toolchain_changes(command: Command, net: Path) -> None:
+    Path("toolchains").mkdir()
+    toolchain = Path("toolchains/native.yaml")
+    toolchain.write_text("description: x\nlinkers: [[cc], [python, -m, ziglang, cc]]\ninstall: x\n")
+    assert "building" in command("run", net)[2]
+    toolchain.write_text(toolchain.read_text() + "options: [-O1]\n")
+    assert "building" in command("run", net)[2]
+
+
+def test_a_linker_that_writes_nothing_is_a_toolchain_error(command: Command, net: Path) -> None:
+    Path("toolchains").mkdir()
+    Path("toolchains/idle.yaml").write_text("description: x\nlinkers: [['true']]\ninstall: x\n")
+    code, _, err = command("build", net, "--toolchain", "idle")
+    assert code == 11
+    assert "wrote nothing" in err
+
+
+def test_an_array_without_a_name_is_refused(command: Command, net: Path) -> None:
+    np.save("one.npy", np.zeros(3))
+    code, _, err = command("run", net, "-i", "one.npy")
+    assert code == 7
+    assert "without a name" in err
+
+
+def test_networks_of_doubles_run(command: Command, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weights = {name: np.abs(random.standard_normal(4)) for name in ("gamma", "beta", "mean", "variance")}
+    weights["other"] = random.standard_normal((1, 4, 8, 8))
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Add", ["data", "other"], ["c"]),
+            onnx.helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "variance"], ["out"]),
+        ],
+        "doubles",
+        [onnx.helper.make_tensor_value_info("data", onnx.TensorProto.DOUBLE, [1, 4, 8, 8])],
+        [onnx.helper.make_tensor_value_info("out", onnx.TensorProto.DOUBLE, [1, 4, 8, 8])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, tmp_path / "doubles.onnx")
+    code, _, err = command("run", tmp_path / "doubles.onnx", "--json")
+    assert code == 0, err

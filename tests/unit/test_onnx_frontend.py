@@ -53,7 +53,7 @@ def test_a_free_dimension_without_a_shape_says_how_to_give_one(tmp_path: Path) -
     assert raised.value.hints == ("give it a shape: --input-shape data:1,3,224,224",)
 
 
-@pytest.mark.parametrize("shape", [[1, 3, 8], [1, 3, 0, 8], [1, 3, -1, 8]])
+@pytest.mark.parametrize("shape", [[1, 3, 8], [1, 3, 0, 8], [1, 3, -1, 8], [1, 3, 8, 10**20]])
 def test_a_shape_that_does_not_fit_is_refused(tmp_path: Path, shape: list[int]) -> None:
     with pytest.raises(InputError, match="does not fit"):
         read_onnx(free(tmp_path, [1, 3, "h", "w"]), {"data": shape})

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import describe, manifest_bytes, read_manifest, read_package, write_package
@@ -137,3 +138,17 @@ def test_a_huge_member_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
         add(archive, "model.so", bytes(64 << 20))
     with pytest.raises(PackageError, match="67108864 bytes instead of 4000"):
         read_package(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("files", {}),
+        ("inputs", [{"name": "x", "shape": [1], "dtype": "no dtype"}]),
+        ("inputs", [{"name": "x", "shape": [-1], "dtype": "float32"}]),
+    ],
+)
+def test_refuses_a_manifest_that_cannot_be_true(field: str, value: object) -> None:
+    content = json.loads(manifest_bytes(manifest()))
+    with pytest.raises(ValidationError):
+        Manifest.model_validate_json(json.dumps(content | {field: value}))

@@ -33,6 +33,10 @@ class TestClassification:
         found = self.decoder.decode({"prob": np.array([0, 200], np.uint8)}, frame((1, 1), (1, 1)), [])
         assert [(each.class_id, each.score) for each in found] == [(1, 200), (0, 0)]
 
+    def test_more_than_one_score_per_class_is_refused(self) -> None:
+        with pytest.raises(InputError, match="not one score per class"):
+            self.decoder.decode({"heads": np.zeros((1, 4, 10, 15), np.float32)}, frame((1, 1), (1, 1)), [])
+
 
 class TestLandmark:
     decoder = Landmark(kind="landmark", points=2)

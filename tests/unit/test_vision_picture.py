@@ -129,3 +129,19 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     with pytest.raises(OutputError, match="it is a folder"):
         check_writable(tmp_path / "folder.jpg")
+
+
+@pytest.mark.parametrize("name", ["grey.pgm", "wide.webp"])
+def test_a_picture_that_the_format_does_not_take_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OutputError, match="cannot be written as"):
+        write_picture(tmp_path / name, np.zeros((2, 20000, 3), np.uint8))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_may_not_be_entered_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)  # tests may run as root, who enters every folder
+    with pytest.raises(OutputError, match="Permission denied"):
+        check_writable(tmp_path / "locked" / "out.png")
