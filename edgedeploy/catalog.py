@@ -50,7 +50,8 @@ class Catalog(Generic[Document]):
 
     def folders(self) -> list[Path]:
         """The folders that are searched, in order."""
-        return [Path.cwd() / self.folder, user_folder() / self.folder, builtin_folder() / self.folder]
+        # Relative, so that a working folder that is gone is an empty one.
+        return [Path(self.folder), user_folder() / self.folder, builtin_folder() / self.folder]
 
     def names(self) -> list[str]:
         """The names there are, sorted; a name found twice counts once."""

@@ -80,6 +80,15 @@ def cpu_name() -> str:
     return f"{board} ({host_facts()['cpu']})"
 
 
+def missing_flags(cpu: str) -> set[str]:
+    """The processor features, as Linux names them, that code for an x86 CPU uses and this machine lacks.
+
+    Empty where nothing is known about that CPU: ARM cores are told apart by their ELF machine only.
+    """
+    info = _cpuinfo()
+    return dict(_X86_CPUS).get(cpu, set()) - set(info.get("flags", "").split()) if "flags" in info else set()
+
+
 def _cpuinfo() -> dict[str, str]:
     """The first processor's lines of /proc/cpuinfo, names in lower case."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", 1)[0].splitlines()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
+from onnx import TensorProto
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file
@@ -101,6 +102,10 @@ def _load(path: Path) -> onnx.ModelProto:
     # Old exporters list the weights among the inputs.
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
+    for value in inputs:
+        numbers = value.type.WhichOneof("value") == "tensor_type"
+        if not numbers or value.type.tensor_type.elem_type in (TensorProto.UNDEFINED, TensorProto.STRING):
+            raise ModelError(f"{path}: input {value.name!r} cannot be imported", why="it is not a tensor of numbers")
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     return model

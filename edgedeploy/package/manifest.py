@@ -40,7 +40,7 @@ class Abi(Record):
     elf_class: Literal[32, 64]
     machine: str
     float_abi: Literal["hard", "soft"] | None
-    glibc: str | None
+    glibc: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None
     libraries: list[str]
     cpu: str
     features: list[str]

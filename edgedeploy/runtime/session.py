@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import InputError, PackageError
+from edgedeploy.hosts import host_facts, missing_flags
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.runtime.interface import Tensors, TensorSpec
@@ -88,6 +89,11 @@ class Session:
     def read(self, returned: Any) -> dict[str, np.ndarray]:
         """Arrays by output name, of what a bound call returned."""
         arrays = [returned] if hasattr(returned, "numpy") else list(returned)
+        if len(arrays) != len(self.outputs):
+            raise PackageError(
+                "the package's library does not fit its manifest",
+                why=f"it gives {len(arrays)} outputs, the manifest names {len(self.outputs)}",
+            )
         return {spec.name: array.numpy() for spec, array in zip(self.outputs, arrays, strict=True)}
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
@@ -173,12 +179,24 @@ def _check_machine(name: str | Path, manifest: Manifest) -> None:
 
     with Path("/proc/self/exe").open("rb") as stream:
         here = ELFFile(stream)["e_machine"]
+    glibc = host_facts()["glibc"]
     if manifest.abi.machine != here:
-        raise PackageError(
-            f"{name} was built for board {manifest.board!r} and does not run on this machine",
-            why=f"its code is {manifest.abi.machine}, this machine runs {here}",
-            hints=["build it for this machine: `edgedeploy build --board local`"],
-        )
+        why = f"its code is {manifest.abi.machine}, this machine runs {here}"
+    elif manifest.abi.glibc and glibc and _version(manifest.abi.glibc) > _version(glibc):
+        why = f"it needs glibc {manifest.abi.glibc}, this machine has {glibc}"
+    elif missing := missing_flags(manifest.abi.cpu):
+        why = f"its code is for {manifest.abi.cpu}, this machine's processor lacks {', '.join(sorted(missing))}"
+    else:
+        return
+    raise PackageError(
+        f"{name} was built for board {manifest.board!r} and does not run on this machine",
+        why=why,
+        hints=["build it for this machine: `edgedeploy build --board local`"],
+    )
+
+
+def _version(text: str) -> list[int]:
+    return [int(part) for part in text.split(".")]
 
 
 def processors() -> int:

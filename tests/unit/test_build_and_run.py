@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 from conftest import Command
 from networks import Graph, tiny
 
-from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.hosts import missing_flags
+from edgedeploy.package.archive import read_manifest, read_package, write_package
 
 DIGITS = "digits"
 
@@ -364,3 +366,33 @@ def test_networks_of_doubles_run(command: Command, tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "doubles.onnx")
     code, _, err = command("run", tmp_path / "doubles.onnx", "--json")
     assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [({"glibc": "9.99"}, "glibc 9.99"), ({"cpu": "sapphirerapids-next"}, None), ({"machine": "EM_68K"}, "EM_68K")],
+    ids=["a newer glibc", "a processor nothing is known about", "another architecture"],
+)
+def test_a_package_that_this_machine_cannot_run_is_refused(
+    command: Command, net: Path, needs: dict[str, str], message: str | None
+) -> None:
+    command("build", net)
+    path = Path("dist/local/net.tar.gz")
+    manifest, contents = read_package(path)
+    write_package(path, manifest.model_copy(update={"abi": manifest.abi.model_copy(update=needs)}), contents)
+    code, _, err = command("run", path)
+    assert code == (8 if message else 0)
+    assert (message or "") in err
+
+
+def test_a_processor_lacks_what_its_flags_do_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedeploy.hosts._cpuinfo", lambda: {"flags": "fpu sse2 avx2 avx512vl"})
+    assert missing_flags("cascadelake") == {"avx512_vnni"}
+    assert missing_flags("no-such-cpu") == set()
+
+
+def test_a_working_folder_that_is_gone_is_an_empty_one(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    os.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert command("boards")[0] == 0

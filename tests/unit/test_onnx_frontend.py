@@ -101,3 +101,10 @@ def test_the_reference_is_another_program(tmp_path: Path) -> None:
     data = graph.input("data", [1, 2])
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Neg", data)))
     assert network.reference({"data": np.float32([[1, -2]])})["neg0"].tolist() == [[-1, 2]]
+
+
+def test_an_input_of_text_is_refused_by_name(tmp_path: Path) -> None:
+    graph = Graph()
+    text = graph.input("words", [1], TensorProto.STRING)
+    with pytest.raises(ModelError, match=r"'words'.*not a tensor of numbers"):
+        read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Identity", text)))
