@@ -120,7 +120,7 @@ def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]
     """The arrays in the order of `specs`, contiguous and of their dtypes.
 
     An array of another dtype is converted where no kind of number is lost (float64 to float32, but not
-    float to integer).
+    float to integer), and integers only if they fit.
 
     Raises:
         InputError: an array is missing, belongs to no input, or does not fit.
@@ -142,7 +142,10 @@ def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]
             )
         if not np.can_cast(array.dtype, spec.dtype, casting="same_kind"):
             raise InputError(f"input {spec.name!r} has dtype {array.dtype}", why=f"the network takes {spec.dtype}")
-        arrays.append(np.ascontiguousarray(array, dtype=spec.dtype))
+        converted = np.ascontiguousarray(array, dtype=spec.dtype)
+        if array.dtype.kind in "iu" and not np.array_equal(converted, array):
+            raise InputError(f"input {spec.name!r} holds values that do not fit {spec.dtype}")
+        arrays.append(converted)
     return arrays
 
 

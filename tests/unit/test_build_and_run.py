@@ -13,8 +13,11 @@ import pytest
 from conftest import Command
 from networks import Graph, tiny
 
+from edgedeploy.errors import InputError
 from edgedeploy.hosts import missing_flags
 from edgedeploy.package.archive import read_manifest, read_package, write_package
+from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.runtime.session import check_tensors
 
 DIGITS = "digits"
 
@@ -396,3 +399,14 @@ def test_a_working_folder_that_is_gone_is_an_empty_one(command: Command, tmp_pat
     os.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert command("boards")[0] == 0
+
+
+@pytest.mark.parametrize(("value", "fits"), [(127, True), (300, False), (-129, False)])
+def test_integers_are_converted_only_if_they_fit(value: int, fits: bool) -> None:
+    spec = TensorSpec(name="data", shape=[2], dtype="int8")
+    given = {"data": np.array([0, value], np.int64)}
+    if fits:
+        assert check_tensors(given, [spec])[0].tolist() == [0, value]
+    else:
+        with pytest.raises(InputError, match="do not fit int8"):
+            check_tensors(given, [spec])
