@@ -16,11 +16,11 @@ import numpy as np
 
 from edgedeploy import __version__
 from edgedeploy.board import BOARDS, Board, load_board
-from edgedeploy.errors import ModelError, NumericalError, UnsupportedError
+from edgedeploy.errors import ModelError, NumericalError, UnsupportedError, last_line
 from edgedeploy.files import is_file, replacing, sha256_of
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.interface import Runner, TensorSpec
+from edgedeploy.runtime.interface import Runner
 from edgedeploy.toolchain import TOOLCHAINS
 from edgedeploy.zoo.entry import MODELS
 
@@ -298,12 +298,13 @@ def _refuse_other_formats(file: Path) -> None:
 
 def _self_test(network: Network) -> tuple[SelfTest, dict[str, np.ndarray]]:
     """Seeded inputs, and what onnxruntime makes of them, as members of the package."""
-    tensors = {spec.name: _random_tensor(spec, seed) for seed, spec in enumerate(network.inputs)}
+    from edgedeploy.runtime.arrays import fill
+
+    tensors = {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(network.inputs)}
     try:
         expected = network.reference(tensors)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"onnxruntime cannot run {network.file}", why=lines[-1]) from error
+        raise ModelError(f"onnxruntime cannot run {network.file}", why=last_line(error)) from error
     members: dict[str, np.ndarray] = {}
     for index, spec in enumerate(network.inputs):
         members[f"selftest/input-{index}.bin"] = tensors[spec.name]
@@ -318,13 +319,6 @@ def _self_test(network: Network) -> tuple[SelfTest, dict[str, np.ndarray]]:
         reference=f"onnxruntime {_versions()['onnxruntime']}",
     )
     return test, members
-
-
-def _random_tensor(spec: TensorSpec, seed: int) -> np.ndarray:
-    generator = np.random.default_rng(seed)
-    if np.dtype(spec.dtype).kind == "f":
-        return generator.standard_normal(spec.shape).astype(spec.dtype)
-    return generator.integers(0, 2 if spec.dtype == "bool" else 127, spec.shape).astype(spec.dtype)
 
 
 def _check(manifest: Manifest, library: bytes, members: dict[str, np.ndarray]) -> float:

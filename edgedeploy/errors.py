@@ -93,3 +93,9 @@ class UnsupportedError(EdgedeployError):
     """What was asked for is meaningful but is not something this version does."""
 
     exit_code = 12
+
+
+def last_line(error: BaseException) -> str:
+    """What a library's error says at its end: TVM and onnxruntime put the cause there, below their own traces."""
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__

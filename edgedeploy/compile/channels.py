@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value
+from edgedeploy.compile.folding import constant_value, is_call
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
 # any that cannot make an infinity or a NaN, which zero weights would not remove.
@@ -79,11 +79,10 @@ class _Padder(relax.PyExprMutator):
     def _padded(self, value: relax.Expr) -> relax.Expr | None:
         """The padded tensor that `value` was cut from."""
         cut = self.lookup_binding(value) if isinstance(value, relax.Var) else value
-        if isinstance(cut, relax.Call) and isinstance(cut.op, tvm.ir.Op) and cut.op.name == "relax.strided_slice":
-            whole = cut.args[0]
-            if isinstance(whole, relax.Var) and _is_channel_cut(cut):
-                return whole
-        return None
+        if not is_call(cut, "relax.strided_slice"):
+            return None
+        whole = cut.args[0]
+        return whole if isinstance(whole, relax.Var) and _is_channel_cut(cut) else None
 
     def _cut(self, padded: relax.Expr, channels: int) -> relax.Expr:
         """The first `channels` channels of a padded tensor; dead code if every use finds the padded one."""

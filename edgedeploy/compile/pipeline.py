@@ -17,7 +17,7 @@ from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.schedules import Scheduled, schedule_function
 from edgedeploy.compile.schedules.kernel import lanes_for
-from edgedeploy.errors import CompileError, UnsupportedError
+from edgedeploy.errors import CompileError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
 
@@ -74,9 +74,8 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT)
             with progress.stage("generate code"):
                 code = generate(module, target)
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise CompileError(
-            f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=lines[-1]
+            f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=last_line(error)
         ) from error
     functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
     return Compiled(code, module, functions)

@@ -14,7 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, last_line
 from edgedeploy.files import is_file
 from edgedeploy.frontends.network import Network, Reference
 from edgedeploy.runtime.interface import TensorSpec
@@ -175,10 +175,9 @@ def _import(path: Path, model: onnx.ModelProto) -> Any:
     except ModelError as error:
         raise ModelError(f"{path}: {error.what}", why=error.why, hints=error.hints) from error
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ModelError(
             f"{path} cannot be imported",
-            why=lines[-1],
+            why=last_line(error),
             hints=["check the file with onnx.checker.check_model, and simplify it with its exporter's options"],
         ) from error
 

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from edgedeploy.errors import ModelError
+from edgedeploy.errors import ModelError, last_line
 
 Converter = Callable[[Any, Any, dict[str, Any]], Any]
 
@@ -65,12 +65,13 @@ class _Importer(ONNXGraphImporter):
                     return self.bb.normalize(converted)
             return super()._convert_operator(op_name, inputs, attr, opset)
         except Exception as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
             name = attr.get("tvm_custom", {}).get("name") or "(without a name)"
-            raise ModelError(f"operator {op_name} cannot be imported", why=f"node {name!r}: {lines[-1]}") from error
+            raise ModelError(
+                f"operator {op_name} cannot be imported", why=f"node {name!r}: {last_line(error)}"
+            ) from error
 
 
-def _constant(importer: Any, value: Any) -> np.ndarray | None:
+def _constant(value: Any) -> np.ndarray | None:
     """The value of a constant input, or None."""
     if isinstance(value, tvm.ir.GenericConst):
         return value.value.numpy()
@@ -82,7 +83,7 @@ def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     bounds: list[Any] = [attr.get("min"), attr.get("max")]
     for index, value in enumerate(inputs[1:3]):
         if value is not None:
-            bounds[index] = _constant(importer, value)
+            bounds[index] = _constant(value)
             if bounds[index] is None or np.isnan(bounds[index]).any():
                 return None
     result, dtype = inputs[0], str(inputs[0].ty.dtype)
@@ -124,8 +125,8 @@ def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     if "pads" in attr:
         widths, value = np.asarray(attr["pads"]), np.asarray(attr.get("value", 0.0))
     else:
-        widths = _constant(importer, inputs[1])
-        value = np.asarray(0.0) if len(inputs) < 3 or inputs[2] is None else _constant(importer, inputs[2])
+        widths = _constant(inputs[1])
+        value = np.asarray(0.0) if len(inputs) < 3 or inputs[2] is None else _constant(inputs[2])
     if widths is None or value is None or (widths < 0).any():
         return None
     if not widths.any():
@@ -136,7 +137,7 @@ def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """y = (x - mean) / sqrt(variance + epsilon) * gamma + beta, as one product and one sum with constants."""
-    gamma, beta, mean, variance = (_constant(importer, value) for value in inputs[1:5])
+    gamma, beta, mean, variance = (_constant(value) for value in inputs[1:5])
     if gamma is None or beta is None or mean is None or variance is None or attr.get("training_mode", 0):
         return None
     # float16 is computed in float32; relax.const would take float64 for float32.

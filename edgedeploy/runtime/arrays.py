@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -13,13 +12,12 @@ from edgedeploy.errors import InputError
 from edgedeploy.files import replacing
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 
-FillMode = Literal["random", "ones", "zeros"]
-
 
 def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
     """An array for an input: zeros, ones, or the same random values each time.
 
-    Random floats are uniform in [0, 1), random integers uniform in [0, 127).
+    Floats are uniform in [0, 1) for `random`, and standard normal for `normal`; integers are uniform in [0, 127)
+    for both.
     """
     if mode == "zeros":
         return np.zeros(spec.shape, spec.dtype)
@@ -27,7 +25,8 @@ def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
         return np.ones(spec.shape, spec.dtype)
     generator = np.random.default_rng(seed)
     if np.dtype(spec.dtype).kind == "f":
-        return generator.random(spec.shape).astype(spec.dtype)
+        values = generator.standard_normal(spec.shape) if mode == "normal" else generator.random(spec.shape)
+        return values.astype(spec.dtype)
     return generator.integers(0, 2 if spec.dtype == "bool" else 127, spec.shape).astype(spec.dtype)
 
 

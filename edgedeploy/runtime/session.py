@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.errors import InputError, PackageError
+from edgedeploy.errors import InputError, PackageError, last_line
 from edgedeploy.hosts import host_facts, missing_flags
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
@@ -172,8 +172,7 @@ def _load(name: str | Path, library: Path, threads: int) -> tuple[Any, Any]:
     try:
         return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise PackageError(f"{name} cannot be loaded", why=lines[-1]) from error
+        raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error
 
 
 def _check_machine(name: str | Path, manifest: Manifest) -> None:
