@@ -16,6 +16,8 @@ import tvm
 from tvm import relax
 from tvm.relax import vm_build
 
+from edgedeploy.compile.elementary import use_vector_arithmetic
+
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
@@ -46,6 +48,7 @@ def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
 
     The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins.
     """
+    use_vector_arithmetic()
     with target:
         module = relax.get_default_pipeline(target)(module)
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
