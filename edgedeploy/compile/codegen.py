@@ -23,7 +23,8 @@ PARTS = 4
 
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
 # put before each of them are three quarters of the code and half of the time to write it.
-_CONFIGURATION = {"tirx.disable_assert": True}
+# Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
+_CONFIGURATION = {"tirx.disable_assert": True, "s_tir.LoopPartition": {"partition_const_loop": True}}
 
 
 @dataclass(frozen=True)
