@@ -68,9 +68,20 @@ def schedule_function(function: tvm.tirx.PrimFunc, board: Board, *, packable: se
         board: whose CPU the code is for.
         packable: the parameters, by index, that are constant wherever the function is called.
     """
-    kernel = Kernel(function, packable)
+    kernel = Kernel(_with_narrow_indices(function), packable)
     template = next(template for template in TEMPLATES if template.matches(kernel))
     packing = template.apply(kernel, board)
     # TVM's pipeline leaves alone what carries this attribute.
     scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
     return Scheduled(scheduled, template.name, packing, kernel.tile, kernel.operations, kernel.parallel)
+
+
+def _with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
+    """The function with int32 loops and indices, if none of its tensors is of int64.
+
+    TVM 0.27 forgets what loops were marked with when it narrows them itself.
+    """
+    if any(str(parameter.ty.dtype) in ("int64", "uint64") for parameter in function.params):
+        return function
+    narrow = tvm.tirx.transform.ForceNarrowIndexToInt32()
+    return narrow(tvm.IRModule({"main": function}))["main"]

@@ -97,3 +97,15 @@ def joints(kernel: Kernel, block: Any) -> list[int]:
             if isinstance(index, Sub) and index.a.same_as(innermost) and isinstance(index.b, IntImm):
                 offsets.add(int(index.b.value))
     return sorted(offsets)
+
+
+def computes_indices(kernel: Kernel, block: Any) -> bool:
+    """Whether an element of a block may come from anywhere in a buffer, as in a mirror padding or a gather.
+
+    TVM 0.27 cannot partition the loops around such indices (their types get mixed).
+    """
+    return any(
+        not isinstance(each.extent, IntImm) or int(each.extent.value) > 1
+        for region in kernel.schedule.get(block).reads
+        for each in region.region
+    )

@@ -13,10 +13,11 @@ from typing import Any
 from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.access import crossing_loop, fuse_contiguous, joints
+from edgedeploy.compile.schedules.access import computes_indices, crossing_loop, fuse_contiguous, joints
 from edgedeploy.compile.schedules.kernel import (
     Kernel,
     Packing,
+    divisors,
     lanes_for,
     vector_length,
 )
@@ -72,17 +73,22 @@ def _schedule_elementwise(kernel: Kernel, block: Any, board: Board) -> None:
     if tasks and int(schedule.get(inner).extent) < SHORTEST_VECTOR:
         # Too short for vectors: one long loop, whose values are partly gathered.
         tasks, inner, crossing = [], schedule.fuse(*tasks, inner), None
-    chunk, vector = schedule.split(inner, [None, best_length(int(schedule.get(inner).extent), lanes, cuts)])
+    extent = int(schedule.get(inner).extent)
+    partitioned = not computes_indices(kernel, block)
+    length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
+    chunk, vector = schedule.split(inner, [None, length])
     if int(schedule.get(vector).extent) > 1:
         schedule.vectorize(vector)
     if crossing is not None and crossing not in members[-1]:
         # Neighbours along the other buffer's memory come right after each other: each line of it is read once.
         number = next(index for index, group in enumerate(members) if crossing in group)
-        tasks[number], along = schedule.split(tasks[number], [None, lanes_for(board)])
+        together = max(count for count in divisors(int(schedule.get(tasks[number]).extent)) if count <= lanes)
+        tasks[number], along = schedule.split(tasks[number], [None, together])
         schedule.reorder(*tasks, chunk, along, vector)
     if math.prod(int(schedule.get(loop).extent) for loop in tasks) == 1:
         tasks, chunk = [], schedule.fuse(*tasks, chunk) if tasks else chunk
-    kernel.partition(chunk)
+    if partitioned:
+        kernel.partition(chunk)
     kernel.parallelize(tasks or [chunk], elements)
 
 
