@@ -22,7 +22,6 @@ from edgedeploy.compile.schedules.kernel import (
     vector_length,
 )
 
-
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4
 
@@ -121,10 +120,14 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
     if not spatial or not reduced:
         return
-    length = vector_length(int(schedule.get(spatial[-1]).extent), lanes)
+    length = best_length(int(schedule.get(spatial[-1]).extent), lanes)
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:
         schedule.vectorize(vector)
-    kernel.parallelize([*spatial[:-1], last], math.prod(extents))
+    tasks = [*spatial[:-1], last]
+    if extents[len(spatial) - 1] % length:
+        kernel.partition(last)
+        tasks = [last] if math.prod(extents[: len(spatial) - 1]) == 1 else spatial[:-1]
+    kernel.parallelize(tasks, math.prod(extents))
     schedule.decompose_reduction(block, reduced[0])

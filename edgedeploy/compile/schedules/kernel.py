@@ -159,7 +159,7 @@ class Kernel:
         """
         self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
 
-    def accumulate_inside(self, block: Any, loop: Any, reductions: int, lanes: int) -> list[Any]:
+    def accumulate_inside(self, block: Any, loop: Any, reductions: int, lanes: int, *, rows: bool = False) -> list[Any]:
         """Compute a reduction inside the loop over its tiles, with the accumulators in registers.
 
         The block's last spatial loop is vectorised and, like the one before it, unrolled; the reduction's
@@ -170,6 +170,7 @@ class Kernel:
             loop: the innermost loop over tiles of the block that reads its results.
             reductions: how many of the block's loops are reductions.
             lanes: values in a vector register.
+            rows: whether a block with one reduction has a loop over the tile's rows, too.
 
         Returns:
             The reduction's loops, outermost first.
@@ -179,7 +180,7 @@ class Kernel:
         loops = schedule.get_loops(block)
         reduced, spatial = loops[-reductions:], loops[:-reductions]
         vector, inner = schedule.split(spatial[-1], [None, vector_length(int(schedule.get(spatial[-1]).extent), lanes)])
-        pixels = [spatial[-2]] if reductions > 1 else []
+        pixels = [spatial[-2]] if rows or reductions > 1 else []
         schedule.reorder(*reduced, *pixels, vector, inner)
         if int(schedule.get(inner).extent) > 1:
             schedule.vectorize(inner)
