@@ -105,7 +105,7 @@ def best_length(extent: int, lanes: int, joints: Sequence[int] = ()) -> int:
         return extent // length + extent % length + 2 * cut * length
 
     lengths = [length for length in (lanes, lanes // 2, lanes // 4, 2, 1) if 1 <= length <= extent]
-    return min(lengths, key=lambda length: (steps(length), -length))
+    return min(lengths, key=lambda length: (steps(length), extent % length > 0, -length))
 
 
 def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
