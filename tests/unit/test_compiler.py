@@ -14,7 +14,6 @@ from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.channels import padded_count
-from edgedeploy.compile.edges import whole_width
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.network import Network
@@ -274,8 +273,3 @@ def test_the_first_convolution_reads_the_planes_as_they_come(network: Save, size
     compiled = assert_agrees(network(graph, graph.conv(graph.conv(data, 3, 16, 3, **attributes), 16, 8, 1)))
     # One transpose is left, that of the output.
     assert [name for name in compiled.templates if "transpose" in name] == ["transpose_scheduled"]
-
-
-@pytest.mark.parametrize(("columns", "whole"), [(112, 112), (113, 117), (160, 160), (237, 238), (5, 8)])
-def test_columns_of_the_first_convolution_fill_whole_tiles(columns: int, whole: int) -> None:
-    assert whole_width(columns) == whole
