@@ -18,18 +18,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import onnx
+from assembly import Loop, innermost_loops
+from mca import Analyser
+from networks.layers import read_layers
 from rich.console import Console
 from rich.table import Table
 
-from assembly import Loop, innermost_loops
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import print_error
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
-from mca import Analyser
-from networks.layers import read_layers
 
 BOARDS = ["rpi4", "rpi3", "rpi5", "rpi-armhf"]
 

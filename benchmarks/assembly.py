@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # A product added to a sum of vectors: `fmla v0.4s, ...` and `vfma.f32 q0, ...`; `vmla.f32` is not fused.
 MULTIPLY_ADD = re.compile(r"(fml[as]\s+v\d+\.[24]s|v(fm|ml)[as]\.f32\s+[qd]\d+)\b")
 # Arithmetic on vectors of floats, multiply-adds included.
 ARITHMETIC = re.compile(r"(f\w+\s+v\d+\.[24]s|v\w+\.f32\s+[qd]\d+)\b")
+# The same on registers of 64 bits.
+HALF = re.compile(r"(f\w+\s+v\d+\.2s|v\w+\.f32\s+d\d+)\b")
 LOAD = re.compile(r"(ld[a-z0-9]*|vld[a-z0-9.]*)\s")
 STORE = re.compile(r"(st[a-z0-9]*|vst[a-z0-9.]*|v?push)\s")
 # The stack pointer, wherever it is an operand: 32-bit code computes the address of a spilled vector first
@@ -66,6 +68,11 @@ class Loop:
 
     def _those(self, pattern: re.Pattern[str]) -> list[str]:
         return [instruction for instruction in self.instructions if pattern.match(instruction)]
+
+
+def registers(arithmetic: Sequence[str]) -> float:
+    """How many registers of 128 bits instructions compute; one of 64 bits is half."""
+    return sum(0.5 if HALF.match(instruction) else 1.0 for instruction in arithmetic)
 
 
 def innermost_loops(assembly: str) -> Iterator[Loop]:

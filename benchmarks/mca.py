@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from assembly import Loop
+from assembly import Loop, registers
+
 from edgedeploy.board import Board
 from edgedeploy.errors import ToolchainError
 
-# Cores for which LLVM has no model that llvm-mca can use, or another core's, with one that comes near.
-# Cortex-A7: in order, two instructions in a cycle, as Cortex-R52 is; its multiply-adds are slower by half and more.
-# Cortex-A76: Neoverse N1 is the same core for servers; LLVM has a model of it from version 16 on.
-MODELS = {"cortex-a7": "cortex-r52", "cortex-a76": "neoverse-n1"}
+# Cores for which LLVM has no model that llvm-mca can use, with one that comes nearest.
+MODELS = {
+    # LLVM describes it in a form that llvm-mca does not read. The same code runs on the Cortex-A72 of a Raspberry
+    # Pi 4; Cortex-A7 takes much longer for its multiply-adds, and no longer for the rest.
+    "cortex-a7": "cortex-a72",
+    # In its model no load may end before the multiply-adds that began earlier; loops would take three times as
+    # long as they do. Cortex-A55 is its successor: in order, two instructions in a cycle.
+    "cortex-a53": "cortex-a55",
+    # The same core for servers, of which LLVM has a model from version 16 on.
+    "cortex-a76": "neoverse-n1",
+}
 
 # Iterations of which only the later half is counted: the first ones fill the pipeline.
 ITERATIONS = 200
@@ -26,9 +33,10 @@ class Prediction:
     """One iteration of a loop on a core, all data in the first cache.
 
     Attributes:
-        cycles: of an iteration, once the loop runs steadily.
-        multiply_adds: cycles that the multiply-adds alone keep their units busy for: the bound.
-        arithmetic, loads: the same for all arithmetic on vectors of floats, and for the loads.
+        cycles: of an iteration on LLVM's model, once the loop runs steadily.
+        multiply_adds: cycles that the multiply-adds alone need on the board: the bound.
+        arithmetic: the same for all arithmetic on vectors of floats.
+        loads: cycles that the loads alone need on LLVM's model.
     """
 
     cycles: float
@@ -38,7 +46,7 @@ class Prediction:
 
     @property
     def ratio(self) -> float:
-        """Cycles beside the bound."""
+        """Cycles beside the bound; below 1 where the board multiplies and adds more slowly than the model."""
         return self.cycles / self.multiply_adds
 
 
@@ -61,7 +69,8 @@ class Analyser:
                 hints=["install LLVM's tools (on Debian: apt install llvm)", "name the program with --mca"],
             )
         self.model = MODELS.get(board.cpu, board.cpu)
-        # Features that only steer the choice of instructions are of no use here, and the model's core has its own.
+        self._rate = board.fma.per_cycle
+        # Features that are taken away only steer LLVM's choice of instructions.
         features = ",".join(feature for feature in board.features if feature.startswith("+"))
         self._command = [found, f"-mtriple={board.triple}", f"-mcpu={self.model}", f"-mattr={features}", "--json"]
 
@@ -71,24 +80,20 @@ class Analyser:
         Raises:
             ToolchainError: llvm-mca has no model of the core, or does not know an instruction.
         """
-        half, whole = (self._run(loop.instructions, count) for count in (ITERATIONS // 2, ITERATIONS))
-        busy = {
-            instruction: float(entry["RThroughput"])
-            for instruction, entry in zip(
-                loop.instructions, whole["InstructionInfoView"]["InstructionList"], strict=True
-            )
-        }
+        half, whole = (self._run(loop, count) for count in (ITERATIONS // 2, ITERATIONS))
         cycles = [region["SummaryView"]["TotalCycles"] for region in (half, whole)]
+        busy = [float(entry["RThroughput"]) for entry in whole["InstructionInfoView"]["InstructionList"]]
+        loads = set(loop.loads)
         return Prediction(
             cycles=(cycles[1] - cycles[0]) / (ITERATIONS - ITERATIONS // 2),
-            multiply_adds=sum(busy[instruction] for instruction in loop.multiply_adds),
-            arithmetic=sum(busy[instruction] for instruction in loop.arithmetic),
-            loads=sum(busy[instruction] for instruction in loop.loads),
+            multiply_adds=registers(loop.multiply_adds) / self._rate,
+            arithmetic=registers(loop.arithmetic) / self._rate,
+            loads=sum(time for line, time in zip(loop.instructions, busy, strict=True) if line in loads),
         )
 
-    def _run(self, instructions: Sequence[str], iterations: int) -> dict:
-        text = "\n".join(instructions) + "\n"
+    def _run(self, loop: Loop, iterations: int) -> dict:
         command = [*self._command, f"-iterations={iterations}"]
+        text = "\n".join(loop.instructions) + "\n"
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ToolchainError(f"llvm-mca cannot predict {self.model}", why=done.stderr.strip().splitlines()[0])
