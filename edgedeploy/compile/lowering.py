@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -41,46 +42,53 @@ class _Lowerer(relax.PyExprMutator):
         data, weights = call.args
         groups = int(call.attrs.groups)
         sizes = [int(size) for size in weights.ty.shape]
-        window = Window(
-            kernel=(sizes[0], sizes[1]),
-            strides=tuple(int(step) for step in call.attrs.strides),
-            dilation=tuple(int(step) for step in call.attrs.dilation),
-            padding=tuple(int(width) for width in call.attrs.padding),
-        )
-        board = self._board
+        window = _window(call)
         _, rows, columns, outputs = (int(size) for size in call.ty.shape)
         if sizes[2] == 1 and groups == outputs > 1:
-            tile = choose_depthwise_tile(rows, columns, outputs, board)
-            return self._emit(
-                direct.DEPTHWISE, partial(direct.convolution, window=window, groups=groups, tile=tile), data, weights
-            )
-        tile = choose_tile(rows, columns, outputs // groups, board)
-        transpose = self.lookup_binding(data) if isinstance(data, relax.Var) else data
-        if groups == 1 and is_call(transpose, "relax.permute_dims") and _axes(transpose) == NHWC_OF_NCHW:
-            form = partial(direct.convolution_of_planes, window=window, tile=tile, lanes=lanes_for(board))
-            return self._emit(f"{direct.DENSE}_planes", form, transpose.args[0], weights)
-        plan = self._winograd_plan(call, window) if groups == 1 else None
-        if plan is not None:
-            transformed = relax.const(winograd.transform_weights(constant_value(weights), plan.size))
-            form = partial(winograd.convolution, padding=window.padding, plan=plan)
-            return self._emit(f"{direct.DENSE}_{winograd.PRODUCT}", form, data, transformed)
-        return self._emit(
-            direct.DENSE, partial(direct.convolution, window=window, groups=groups, tile=tile), data, weights
-        )
+            tile = choose_depthwise_tile(rows, columns, outputs, self._board)
+            form = partial(direct.convolution, window=window, groups=groups, tile=tile)
+            return self._emit(direct.DEPTHWISE, form, data, weights)
+        if groups == 1:
+            winograds = self._winograd(call, window)
+            if winograds is not None:
+                return winograds
+        tile = choose_tile(rows, columns, outputs // groups, math.prod(sizes[:3]), self._board)
+        planes = self._planes(data)
+        if groups == 1 and planes is not None:
+            form = partial(direct.convolution_of_planes, window=window, tile=tile, lanes=lanes_for(self._board))
+            return self._emit(f"{direct.DENSE}_planes", form, planes, weights)
+        form = partial(direct.convolution, window=window, groups=groups, tile=tile)
+        return self._emit(direct.DENSE, form, data, weights)
 
-    def _emit(
-        self, name: str, form: Callable[[te.Tensor, te.Tensor], te.Tensor], data: relax.Expr, weights: relax.Expr
-    ) -> relax.Expr:
-        return self.builder_.call_te(lambda *tensors: form(*tensors), data, weights, primfunc_name_hint=name)
-
-    def _winograd_plan(self, call: relax.Call, window: Window) -> winograd.Plan | None:
-        weights = constant_value(call.args[1])
+    def _winograd(self, call: relax.Call, window: Window) -> relax.Expr | None:
+        """Winograd's form of a convolution, if it has one that costs less than a direct one."""
+        data, weights = call.args[0], constant_value(call.args[1])
         batch, rows, columns, outputs = (int(size) for size in call.ty.shape)
         fits = window.kernel == (winograd.TAPS, winograd.TAPS) and window.strides == window.dilation == (1, 1)
         if weights is None or weights.dtype != "float32" or batch != 1 or not fits:
             return None
-        return winograd.choose_plan(rows, columns, weights.shape[2], outputs, self._board)
+        plan = winograd.choose_plan(rows, columns, weights.shape[2], outputs, self._board)
+        if plan is None:
+            return None
+        transformed = relax.const(winograd.transform_weights(weights, plan.size))
+        form = partial(winograd.convolution, padding=window.padding, plan=plan)
+        return self._emit(f"{direct.DENSE}_{winograd.PRODUCT}", form, data, transformed)
+
+    def _planes(self, data: relax.Expr) -> relax.Expr | None:
+        """The NCHW tensor that a value in NHWC was transposed from."""
+        transpose = self.lookup_binding(data) if isinstance(data, relax.Var) else data
+        if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
+            return None
+        return transpose.args[0] if [int(axis) for axis in transpose.attrs.axes] == NHWC_OF_NCHW else None
+
+    def _emit(self, name: str, form: Callable[..., te.Tensor], data: relax.Expr, weights: relax.Expr) -> relax.Expr:
+        """A call of a new function that is written in tensor expressions."""
+        return self.builder_.call_te(lambda *tensors: form(*tensors), data, weights, primfunc_name_hint=name)
 
 
-def _axes(transpose: relax.Call) -> list[int]:
-    return [int(axis) for axis in transpose.attrs.axes] if transpose.attrs.axes else []
+def _window(call: relax.Call) -> Window:
+    kernel_height, kernel_width, _, _ = (int(size) for size in call.args[1].ty.shape)
+    down, across = (int(step) for step in call.attrs.strides)
+    apart_down, apart_across = (int(step) for step in call.attrs.dilation)
+    top, left, bottom, right = (int(width) for width in call.attrs.padding)
+    return Window((kernel_height, kernel_width), (down, across), (apart_down, apart_across), (top, left, bottom, right))

@@ -11,6 +11,7 @@ from tvm import relax
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
+from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.lowering import lower_convolutions
@@ -99,7 +100,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> tvm.IRModule:
     """Fold constants, move to NHWC, and fuse operators into the functions that are scheduled."""
     lanes = lanes_for(board)
     module = relax.transform.DecomposeOpsForInference()(module)
-    module = pad_channels(fold_scales(fold_constants(module)), lanes)
+    module = pad_channels(split_concatenations(fold_scales(fold_constants(module))), lanes)
     module = relax.transform.ConvertLayout(_LAYOUTS)(module)
     module = flush_subnormals(fold_constants(module))
     module = lower_convolutions(module, board)

@@ -12,15 +12,11 @@ from dataclasses import dataclass
 
 from edgedeploy.board import Board
 
-# Bytes that arrive per cycle from the second cache and, beyond it, from memory, beside the arithmetic.
-SECOND_CACHE_BYTES = 12
+# Bytes that arrive per cycle from beyond the second cache, beside the arithmetic.
 MEMORY_BYTES = 4
 
 # Most rows of a tile: each is one more pointer in the innermost loop.
 MAX_ROWS = 4
-
-# The part of the peak that the best tiles reach.
-EFFICIENCY = 0.9
 
 
 @dataclass(frozen=True)
@@ -62,21 +58,26 @@ def vector_length(extent: int, lanes: int) -> int:
     return length
 
 
-def step_cycles(pixels: int, vectors: int, length: int, board: Board) -> float:
+def step_cycles(pixels: int, vectors: int, board: Board) -> float:
     """What one step of the reduction costs: pixels x vectors multiply-adds, from as many inputs and weights.
 
-    Multiply-adds are started at the board's rate, but not before those of the last step are done. As many
-    loads as multiply-adds start in a cycle, at least one. Weights stream from the second cache. Loads cost a
-    little even where they hide behind the arithmetic.
+    Multiply-adds are started at the board's rate, but not before those of the last step are done. Loads hide
+    behind them, though not fully, until there are more loads than cycles.
     """
     loads = pixels + vectors
     arithmetic = max(pixels * vectors / board.fma.per_cycle, board.fma.latency)
-    loading = loads / max(1.0, board.fma.per_cycle)
-    streaming = vectors * length * 4 / SECOND_CACHE_BYTES
-    return max(arithmetic, loading, streaming) + 0.05 * loads
+    return max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)
 
 
-def choose_tile(height: int, width: int, channels: int, board: Board) -> Tile:
+def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: Board) -> float:
+    """What a tile costs whose sums have `depth` terms: the steps, then the results one by one.
+
+    Where tiles reach beyond the picture, each pixel is stored under a condition.
+    """
+    return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
+
+
+def choose_tile(height: int, width: int, channels: int, depth: int, board: Board) -> Tile:
     """The tile that does the most useful arithmetic in a cycle.
 
     Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
@@ -85,17 +86,20 @@ def choose_tile(height: int, width: int, channels: int, board: Board) -> Tile:
     Args:
         height, width: of the output, in pixels.
         channels: output channels, of one group; the tile's divide them.
+        depth: terms of each sum: taps x input channels of one group.
         board: whose registers and multiply-add units are modelled.
     """
     best, best_rate = Tile(1, 1, 1), 0.0
     for vectors, length in _vectors(channels, lanes_for(board)):
         for rows in range(1, min(MAX_ROWS, height) + 1):
             for columns in range(1, min(width, board.vector.registers) + 1):
-                if rows * columns * vectors + vectors + 1 > board.vector.registers:
+                pixels = rows * columns
+                if pixels * vectors + vectors + 1 > board.vector.registers:
                     break
                 tile = Tile(rows, columns, vectors * length)
-                work = rows * columns * vectors * length * tile.useful(height, width)
-                rate = work / step_cycles(rows * columns, vectors, length, board)
+                useful = tile.useful(height, width)
+                cycles = tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
+                rate = pixels * tile.channels * useful / cycles
                 if rate > best_rate * 1.001:
                     best, best_rate = tile, rate
     return best
@@ -126,8 +130,12 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
 
 def direct_cycles(height: int, width: int, taps: int, inputs: int, outputs: int, board: Board) -> float:
     """An estimate of a direct convolution of `taps` positions, its weights read once from memory."""
-    tile = choose_tile(height, width, outputs, board)
-    length = vector_length(tile.channels, lanes_for(board))
-    pixels, vectors = tile.rows * tile.columns, tile.channels // length
-    steps = math.prod(tile.whole(height, width)) / pixels * outputs / tile.channels * taps * inputs
-    return steps * step_cycles(pixels, vectors, length, board) / EFFICIENCY + 4 * taps * inputs * outputs / MEMORY_BYTES
+    depth = taps * inputs
+    tile = choose_tile(height, width, outputs, depth, board)
+    pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
+    useful = tile.useful(height, width)
+    tiles = height * width / useful / pixels * outputs / tile.channels
+    return (
+        tiles * tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
+        + 4 * taps * inputs * outputs / MEMORY_BYTES
+    )

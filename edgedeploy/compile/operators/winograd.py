@@ -21,7 +21,6 @@ from tvm import te
 from edgedeploy.board import Board
 from edgedeploy.compile.operators.direct import crop
 from edgedeploy.compile.tiles import (
-    EFFICIENCY,
     MEMORY_BYTES,
     Tile,
     direct_cycles,
@@ -152,7 +151,7 @@ def _product_tile(tiles: int, channels: int, board: Board) -> Tile:
             if channels % (vectors * length):
                 continue
             tile = Tile(1, columns, vectors * length)
-            rate = columns * vectors * tile.useful(1, tiles) / step_cycles(columns, vectors, length, board)
+            rate = columns * vectors * tile.useful(1, tiles) / step_cycles(columns, vectors, board)
             if rate > best_rate * 1.001:
                 best, best_rate = tile, rate
     return best
@@ -165,7 +164,7 @@ def _cycles(plan: Plan, rows: int, columns: int, inputs: int, outputs: int, boar
     length = vector_length(plan.product.channels, lanes_for(board))
     vectors = plan.product.channels // length
     steps = tiles / plan.product.columns * outputs / plan.product.channels * values * inputs
-    product = steps * step_cycles(plan.product.columns, vectors, length, board) / EFFICIENCY
+    product = steps * step_cycles(plan.product.columns, vectors, board)
     lanes = min(lanes_for(board), length)
     transforms = _TRANSFORM_CYCLES * values * tiles * (inputs + outputs) / 2 / lanes / max(1.0, board.fma.per_cycle)
     weights = 4 * values * inputs * outputs

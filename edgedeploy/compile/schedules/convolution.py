@@ -1,6 +1,6 @@
 """Dense convolutions in NHWC: a register tile of output pixels x output channels, with packed weights.
 
-The tile's accumulators stay in vector registers over the whole reduction. Weights are re-laid by vectors of
+The tile's accumulators stay in vector registers over the whole reduction. Weights are re-laid by tiles of
 output channels, so that the innermost loop reads them in order.
 """
 
@@ -15,10 +15,14 @@ import tvm
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, rows_per_task
-from edgedeploy.compile.tiles import lanes_for, vector_length
+from edgedeploy.compile.tiles import lanes_for
 
 # Pictures up to this height are split over channels first: each weight is then read once, and by one thread.
 SMALL_PICTURE = 16
+
+# Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
+CACHE_PAGE = 4096
+WAYS = 8
 
 
 def matches(kernel: Kernel) -> bool:
@@ -33,9 +37,10 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     tile = kernel.noted_tile(direct.DENSE)
     kernel.tile = str(tile)
     reduced = kernel.extents(convolution)[4:]
-    packing = pack(kernel, convolution, vector_length(tile.channels, lanes))
+    packing = pack(kernel, convolution, tile.channels)
 
     padding = kernel.needed_padding(direct.DENSE)
+    inputs = kernel.read_shape(convolution, 0)[3]
     output = kernel.output_of(direct.DENSE)
     batch, row, column, channel = schedule.get_loops(output)
     _, height, width, channels = kernel.extents(output)
@@ -45,6 +50,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     tiles_down, tiles_deep = -(-height // tile.rows), channels // tile.channels
     by_channels = height < SMALL_PICTURE and tiles_deep >= min(tiles_down, 2 * board.cores)
     if by_channels:
+        if not padding and tile.columns > WAYS and inputs % (CACHE_PAGE // 4) == 0:
+            padding = [kernel.copied(convolution, 0)]
         tasks, order, innermost = [batch, channel], [row, column], column
     else:
         block, row = schedule.split(row, [None, rows_per_task(tiles_down, 1, board.cores)])
@@ -56,29 +63,31 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     schedule.unroll(column_in)
     kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2)
     if by_channels:
+        for name in padding:
+            schedule.storage_align(kernel.block(name), 0, 2, CACHE_PAGE // 16, lanes)
         kernel.pad_first(padding, lanes)
     else:
         kernel.pad_inside(padding, task, lanes)
     return packing
 
 
-def pack(kernel: Kernel, convolution: Any, length: int) -> Packing | None:
-    """Re-lay the weights by vectors of output channels, where they are constants.
+def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
+    """Re-lay the weights in tiles of output channels, where they are constants.
 
-    From [..., outputs] to [outputs / length, ..., length], for four dimensions.
+    From [..., outputs] to [outputs / tile, ..., tile], for four dimensions.
     """
     parameter = kernel.parameter_of_read(convolution, 1)
-    if parameter not in kernel.packable or length == 1:
+    if parameter not in kernel.packable or tile == 1:
         return None
 
     def index(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
         *others, channel = indices
-        return [tvm.tirx.floordiv(channel, length), *others, tvm.tirx.floormod(channel, length)]
+        return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
 
     kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=4))
 
     def relay(weights: np.ndarray) -> np.ndarray:
-        vectors = weights.reshape(*weights.shape[:-1], -1, length)
-        return np.ascontiguousarray(np.moveaxis(vectors, -2, 0))
+        tiles = weights.reshape(*weights.shape[:-1], -1, tile)
+        return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
 
     return Packing(parameter, relay)

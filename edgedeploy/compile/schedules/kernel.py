@@ -139,6 +139,10 @@ class Kernel:
             self.schedule.compute_at(block, loop)
             self.vectorize(self.schedule.get_loops(block)[-1], lanes, unroll=True)
 
+    def copied(self, block: Any, read: int) -> str:
+        """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
+        return str(self.schedule.get(self.schedule.cache_read(block, read, "global")).name_hint)
+
     def pad_first(self, padding: list[str], lanes: int) -> None:
         """Pad before anything else, on all threads, what every task reads."""
         for name in padding:

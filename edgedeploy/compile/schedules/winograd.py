@@ -29,7 +29,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     size, band = int(kernel.note(winograd.PRODUCT, "size")), int(kernel.note(winograd.PRODUCT, "band"))
     shared = bool(kernel.note(winograd.PRODUCT, "shared"))
     kernel.tile = f"F({size}x{size}), {tile.columns} tiles x {tile.channels} channels"
-    packing = pack(kernel, product, vector_length(tile.channels, lanes))
+    packing = pack(kernel, product, tile.channels)
     inputs = kernel.extents(product)[-1]
 
     *first, last = kernel.after(winograd.PRODUCT)
