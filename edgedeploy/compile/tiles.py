@@ -58,6 +58,16 @@ def vector_length(extent: int, lanes: int) -> int:
     return length
 
 
+def tile_registers(board: Board) -> int:
+    """How many vector registers a tile may fill with sums, weights and one input.
+
+    On x86 all of them: multiply-adds read an operand from memory. Elsewhere inputs are loaded first, and LLVM moves
+    loads ahead of their use: without three in sixteen registers to spare it spills (`benchmarks/arm_loops.py`).
+    """
+    registers = board.vector.registers
+    return registers if board.architecture.startswith("x86") else registers * 13 // 16
+
+
 def step_cycles(pixels: int, vectors: int, board: Board) -> float:
     """What one step of the reduction costs: pixels x vectors multiply-adds, from as many inputs and weights.
 
@@ -90,11 +100,12 @@ def choose_tile(height: int, width: int, channels: int, depth: int, board: Board
         board: whose registers and multiply-add units are modelled.
     """
     best, best_rate = Tile(1, 1, 1), 0.0
+    registers = tile_registers(board)
     for vectors, length in _vectors(channels, lanes_for(board)):
         for rows in range(1, min(MAX_ROWS, height) + 1):
-            for columns in range(1, min(width, board.vector.registers) + 1):
+            for columns in range(1, min(width, registers) + 1):
                 pixels = rows * columns
-                if pixels * vectors + vectors + 1 > board.vector.registers:
+                if pixels * vectors + vectors + 1 > registers:
                     break
                 tile = Tile(rows, columns, vectors * length)
                 useful = tile.useful(height, width)

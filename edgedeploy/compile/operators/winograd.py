@@ -27,6 +27,7 @@ from edgedeploy.compile.tiles import (
     lanes_for,
     round_up,
     step_cycles,
+    tile_registers,
     vector_length,
 )
 
@@ -145,8 +146,8 @@ def _product_tile(tiles: int, channels: int, board: Board) -> Tile:
     length = vector_length(channels, lanes)
     best, best_rate = Tile(1, 1, length), 0.0
     for vectors in (2, 1, 3, 4):
-        for columns in range(1, board.vector.registers):
-            if columns * vectors + vectors + 1 > board.vector.registers:
+        for columns in range(1, tile_registers(board)):
+            if columns * vectors + vectors + 1 > tile_registers(board):
                 break
             if channels % (vectors * length):
                 continue
