@@ -18,6 +18,9 @@ MEMORY_BYTES = 4
 # Most rows of a tile: each is one more pointer in the innermost loop.
 MAX_ROWS = 4
 
+# Most vectors of channels of a tile.
+MAX_VECTORS = 8
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -130,7 +133,7 @@ def choose_depthwise_tile(height: int, width: int, channels: int, board: Board) 
 
 def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
     """How many vectors of which length a tile of these channels may have."""
-    for vectors in (2, 1, 3, 4, 8):
+    for vectors in (2, 1, 3, 4, MAX_VECTORS):
         length = lanes
         while length >= 1:
             if channels % (vectors * length) == 0:

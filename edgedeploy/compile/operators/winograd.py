@@ -166,8 +166,8 @@ def _cycles(plan: Plan, rows: int, columns: int, inputs: int, outputs: int, boar
     vectors = plan.product.channels // length
     steps = tiles / plan.product.columns * outputs / plan.product.channels * values * inputs
     product = steps * step_cycles(plan.product.columns, vectors, board)
-    lanes = min(lanes_for(board), length)
-    transforms = _TRANSFORM_CYCLES * values * tiles * (inputs + outputs) / 2 / lanes / max(1.0, board.fma.per_cycle)
+    transformed = inputs / vector_length(inputs, lanes_for(board)) + outputs / length
+    transforms = _TRANSFORM_CYCLES * values * tiles * transformed / 2 / max(1.0, board.fma.per_cycle)
     weights = 4 * values * inputs * outputs
     balance = 1.0 if plan.shared else -(-bands // board.cores) * board.cores / bands
     reading = weights / MEMORY_BYTES + (0 if plan.shared else (bands - 1) * weights / (4 * MEMORY_BYTES))

@@ -14,8 +14,8 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, rows_per_task
-from edgedeploy.compile.tiles import lanes_for
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, rows_per_task, whole_vectors
+from edgedeploy.compile.tiles import MAX_ROWS, MAX_VECTORS, lanes_for
 
 # Pictures up to this height are split over channels first: each weight is then read once, and by one thread.
 SMALL_PICTURE = 16
@@ -36,7 +36,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     convolution = kernel.block(direct.DENSE)
     tile = kernel.noted_tile(direct.DENSE)
     kernel.tile = str(tile)
-    reduced = kernel.extents(convolution)[4:]
+    extents = kernel.extents(convolution)
+    whole, reduced = extents[:4], extents[4:]
     packing = pack(kernel, convolution, tile.channels)
 
     padding = kernel.needed_padding(direct.DENSE)
@@ -44,9 +45,13 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     output = kernel.output_of(direct.DENSE)
     batch, row, column, channel = schedule.get_loops(output)
     _, height, width, channels = kernel.extents(output)
-    row, row_in = schedule.split(row, [None, tile.rows])
-    column, column_in = schedule.split(column, [None, tile.columns])
-    channel, channel_in = schedule.split(channel, [None, tile.channels])
+    _, whole_height, whole_width, _ = whole
+    tile_rows = kernel.choose([count for count in divisors(whole_height) if count <= MAX_ROWS], tile.rows)
+    tile_columns = kernel.choose(divisors(whole_width), tile.columns)
+    tile_channels = kernel.choose(whole_vectors(channels, MAX_VECTORS, tile.channels, lanes), tile.channels)
+    row, row_in = schedule.split(row, [None, tile_rows])
+    column, column_in = schedule.split(column, [None, tile_columns])
+    channel, channel_in = schedule.split(channel, [None, tile_channels])
     tiles_down, tiles_deep = -(-height // tile.rows), channels // tile.channels
     by_channels = height < SMALL_PICTURE and tiles_deep >= min(tiles_down, 2 * board.cores)
     if by_channels:
@@ -54,7 +59,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
             padding = [kernel.copied(convolution, 0)]
         tasks, order, innermost = [batch, channel], [row, column], column
     else:
-        block, row = schedule.split(row, [None, rows_per_task(tiles_down, 1, board.cores)])
+        per_task = kernel.choose(divisors(tiles_down), rows_per_task(tiles_down, 1, board.cores))
+        block, row = schedule.split(row, [None, per_task])
         tasks, order, innermost = [batch, block], [row, column, channel], channel
     schedule.reorder(*tasks, *order, row_in, column_in, channel_in)
     task = kernel.parallelize(tasks, 2 * height * width * channels * math.prod(reduced))

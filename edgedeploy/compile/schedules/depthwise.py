@@ -6,8 +6,8 @@ import math
 
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, rows_per_task
-from edgedeploy.compile.tiles import lanes_for
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, rows_per_task, whole_vectors
+from edgedeploy.compile.tiles import MAX_VECTORS, lanes_for
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
 # speed and doubles the time to generate the code.
@@ -29,16 +29,18 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     convolution = kernel.block(direct.DEPTHWISE)
     tile = kernel.noted_tile(direct.DEPTHWISE)
     kernel.tile = str(tile)
-    kernel_height, kernel_width = kernel.extents(convolution)[4:]
+    _, _, whole_width, _, kernel_height, kernel_width = kernel.extents(convolution)
 
     padding = kernel.needed_padding(direct.DEPTHWISE)
     output = kernel.output_of(direct.DEPTHWISE)
     extents = kernel.extents(output)
     _, height, _, channels = extents
     batch, row, column, channel = schedule.get_loops(output)
-    block, row = schedule.split(row, [None, rows_per_task(height, channels // tile.channels, board.cores)])
-    column, column_in = schedule.split(column, [None, tile.columns])
-    channel, channel_in = schedule.split(channel, [None, tile.channels])
+    default_rows = rows_per_task(height, channels // tile.channels, board.cores)
+    block, row = schedule.split(row, [None, kernel.choose(divisors(height), default_rows)])
+    column, column_in = schedule.split(column, [None, kernel.choose(divisors(whole_width), tile.columns)])
+    tile_channels = kernel.choose(whole_vectors(channels, MAX_VECTORS, tile.channels, lanes), tile.channels)
+    channel, channel_in = schedule.split(channel, [None, tile_channels])
     schedule.reorder(batch, block, channel, row, column, column_in, channel_in)
     task = kernel.parallelize([batch, block, channel], 2 * math.prod(extents) * kernel_height * kernel_width)
     kernel.vectorize(channel_in, lanes, unroll=True)

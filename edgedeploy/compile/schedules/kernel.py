@@ -139,6 +139,12 @@ class Kernel:
             self.schedule.compute_at(block, loop)
             self.vectorize(self.schedule.get_loops(block)[-1], lanes, unroll=True)
 
+    def choose(self, candidates: Iterable[int], default: int) -> Any:
+        """A size that a tuner may vary: a sampled value, which is `default` until a tuner decides otherwise."""
+        values = sorted({*candidates, default})
+        chances = [1 / len(values)] * len(values)
+        return self.schedule.sample_categorical(values, chances, decision=values.index(default))
+
     def copied(self, block: Any, read: int) -> str:
         """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
         return str(self.schedule.get(self.schedule.cache_read(block, read, "global")).name_hint)
@@ -206,6 +212,12 @@ class Kernel:
 def divisors(number: int) -> list[int]:
     """All divisors, ascending."""
     return [value for value in range(1, number + 1) if number % value == 0]
+
+
+def whole_vectors(channels: int, vectors: int, tile: int, lanes: int) -> list[int]:
+    """Tiles of up to so many vectors, of the length that `tile` has, that divide the channels."""
+    length = vector_length(tile, lanes)
+    return [count * length for count in range(1, vectors + 1) if channels % (count * length) == 0]
 
 
 def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:

@@ -12,8 +12,8 @@ from typing import Any
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.schedules.convolution import pack
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import lanes_for, vector_length
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, whole_vectors
+from edgedeploy.compile.tiles import MAX_VECTORS, lanes_for, vector_length
 
 
 def matches(kernel: Kernel) -> bool:
@@ -39,7 +39,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     batch, row, column, channel = schedule.get_loops(output)
     block, row, row_in = schedule.split(row, [None, band, size])
     column, column_in = schedule.split(column, [None, size])
-    channel, channel_in = schedule.split(channel, [None, tile.channels])
+    tile_channels = kernel.choose(whole_vectors(extents[3], MAX_VECTORS, tile.channels, lanes), tile.channels)
+    channel, channel_in = schedule.split(channel, [None, tile_channels])
     vector, channel_in = schedule.split(channel_in, [None, vector_length(tile.channels, lanes)])
     order = [channel, block] if shared else [block, channel]
     schedule.reorder(batch, *order, row, column, vector, row_in, column_in, channel_in)
@@ -64,7 +65,8 @@ def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -
     store = schedule.cache_write(product, 0, "local")
     schedule.compute_at(store, loop, preserve_unit_loops=True)
     pixel, channel = schedule.get_loops(store)[-2:]
-    pixel, pixel_in = schedule.split(pixel, [None, tiles])
+    tile_pixels = kernel.choose(divisors(int(schedule.get(pixel).extent)), tiles)
+    pixel, pixel_in = schedule.split(pixel, [None, tile_pixels])
     kernel.vectorize(channel, lanes, unroll=True)
     schedule.unroll(pixel_in)
     kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1)
