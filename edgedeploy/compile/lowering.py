@@ -45,7 +45,7 @@ class _Lowerer(relax.PyExprMutator):
         window = _window(call)
         _, rows, columns, outputs = (int(size) for size in call.ty.shape)
         if sizes[2] == 1 and groups == outputs > 1:
-            tile = choose_depthwise_tile(rows, columns, outputs, self._board)
+            tile = choose_depthwise_tile(rows, columns, outputs, window.kernel, window.strides[1], self._board)
             form = partial(direct.convolution, window=window, groups=groups, tile=tile)
             return self._emit(direct.DEPTHWISE, form, data, weights)
         if groups == 1:

@@ -119,14 +119,31 @@ def choose_tile(height: int, width: int, channels: int, depth: int, board: Board
     return best
 
 
-def choose_depthwise_tile(height: int, width: int, channels: int, board: Board) -> Tile:
+def choose_depthwise_tile(
+    height: int, width: int, channels: int, kernel: tuple[int, int], stride: int, board: Board
+) -> Tile:
     """A tile for a convolution that filters each channel by itself: one row, up to two vectors of channels.
 
-    Every multiply-add has a load of its own, so registers serve only to hide latency: half of them are enough.
+    On x86 every multiply-add has a load of its own, so registers serve only to hide latency: half of them are
+    enough. Elsewhere LLVM keeps weights in registers beside the sums: those of up to nine taps, which it unrolls,
+    and a row of inputs; or those of a row of taps, and a few inputs (limits found with `benchmarks/arm_loops.py`).
+
+    Args:
+        height, width: of the output, in pixels.
+        channels: of the output.
+        kernel: rows and columns of taps.
+        stride: in columns.
+        board: whose registers are modelled.
     """
     length = vector_length(channels, lanes_for(board))
     vectors = 2 if channels % (2 * length) == 0 else 1
-    most = max(1, (board.vector.registers - 2) // 2 // vectors)
+    if board.architecture.startswith("x86"):
+        most = max(1, (board.vector.registers - 2) // 2 // vectors)
+    elif math.prod(kernel) <= 9:
+        vectors = 1
+        most = max(2, (board.vector.registers - math.prod(kernel) - kernel[1] + stride) // (1 + stride))
+    else:
+        most = max(2, (tile_registers(board) - 3 * stride) // vectors - kernel[1])
     tiles = [Tile(1, columns, vectors * length) for columns in range(1, min(most, width) + 1)]
     return max(tiles, key=lambda tile: tile.useful(height, width) * tile.columns / (tile.columns + 0.5))
 
