@@ -4,7 +4,7 @@
 
 No board is needed: networks are cross-compiled, the loops that multiply and add are taken out of the assembly, and
 llvm-mca predicts how many cycles an iteration takes. The bound is the cycles that the multiply-adds alone need.
-Without NETWORKs, which are ONNX files, the layers of `networks/layers.yaml` are taken one by one.
+Without NETWORKs, which are ONNX files, the layers of `benchmarks/layers.yaml` are taken one by one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import onnx
 from assembly import Loop, innermost_loops
+from layers import read_layers
 from mca import Analyser
-from networks.layers import read_layers
 from rich.console import Console
 from rich.table import Table
 
