@@ -12,6 +12,7 @@ from edgedeploy.compile.tiles import choose_tile, lanes_for, vector_length
 BOARDS = ["rpi3", "rpi4", "rpi5", "rpi-armhf", "nuc-opencl"]
 AVX512 = load_board("rpi4").model_copy(
     update={
+        "triple": "x86_64-unknown-linux-gnu",
         "vector": load_board("rpi4").vector.model_copy(update={"bits": 512}),
         "fma": load_board("rpi4").fma.model_copy(update={"latency": 4, "per_cycle": 2}),
     }
