@@ -15,10 +15,11 @@ from edgedeploy.errors import ToolchainError
 # Cores for which LLVM has no model that llvm-mca can use, with one that comes nearest.
 MODELS = {
     # LLVM describes it in a form that llvm-mca does not read. The same code runs on the Cortex-A72 of a Raspberry
-    # Pi 4; Cortex-A7 takes much longer for its multiply-adds, and no longer for the rest.
+    # Pi 4, for which the cycles are; Cortex-A7 itself works in order, and waits more for what it loads.
     "cortex-a7": "cortex-a72",
     # In its model no load may end before the multiply-adds that began earlier; loops would take three times as
-    # long as they do. Cortex-A55 is its successor: in order, two instructions in a cycle.
+    # long as in Cortex-A55's, its successor: in order, two instructions in a cycle. That one takes six cycles for
+    # `ldp` of two vectors where the other takes two, which may overstate loops that load weights in pairs.
     "cortex-a53": "cortex-a55",
     # The same core for servers, of which LLVM has a model from version 16 on.
     "cortex-a76": "neoverse-n1",
