@@ -11,12 +11,13 @@ from tvm import relax
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
+from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
-from edgedeploy.compile.edges import read_planes
 from edgedeploy.compile.folding import fold_scales
+from edgedeploy.compile.lowering import lower_convolutions
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.schedules import Scheduled, schedule_function
-from edgedeploy.compile.schedules.kernel import lanes_for
+from edgedeploy.compile.tiles import lanes_for
 from edgedeploy.errors import CompileError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
@@ -99,10 +100,10 @@ def _optimise(module: tvm.IRModule, board: Board) -> tvm.IRModule:
     """Fold constants, move to NHWC, and fuse operators into the functions that are scheduled."""
     lanes = lanes_for(board)
     module = relax.transform.DecomposeOpsForInference()(module)
-    module = pad_channels(fold_scales(fold_constants(module)), lanes)
+    module = pad_channels(split_concatenations(fold_scales(fold_constants(module))), lanes)
     module = relax.transform.ConvertLayout(_LAYOUTS)(module)
     module = flush_subnormals(fold_constants(module))
-    module = read_planes(module, lanes)
+    module = lower_convolutions(module, board)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
     module = _keep_slices_apart(module)
     passes = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import tvm
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules import convolution, depthwise, general, matmul
+from edgedeploy.compile.schedules import convolution, depthwise, general, matmul, winograd
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -24,11 +24,13 @@ class Template:
         name: what reports call it.
         matches: whether it can schedule a function.
         apply: schedules the function in place; returns how its weights must be re-laid, if they must.
+        partitions: whether it marks loops by `Kernel.partition`.
     """
 
     name: str
     matches: Callable[[Kernel], bool]
     apply: Callable[[Kernel, Board], Packing | None]
+    partitions: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,10 @@ class Scheduled:
 
 TEMPLATES = (
     Template("convolution", convolution.matches, convolution.apply),
+    Template("winograd convolution", winograd.matches, winograd.apply),
     Template("depthwise convolution", depthwise.matches, depthwise.apply),
     Template("matmul", matmul.matches, matmul.apply),
-    Template("general", general.matches, general.apply),
+    Template("general", general.matches, general.apply, partitions=True),
 )
 
 
@@ -68,8 +71,10 @@ def schedule_function(function: tvm.tirx.PrimFunc, board: Board, *, packable: se
         board: whose CPU the code is for.
         packable: the parameters, by index, that are constant wherever the function is called.
     """
-    kernel = Kernel(_with_narrow_indices(function), packable)
+    kernel = Kernel(function, packable)
     template = next(template for template in TEMPLATES if template.matches(kernel))
+    if template.partitions:
+        kernel = Kernel(_with_narrow_indices(function), packable)
     packing = template.apply(kernel, board)
     # TVM's pipeline leaves alone what carries this attribute.
     scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)

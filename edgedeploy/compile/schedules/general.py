@@ -14,13 +14,8 @@ from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
 from edgedeploy.compile.schedules.access import computes_indices, crossing_loop, fuse_contiguous, joints
-from edgedeploy.compile.schedules.kernel import (
-    Kernel,
-    Packing,
-    divisors,
-    lanes_for,
-    vector_length,
-)
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors
+from edgedeploy.compile.tiles import lanes_for, vector_length
 
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4

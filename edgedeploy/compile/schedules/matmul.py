@@ -8,13 +8,8 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.kernel import (
-    Kernel,
-    Packing,
-    divisors,
-    lanes_for,
-    vector_length,
-)
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors
+from edgedeploy.compile.tiles import lanes_for, vector_length
 
 # Vectors shorter than this are not worth a tile.
 SHORTEST_VECTOR = 4
@@ -52,7 +47,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents))
     kernel.vectorize(column_in, lanes, unroll=True)
     schedule.unroll(row_in)
-    kernel.accumulate_inside(product, task, 1, lanes, rows=True)
+    kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
     return None
 
 
