@@ -221,13 +221,12 @@ def _ties_of_reshape(call: relax.Call, count: int) -> list[Tie] | None:
 
 def _ties_of_concat(call: relax.Call, count: int) -> list[Tie] | None:
     parts = list(call.args[0].fields)
-    counts = [channel_count(part) if isinstance(part, relax.Var) else None for part in parts]
-    if None in counts or call.attrs.axis is None:
+    counts = [channel_count(part) or 0 if isinstance(part, relax.Var) else 0 for part in parts]
+    if not all(counts) or call.attrs.axis is None:
         return None
     if int(call.attrs.axis) % len(call.ty.shape) != 1:
         return [Tie(part, np.arange(count), np.arange(count)) for part in parts]
-    ends = np.cumsum(counts)
-    starts = [end - size for end, size in zip(ends, counts, strict=True)]
+    starts = [sum(counts[:index]) for index in range(len(counts))]
     return [
         Tie(part, np.arange(size), np.arange(start, start + size))
         for part, size, start in zip(parts, counts, starts, strict=True)

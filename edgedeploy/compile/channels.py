@@ -42,7 +42,8 @@ def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """
     padder = _Padder(module, lanes)
     padder.builder_.update_func(module.get_global_var("main"), padder.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(padder.builder_.get())
+    # Layouts are not carried through variables that only rename others.
+    return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(padder.builder_.get()))
 
 
 def padded_count(channels: int, lanes: int) -> int:

@@ -104,8 +104,9 @@ class _ConstantFolder(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         tensors = [argument for argument in call.args if not isinstance(argument, relax.ShapeExpr)]
-        values = [constant_value(self._producer(argument)) for argument in tensors]
-        if not values or any(value is None for value in values):
+        found = [constant_value(self._producer(argument)) for argument in tensors]
+        values = [value for value in found if value is not None]
+        if not values or len(values) < len(found):
             return call
         if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _EVALUATORS:
             self.left_over = True

@@ -162,8 +162,8 @@ class _Remover(relax.PyExprMutator):
             parts = [self.visit_expr(part) for part in call.args[0].fields]
             return relax.op.concat(parts, int(call.attrs.axis))
         if call.op.name in RESHAPES:
-            shape = [int(size) for size in call.ty.shape]
-            return relax.op.reshape(self.visit_expr(call.args[0]), [shape[0], int(kept.sum()), *shape[2:]])
+            sizes = [int(size) for size in call.ty.shape]
+            return relax.op.reshape(self.visit_expr(call.args[0]), [sizes[0], int(kept.sum()), *sizes[2:]])
         arguments = [self._smaller(call, argument, kept) for argument in call.args]
         return relax.Call(call.op, arguments, call.attrs)
 

@@ -95,16 +95,16 @@ def _is_free(network: Lowered, call: relax.Call) -> bool:
 
 def _returned(network: Lowered) -> set[Any]:
     """The variables whose values are the network's outputs."""
-    bindings = {binding.var: binding.value for block in network.module["main"].body.blocks for binding in block.bindings}
-    found, open_ = set(), [network.module["main"].body.body]
-    while open_:
-        expression = open_.pop()
+    main = network.module["main"].body
+    bindings = {binding.var: binding.value for block in main.blocks for binding in block.bindings}
+    found, pending = set(), [main.body]
+    while pending:
+        expression = pending.pop()
+        if isinstance(expression, relax.Tuple):
+            pending.extend(expression.fields)
+            continue
         found.add(expression)
         value = bindings.get(expression)
-        if isinstance(expression, relax.Tuple):
-            open_ += expression.fields
-        elif isinstance(value, relax.Var | relax.Tuple):
-            open_.append(value)
-        elif isinstance(value, relax.TupleGetItem):
-            open_.append(value.tuple_value)
+        if isinstance(value, relax.Var | relax.Tuple):
+            pending.append(value)
     return found

@@ -287,7 +287,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     assert functions["convolution"]["mflop"] == pytest.approx(18 * 18 * 32 * 27 * 2 / 1e6, abs=1e-3)
     assert functions["convolution"]["tile"].endswith("channels")
     # Only the output is turned back to NCHW.
-    assert built["transposes"] == 1
+    assert built["transposes"] == {"edges": 1, "inside": 0}
 
 
 def test_explain_prints_a_table(command: Command, net: Path) -> None:
