@@ -32,6 +32,7 @@ ELEMENTWISE = {
     "relax.nn.silu",
     "relax.sigmoid",
     "relax.tanh",
+    "relax.round",
 }
 WINDOWS = {
     "relax.nn.max_pool2d",

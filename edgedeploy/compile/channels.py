@@ -29,6 +29,7 @@ _ELEMENTWISE = {
     "relax.nn.relu": 0.0,
     "relax.sigmoid": 0.0,
     "relax.tanh": 0.0,
+    "relax.round": 0.0,
     "relax.nn.silu": 0.0,
 }
 _WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}

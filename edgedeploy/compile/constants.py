@@ -62,6 +62,7 @@ _EVALUATORS: dict[str, Callable[..., np.ndarray]] = {
     "relax.nn.silu": lambda call, a: a / (1 + np.exp(-a)),
     "relax.sigmoid": lambda call, a: 1 / (1 + np.exp(-a)),
     "relax.tanh": lambda call, a: np.tanh(a),
+    "relax.round": lambda call, a: np.rint(a),
     "relax.reshape": lambda call, a: a.reshape([int(size) for size in call.ty.shape]),
     "relax.expand_dims": lambda call, a: a.reshape([int(size) for size in call.ty.shape]),
     "relax.squeeze": lambda call, a: a.reshape([int(size) for size in call.ty.shape]),

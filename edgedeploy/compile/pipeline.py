@@ -18,6 +18,7 @@ from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.edges import read_planes
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
 from edgedeploy.compile.schedules.kernel import lanes_for
 from edgedeploy.errors import CompileError, UnsupportedError, last_line
@@ -129,7 +130,8 @@ def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[Re
     """Fold constants, remove what is constant, move to NHWC, and fuse operators into the functions to schedule."""
     lanes = lanes_for(board)
     module = relax.transform.DecomposeOpsForInference()(module)
-    module = flush_subnormals(fold_scales(fold_constants(module)))
+    module = round_in_float(fold_constants(module))
+    module = flush_subnormals(fold_scales(module))
     module, removed = remove_channels(module)
     module = pad_channels(fold_scales(module) if removed else module, lanes)
     module = fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module))
