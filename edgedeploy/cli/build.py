@@ -94,6 +94,7 @@ def build(
                 "board": label,
                 "package": str(built.path),
                 "bytes": size,
+                "memory": built.manifest.memory.model_dump(),
                 "checked": built.error is not None,
                 "error_of_tolerance": built.error,
                 "dumps": [str(path) for path in built.dumps],
@@ -105,6 +106,12 @@ def build(
             stdout().print(
                 f"{built.path}  {size:,} bytes, {checked} {built.manifest.selftest.reference} "
                 f"within {built.manifest.selftest.relative:g}",
+                markup=False,
+            )
+            memory = built.manifest.memory
+            stdout().print(
+                f"memory: {memory.workspace_bytes:,} bytes of workspace, {memory.constants_bytes:,} of constants, "
+                f"up to {memory.scratch_bytes:,} of scratch for each thread",
                 markup=False,
             )
             for path in built.dumps:
