@@ -17,6 +17,7 @@ from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.edges import read_planes
 from edgedeploy.compile.folding import fold_scales
+from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
@@ -134,7 +135,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[Re
     module = flush_subnormals(fold_scales(module))
     module, removed = remove_channels(module)
     module = pad_channels(fold_scales(module) if removed else module, lanes)
-    module = fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module))
+    module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
     module = read_planes(module, lanes)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
     module = _keep_slices_apart(module)

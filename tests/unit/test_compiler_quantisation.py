@@ -8,16 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from conftest import SHARED
 from networks import Graph
 from running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import transposes
-from edgedeploy.compile.pipeline import Compiled, compile_network, lower_network
+from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
-
-QUANTISED = sorted(path for path in (SHARED / "models").rglob("*.onnx") if "qdq" in path.name or "int8" in path.name)
 
 
 def rounded(graph: Graph, data: str, scale: object, zero_point: np.ndarray, **attributes: int) -> str:
@@ -98,10 +95,3 @@ def test_a_tensor_that_is_read_with_another_scale(compare: Callable) -> None:
     quantised = graph.node("QuantizeLinear", data, scale, zero)
     inputs = graph.random.standard_normal((1, 3, 8, 8)).astype(np.float32)
     compare(graph, graph.node("DequantizeLinear", quantised, other, zero), inputs)
-
-
-@pytest.mark.skipif(not QUANTISED, reason=f"there are no quantised networks in {SHARED / 'models'}")
-@pytest.mark.parametrize("path", QUANTISED, ids=lambda path: path.stem)
-def test_quantised_networks_keep_one_layout(path: Path) -> None:
-    network = lower_network(read_onnx(path), load_board("local"))
-    assert sum(transposes(network).values()) <= 1
