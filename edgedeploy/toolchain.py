@@ -55,7 +55,7 @@ def link_shared(objects: list[Path], output: Path, board: Board, toolchain_name:
     """Link object files into a shared library for a board.
 
     Args:
-        objects: the object files.
+        objects: the object files, and sources in C.
         output: the library to write.
         board: what it is for.
         toolchain_name: a toolchain's name or file; the board's own if None.
@@ -76,7 +76,19 @@ def link_shared(objects: list[Path], output: Path, board: Board, toolchain_name:
         )
     options = [option.replace("{zig_triple}", zig_triple(board)) for option in toolchain.options]
     linker = _installed_linker(name, toolchain)
-    command = [*linker, *options, "-shared", "-fPIC", "-s", "-o", str(output), *map(str, objects), "-lm"]
+    command = [
+        *linker,
+        *options,
+        "-shared",
+        "-fPIC",
+        "-O2",
+        "-s",
+        "-o",
+        str(output),
+        *map(str, objects),
+        "-lm",
+        "-lpthread",
+    ]
     shown = shlex.join(command)
     try:
         done = subprocess.run(

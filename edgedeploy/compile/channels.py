@@ -73,7 +73,7 @@ class _Padder(relax.PyExprMutator):
             handler = self._convolution
         elif name in _ELEMENTWISE:
             handler = self._elementwise
-        elif name in _WINDOWS:
+        elif name in _WINDOWS or _is_mean_of_pixels(call):
             handler = self._window
         padded = handler(call) if handler else None
         return call if padded is None else padded
@@ -155,6 +155,13 @@ class _Padder(relax.PyExprMutator):
             return None
         channels = int(call.ty.shape[1])
         return self._cut(relax.Call(call.op, [whole, *call.args[1:]], call.attrs), channels)
+
+
+def _is_mean_of_pixels(call: relax.Call) -> bool:
+    """Whether a call takes the mean over rows and columns, and leaves one pixel."""
+    return (
+        is_call(call, "relax.mean") and bool(call.attrs.keepdims) and [int(a) for a in call.attrs.axis or []] == [2, 3]
+    )
 
 
 def _is_channel_cut(cut: relax.Call) -> bool:

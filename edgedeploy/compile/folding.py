@@ -16,12 +16,13 @@ def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
     constants that vary over channels only. Exact up to rounding of the constants.
     """
     main = module["main"]
-    folder = _Folder(module, _use_counts(main))
+    folder = _Folder(module, use_counts(main))
     folder.builder_.update_func(module.get_global_var("main"), folder.visit_expr(main))
     return relax.transform.DeadCodeElimination()(folder.builder_.get())
 
 
-def _use_counts(function: relax.Function) -> dict[Any, int]:
+def use_counts(function: relax.Function) -> dict[Any, int]:
+    """How often each variable is used in a function."""
     counts: dict[Any, int] = {}
 
     def count(expression: Any) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.edges import NHWC_OF_NCHW
 from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
 NCHW_OF_NHWC = [0, 3, 1, 2]
 

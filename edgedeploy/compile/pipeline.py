@@ -13,15 +13,16 @@ from tvm import relax
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
+from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
-from edgedeploy.compile.edges import read_planes
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.layouts import remove_transposes
+from edgedeploy.compile.lowering import lower_convolutions
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
-from edgedeploy.compile.schedules.kernel import lanes_for
+from edgedeploy.compile.tiles import lanes_for
 from edgedeploy.errors import CompileError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
@@ -134,9 +135,10 @@ def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[Re
     module = round_in_float(fold_constants(module))
     module = flush_subnormals(fold_scales(module))
     module, removed = remove_channels(module)
-    module = pad_channels(fold_scales(module) if removed else module, lanes)
+    module = fold_scales(module) if removed else module
+    module = pad_channels(split_concatenations(module), lanes)
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
-    module = read_planes(module, lanes)
+    module = lower_convolutions(module, board)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
     module = _keep_slices_apart(module)
     passes = [

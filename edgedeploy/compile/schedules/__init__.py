@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import tvm
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules import convolution, depthwise, general, matmul
+from edgedeploy.compile.schedules import convolution, depthwise, general, matmul, winograd
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -54,6 +54,7 @@ class Scheduled:
 
 TEMPLATES = (
     Template("convolution", convolution.matches, convolution.apply),
+    Template("winograd convolution", winograd.matches, winograd.apply),
     Template("depthwise convolution", depthwise.matches, depthwise.apply),
     Template("matmul", matmul.matches, matmul.apply),
     Template("general", general.matches, general.apply),

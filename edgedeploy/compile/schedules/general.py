@@ -12,12 +12,8 @@ from typing import Any
 from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.kernel import (
-    Kernel,
-    Packing,
-    lanes_for,
-    vector_length,
-)
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import lanes_for, vector_length
 
 
 def matches(kernel: Kernel) -> bool:

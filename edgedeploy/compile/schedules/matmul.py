@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.kernel import (
-    Kernel,
-    Packing,
-    lanes_for,
-    vector_length,
-)
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import lanes_for, vector_length
 
 
 def matches(kernel: Kernel) -> bool:
