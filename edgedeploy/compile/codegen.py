@@ -16,6 +16,7 @@ import tvm
 from tvm import relax
 from tvm.relax import vm_build
 
+from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.compile.memory import planned_memory
 from edgedeploy.package.manifest import Memory
 
@@ -24,7 +25,8 @@ PARTS = 4
 
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
 # put before each of them are three quarters of the code and half of the time to write it.
-_CONFIGURATION = {"tirx.disable_assert": True}
+# Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
+_CONFIGURATION = {"tirx.disable_assert": True, "s_tir.LoopPartition": {"partition_const_loop": True}}
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
 
     The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins.
     """
+    use_vector_arithmetic()
     with target:
         module = relax.get_default_pipeline(target)(module)
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}

@@ -177,6 +177,13 @@ class Kernel:
             self.parallel = True
         return fused
 
+    def partition(self, loop: Any) -> None:
+        """Let a loop run without the conditions that only some of its iterations need: those get loops of their own.
+
+        So the whole vectors of a length that they do not divide stay vectors, and the parts of a concat copies.
+        """
+        self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
+
     def accumulate_inside(self, block: Any, loop: Any, reductions: int, lanes: int, *, pixels: int = 0) -> list[Any]:
         """Compute a reduction inside the loop over its tiles, with the accumulators in registers.
 
