@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -42,7 +42,11 @@ def build(
         str, typer.Option("--dump", metavar="KINDS", help="Also write intermediate code: ir,ll,asm or some of them.")
     ] = "",
     explain: Annotated[
-        bool, typer.Option("--explain", help="List each function with its template, tile, threads and work.")
+        bool,
+        typer.Option(
+            "--explain",
+            help="List functions with template, tile, threads and work; fallbacks; transposes; removed channels.",
+        ),
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -54,6 +58,7 @@ def build(
     from edgedeploy.build import DUMPS, Source, default_output, find_source, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.compile.explain import explain as explanation
     from edgedeploy.demo.spec import DEMOS
     from edgedeploy.errors import InputError
 
@@ -89,10 +94,11 @@ def build(
                 "board": label,
                 "package": str(built.path),
                 "bytes": size,
+                "memory": built.manifest.memory.model_dump(),
                 "checked": built.error is not None,
                 "error_of_tolerance": built.error,
                 "dumps": [str(path) for path in built.dumps],
-                **(_explanation(built.compiled) if explain else {}),
+                **(explanation(built.compiled) if explain else {}),
             }
         )
         if not json_output:
@@ -100,6 +106,12 @@ def build(
             stdout().print(
                 f"{built.path}  {size:,} bytes, {checked} {built.manifest.selftest.reference} "
                 f"within {built.manifest.selftest.relative:g}",
+                markup=False,
+            )
+            memory = built.manifest.memory
+            stdout().print(
+                f"memory: {memory.workspace_bytes:,} bytes of workspace, {memory.constants_bytes:,} of constants, "
+                f"up to {memory.scratch_bytes:,} of scratch for each thread",
                 markup=False,
             )
             for path in built.dumps:
@@ -110,19 +122,14 @@ def build(
         print_json(results)
 
 
-def _explanation(compiled: Compiled) -> dict[str, Any]:
-    from edgedeploy.compile.explain import explain, transposes
-
-    return {"functions": explain(compiled), "transposes": transposes(compiled)}
-
-
 def _print_explanation(compiled: Compiled) -> None:
     from rich.table import Table
 
     from edgedeploy.cli.console import stdout
+    from edgedeploy.compile.explain import explain
 
-    explanation = _explanation(compiled)
-    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", box=None, pad_edge=False)
+    explanation = explain(compiled)
+    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
         table.add_row(
             record["function"],
@@ -131,6 +138,17 @@ def _print_explanation(compiled: Compiled) -> None:
             record["tile"],
             "all" if record["parallel"] else "one",
             f"{record['mflop']:.2f}",
+            "FALLBACK: one value at a time" if record["fallback"] else "",
         )
     stdout().print(table)
-    stdout().print(f"{explanation['transposes']} calls transpose", markup=False)
+    if explanation["removed"]:
+        removed = Table("layer", "channels", "left", box=None, pad_edge=False, title="removed", title_justify="left")
+        for layer in explanation["removed"]:
+            removed.add_row(layer["layer"], str(layer["before"]), str(layer["after"]))
+        stdout().print(removed)
+    fallbacks = sum(record["fallback"] for record in explanation["functions"])
+    transposes = explanation["transposes"]
+    stdout().print(
+        f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside",
+        markup=False,
+    )

@@ -29,6 +29,7 @@ _ELEMENTWISE = {
     "relax.nn.relu": 0.0,
     "relax.sigmoid": 0.0,
     "relax.tanh": 0.0,
+    "relax.round": 0.0,
     "relax.nn.silu": 0.0,
 }
 _WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}
@@ -42,7 +43,8 @@ def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """
     padder = _Padder(module, lanes)
     padder.builder_.update_func(module.get_global_var("main"), padder.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(padder.builder_.get())
+    # Layouts are not carried through variables that only rename others.
+    return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(padder.builder_.get()))
 
 
 def padded_count(channels: int, lanes: int) -> int:

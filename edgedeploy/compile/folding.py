@@ -42,7 +42,9 @@ def is_call(expression: Any, operator: str) -> bool:
 
 def constant_value(expression: Any) -> np.ndarray | None:
     """The array that an expression holds if it is a constant."""
-    return expression.value.numpy() if isinstance(expression, tvm.ir.GenericConst) else None
+    if isinstance(expression, tvm.ir.GenericConst) and isinstance(expression.value, tvm.runtime.Tensor):
+        return expression.value.numpy()
+    return None  # strings and dtypes are constants too
 
 
 def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:
