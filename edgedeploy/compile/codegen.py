@@ -15,6 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.relax import vm_build
+from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
 from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.compile.memory import planned_memory
@@ -51,11 +52,19 @@ class Code:
 def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
     """Machine code of a module whose functions are scheduled.
 
-    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins.
+    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, less those that would fuse
+    scheduled functions once more.
     """
     use_vector_arithmetic()
     with target:
-        module = relax.get_default_pipeline(target)(module)
+        module = tvm.transform.Sequential(
+            [
+                *cpu_pipeline.library_dispatch_passes(target),
+                relax.transform.LegalizeOps(),
+                *cpu_pipeline.dataflow_lower_passes(target),
+                *cpu_pipeline.finalize_passes(target),
+            ]
+        )(module)
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
     builder = relax.ExecBuilder()
     functions = vm_build._filter_tir(vm_build._vmcodegen(builder, module))
