@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import bench, boards, build, demo, models, run
+from edgedeploy.cli import bench, boards, build, demo, models, run, virtual
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")
+app.add_typer(virtual.app, name="virtual")
 
 _verbosity = 0
 
