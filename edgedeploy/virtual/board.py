@@ -114,7 +114,7 @@ def up(
         with progress.stage(f"start virtual board {name}"):
             try:
                 port = _free_port()
-                _prepare(folder, emulation, user=user, port=port)
+                _prepare(folder, emulation, suite=suite, user=user, port=port)
                 process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB)
                 virtual = VirtualBoard(
                     name=name,
@@ -214,7 +214,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _prepare(folder: Path, emulation: Emulation, *, user: str, port: int) -> None:
+def _prepare(folder: Path, emulation: Emulation, *, suite: str, user: str, port: int) -> None:
     """Write the files that a board starts with: keys, accounts, sshd's configuration, /proc/cpuinfo."""
     _forget(folder)
     (folder / "etc/ssh").mkdir(parents=True)
@@ -232,6 +232,7 @@ def _prepare(folder: Path, emulation: Emulation, *, user: str, port: int) -> Non
             f"{user}:x:1000:1000::/home/{user}:/bin/sh",
         ],
         "etc/group": ["root:x:0:", "nogroup:x:65534:", f"{user}:x:1000:"],
+        "etc/os-release": ["ID=debian", f"VERSION_CODENAME={suite}", f'PRETTY_NAME="Debian {suite}, virtual board"'],
         "etc/shadow": ["root:*:19000::::::", f"{user}:*:19000::::::"],
         "etc/ssh/sshd_config": [
             f"ListenAddress {HOST}",

@@ -1,0 +1,193 @@
+"""The single steps of releases on a board: each one command there, each safe to be cut off anywhere.
+
+Every step takes names that `layout` has checked, and leaves what is in use as it is; `switch` alone changes it, and
+does so at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgedeploy.errors import ReleaseError
+from edgedeploy.release.layout import CURRENT, STAGING, Release, folder_of, is_id
+from edgedeploy.remote.connection import Completed, Connection
+from edgedeploy.remote.facts import BASE
+
+# A network of a board takes seconds at most, an emulated one a hundred times as long.
+SELF_TEST_S = 1800
+
+_LOOK = """
+cd && cd "$1" 2>/dev/null || exit 0
+for name in releases/*/*; do
+    case ${name##*/} in
+        current) echo "current ${name#releases/} $(readlink "$name")" ;;
+        *) [ ! -d "$name" ] || echo "release ${name#releases/} $(du -sk "$name" | cut -f 1)" ;;
+    esac
+done
+"""
+
+_STOCK = """
+cd && cd "$1/blobs" 2>/dev/null || exit 0
+shift
+for blob; do
+    [ ! -f "$blob" ] || { actual=$(sha256sum "$blob"); [ "${actual%% *}" != "$blob" ] || echo "$blob"; }
+done
+"""
+
+# Whatever ends it early, the blob does not get its name.
+_UPLOAD = """
+cd && cd "$1/blobs" || exit
+trap 'rm -f "incoming-$2"' EXIT
+cat >"incoming-$2" || exit
+actual=$(sha256sum "incoming-$2") || exit
+[ "${actual%% *}" = "$2" ] || { echo "SHA-256 of what arrived is ${actual%% *} instead of $2" >&2; exit 1; }
+mv -f "incoming-$2" "$2"
+"""
+
+_ASSEMBLE = """
+cd && cd "$1/releases" && mkdir -p "$2" && cd "$2" || exit
+rm -rf "$3" && mkdir "$3" && cd "$3" || exit
+shift 3
+while [ $# -gt 0 ]; do
+    case $1 in */*) mkdir -p "${1%/*}" || exit ;; esac
+    ln "../../../blobs/$2" "$1" || exit
+    shift 2
+done
+chmod 755 agent && sync
+"""
+
+_SELF_TEST = """
+cd && cd "$1" && ./agent verify . && exec ./agent selftest .
+"""
+
+_PUBLISH = """
+cd && cd "$1/releases/$2" && mv "$3" "$4" || exit
+"""
+
+_LINK = """
+cd && cd "$1/releases/$2" || exit
+[ -d "$3" ] || { echo "there is no $3" >&2; exit 1; }
+rm -f "staging-current" && ln -s "$3" "staging-current" && ln -f "$3/agent" ../../staging-agent &&
+    mv -f ../../staging-agent ../../agent && rm -f ../../staging-agent && sync
+"""
+
+# A release that is being removed is no longer one.
+_SWEEP = """
+cd && cd "$1/releases" || exit
+shift
+for name; do
+    aside=${name%/*}/staging-${name##*/}
+    mv "$name" "$aside" && rm -rf "$aside" || exit
+done
+find ../blobs -type f -links 1 -exec rm -f {} +
+"""
+
+
+@dataclass(frozen=True)
+class OnBoard:
+    """A release that lies on a board: its model, its name, its size, and whether it is in use."""
+
+    model: str
+    id: str
+    kibibytes: int
+    current: bool
+
+
+def releases(connection: Connection) -> list[OnBoard]:
+    """The releases on a board, by model, oldest first."""
+    lines = [line.split() for line in _done(connection, "list the releases", _LOOK, BASE).text.splitlines()]
+    in_use = {name.rpartition("/")[0]: rest[0] for kind, name, *rest in lines if kind == "current" and rest}
+    found = []
+    for kind, name, *rest in lines:
+        model, _, identity = name.rpartition("/")
+        if kind == "release" and is_id(identity):
+            found.append(OnBoard(model, identity, int(rest[0]), in_use.get(model) == identity))
+    return sorted(found, key=lambda each: (each.model, each.id))
+
+
+def missing(connection: Connection, release: Release) -> dict[str, bytes]:
+    """The blobs of a release that the board lacks, or has with another content."""
+    wanted = {blob: release.contents[name] for name, blob in release.blobs.items()}
+    there = set(_done(connection, "look for files", _STOCK, BASE, *wanted).text.split())
+    return {blob: content for blob, content in wanted.items() if blob not in there}
+
+
+def upload(connection: Connection, blob: str, content: bytes, advance: Callable[[int], None]) -> None:
+    """Send one blob; it gets its name after its SHA-256 was found right there.
+
+    Raises:
+        ReleaseError: it did not arrive as it was sent, or the disk is full.
+    """
+    _done(connection, "store a file", _UPLOAD, BASE, blob, content=[content], advance=advance)
+
+
+def assemble(connection: Connection, release: Release, identity: str) -> str:
+    """Put the files of a release together under a preliminary name, which is returned."""
+    pairs = [part for pair in release.blobs.items() for part in pair]
+    _done(connection, "put the release together", _ASSEMBLE, BASE, release.model, STAGING + identity, *pairs)
+    return STAGING + identity
+
+
+def self_test(connection: Connection, model: str, name: str) -> dict[str, Any]:
+    """Have the board check the files of a release and run its self-test; what the agent says of it.
+
+    Raises:
+        ReleaseError: a file is not what the manifest says, the network does not run, or gives other outputs.
+    """
+    done = connection.run(_SELF_TEST, folder_of(model, name), timeout_s=SELF_TEST_S)
+    lines = done.text.splitlines()
+    if done.code == 0 and lines:
+        return dict(json.loads(lines[-1]))
+    why = done.messages
+    if done.code == 6 and lines:
+        outputs = json.loads(lines[-1])["outputs"]
+        wrong = [each for each in outputs if each["fraction"] is None or each["fraction"] > 1]
+        why = "; ".join(
+            f"output {each['name']!r} differs by {each['largest_difference']}, {each['allowed']:.3g} is allowed"
+            for each in wrong
+        )
+    raise ReleaseError(
+        f"the self-test of {model} failed on {connection.address}",
+        why=why or f"it ended with code {done.code}, as it does for want of memory",
+        hints=["`edgedeploy boards probe` says what the board is", "the release in use was left as it is"],
+    )
+
+
+def publish(connection: Connection, model: str, staged: str, identity: str) -> None:
+    """Give a release that was tested its name."""
+    _done(connection, "name the release", _PUBLISH, BASE, model, staged, identity)
+
+
+def switch(connection: Connection, model: str, identity: str) -> None:
+    """Make a release the one in use: at once, by renaming a link."""
+    _done(connection, f"switch to {identity}", _LINK, BASE, model, identity)
+    folder = f"{BASE}/releases/{model}"
+    try:
+        connection.rename(f"{folder}/{STAGING}{CURRENT}", f"{folder}/{CURRENT}")
+    except OSError as error:
+        raise ReleaseError(f"{connection.address} does not switch to {identity}", why=str(error)) from error
+
+
+def sweep(connection: Connection, unwanted: Sequence[OnBoard]) -> None:
+    """Remove releases, and files that no release has any more."""
+    _done(connection, "remove old releases", _SWEEP, BASE, *(f"{each.model}/{each.id}" for each in unwanted))
+
+
+def _done(connection: Connection, what: str, script: str, *arguments: str, **options: Any) -> Completed:
+    done = connection.run(script, *arguments, **options)
+    if done.code != 0:
+        full = "No space left" in done.messages
+        raise ReleaseError(
+            f"{connection.address} could not {what}",
+            why=done.messages or f"its shell ended with code {done.code}",
+            hints=[
+                "remove old releases: `edgedeploy releases gc --keep 1`" if full else f"look at ~/{BASE} on the board",
+                "do it again: what was sent is kept, and the release in use was left as it is",
+            ],
+        )
+    return done
+
+
