@@ -189,5 +189,3 @@ def _done(connection: Connection, what: str, script: str, *arguments: str, **opt
             ],
         )
     return done
-
-

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from edgedeploy.board import Board
 from edgedeploy.errors import InputError, PackageError
+from edgedeploy.package.abi import read_abi
 from edgedeploy.package.archive import manifest_bytes, read_package
-from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
+from edgedeploy.package.manifest import MANIFEST_NAME, Abi, Manifest
 from edgedeploy.remote.facts import BASE
 
 AGENT_NAME = "agent"
@@ -41,21 +43,24 @@ class Release:
         contents: files by name, the manifest and the agent among them.
         blobs: the SHA-256 of each, by name.
         content: SHA-256 over names and blobs: equal for equal releases.
+        agent_abi: what the agent needs of the board; what the package needs stands in its manifest.
     """
 
     manifest: Manifest
     contents: Mapping[str, bytes]
     blobs: Mapping[str, str]
     content: str
+    agent_abi: Abi
 
     @classmethod
-    def of(cls, package: Path, agent: bytes) -> Release:
-        """The release of a package with the agent that runs it.
+    def of(cls, package: Path, agent: Path, board: Board) -> Release:
+        """The release of a package with the agent that runs it on a board.
 
         Raises:
             PackageError: the package is damaged or hostile, or its name cannot be one of a folder.
         """
         manifest, members = read_package(package)
+        program, agent_abi = agent.read_bytes(), read_abi(agent, board)
         if not _MODEL.fullmatch(manifest.model):
             raise PackageError(
                 f"a board takes no model called {manifest.model!r}",
@@ -63,10 +68,10 @@ class Release:
             )
         if AGENT_NAME in members:
             raise PackageError(f"{package} has a file named {AGENT_NAME!r}", why="that is the name of the agent")
-        contents = {**members, MANIFEST_NAME: manifest_bytes(manifest), AGENT_NAME: agent}
+        contents = {**members, MANIFEST_NAME: manifest_bytes(manifest), AGENT_NAME: program}
         blobs = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
         content = hashlib.sha256("".join(f"{name} {blob}\n" for name, blob in blobs.items()).encode()).hexdigest()
-        return cls(manifest, contents, blobs, content)
+        return cls(manifest, contents, blobs, content, agent_abi)
 
     @property
     def model(self) -> str:

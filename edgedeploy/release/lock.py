@@ -74,8 +74,12 @@ def locked(connection: Connection) -> Iterator[Check]:
 
     def check() -> None:
         if channel.exit_status_ready() or not connection.alive:
-            raise connection.lost() if not connection.alive else BoardConnectionError(
-                f"the lock on {connection.address} was lost", hints=["do it again: what was sent is kept"]
+            raise (
+                connection.lost()
+                if not connection.alive
+                else BoardConnectionError(
+                    f"the lock on {connection.address} was lost", hints=["do it again: what was sent is kept"]
+                )
             )
 
     thread = threading.Thread(target=beat, daemon=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from edgedeploy.errors import PackageError, ReleaseError
-from edgedeploy.package.manifest import Abi
+from edgedeploy.board import load_board
+from edgedeploy.errors import ReleaseError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.release import board as steps
 from edgedeploy.release.gate import check_abi, check_space
@@ -58,7 +58,6 @@ class Pushed:
 def push(
     connection: Connection,
     release: Release,
-    agent_abi: Abi,
     *,
     activate: bool = True,
     dry_run: bool = False,
@@ -69,7 +68,6 @@ def push(
 
     Args:
         release: what is to be put there.
-        agent_abi: what the agent in it needs.
         activate: switch to it; otherwise it only lies there.
         dry_run: only say what would be sent.
         keep: how many releases of the model to keep, the one in use always among them.
@@ -85,7 +83,7 @@ def push(
     with progress.stage(f"probe {where}"):
         facts = probe(connection)
         check_abi(f"{release.model} for board {release.manifest.board!r}", release.manifest.abi, facts, where)
-        check_abi("the agent", agent_abi, facts, where)
+        check_abi("the agent", release.agent_abi, facts, where)
 
     def outcome(identity: str | None, state: State, uploaded: dict[str, int], test: dict[str, Any]) -> Pushed:
         sent, seconds = connection.sent - sent_before, perf_counter() - started
@@ -169,21 +167,20 @@ def sweep(connection: Connection, *, keep: int, model: str | None = None, spare:
     return sorted(f"{each.model}/{each.id}" for each in unwanted)
 
 
-def read_release(package: Path, agent: Path) -> Release:
-    """The release of a package with an agent.
+def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> Release:
+    """The release of a package for a board, with the agent of that board.
 
     Raises:
-        PackageError: the package is damaged or hostile, or the agent is not there.
+        PackageError: the package is damaged or hostile.
+        ToolchainError: the agent cannot be built.
     """
-    try:
-        return Release.of(package, agent.read_bytes())
-    except OSError as error:
-        raise PackageError(f"cannot read {error.filename}", why=error.strerror) from error
+    from edgedeploy.agent.build import agent_for
+
+    board = load_board(board_name)
+    return Release.of(package, agent_for(board, progress), board)
 
 
-def _install(
-    connection: Connection, release: Release, check: Check, progress: Progress
-) -> tuple[str, dict[str, Any]]:
+def _install(connection: Connection, release: Release, check: Check, progress: Progress) -> tuple[str, dict[str, Any]]:
     """Put a release together whose files are all there, and test it."""
     identity = release.new_id()
     with progress.stage("assemble"):

@@ -7,6 +7,7 @@ commands run is decided here. On the board nothing is needed but sshd and a POSI
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import socket
 import time
@@ -23,6 +24,9 @@ from edgedeploy.errors import BoardConnectionError, last_line
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.hostkeys import FirstUse, changed, known_hosts_file, openssh_known_hosts
+
+# What paramiko logs as errors also ends in an exception, which is reported once, as ours.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 CONNECT_S = 15
 COMMAND_S = 120
@@ -72,7 +76,7 @@ class Connection:
         self._fabric = _configured(address, strict=strict, progress=progress)
         with _explained(address):
             self._fabric.open()
-        self._transport = self._fabric.transport
+        self._transport: paramiko.Transport = self._fabric.transport
         self._transport.set_keepalive(_KEEPALIVE_S)
         with contextlib.suppress(AttributeError, OSError):  # through a jump host there is no socket of our own
             self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_S * 1000)
@@ -152,7 +156,7 @@ class Connection:
             OSError: the board refuses.
         """
         try:
-            with contextlib.closing(paramiko.SFTPClient.from_transport(self._transport)) as sftp:  # type: ignore[type-var]
+            with self._transport.open_sftp_client() as sftp:
                 sftp.posix_rename(source, target)
         except (paramiko.SSHException, EOFError, OSError) as error:
             if not self.alive:
@@ -160,7 +164,9 @@ class Connection:
             if isinstance(error, OSError):
                 raise
             raise BoardConnectionError(
-                f"{self.address} takes no SFTP", why=last_line(error), hints=["apt-get install openssh-sftp-server there"]
+                f"{self.address} takes no SFTP",
+                why=last_line(error),
+                hints=["apt-get install openssh-sftp-server there"],
             ) from error
 
     def lost(self, error: BaseException | None = None) -> BoardConnectionError:
@@ -259,7 +265,9 @@ def _explained(address: Address) -> Iterator[None]:
             hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
         ) from error
     except socket.gaierror as error:
-        raise BoardConnectionError(f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"])
+        raise BoardConnectionError(
+            f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
+        ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
         raise BoardConnectionError(
             f"{address} cannot be reached",
