@@ -23,7 +23,7 @@ import paramiko
 from edgedeploy.errors import BoardConnectionError, last_line
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import Address
-from edgedeploy.remote.hostkeys import FirstUse, changed, known_hosts_file, openssh_known_hosts
+from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_file, openssh_known_hosts
 
 # What paramiko logs as errors also ends in an exception, which is reported once, as ours.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
@@ -74,7 +74,7 @@ class Connection:
         self.address = address
         self.sent = 0
         self._fabric = _configured(address, strict=strict, progress=progress)
-        with _explained(address):
+        with _explained(address, self._fabric):
             self._fabric.open()
         self._transport: paramiko.Transport = self._fabric.transport
         self._transport.set_keepalive(_KEEPALIVE_S)
@@ -223,16 +223,21 @@ def _configured(address: Address, *, strict: bool, progress: Progress) -> Any:
         # A virtual board is no host of the user's network: what `~/.ssh/config` says of 127.0.0.1 is not meant.
         config=fabric.Config(overrides={"load_ssh_configs": address.key is None}),
     )
-    hop = connection
-    while isinstance(hop, fabric.Connection):
+    for hop in _hops(connection):
         own = address.known_hosts if hop is connection else None
         record = None if own else known_hosts_file()
         for path in _trusted(own):
             if path.is_file():
                 hop.client.load_system_host_keys(str(path))
         hop.client.set_missing_host_key_policy(FirstUse(record, strict=strict, progress=progress))
-        hop = hop.gateway
     return connection
+
+
+def _hops(connection: Any) -> Iterator[Any]:
+    """A connection of Fabric's, and those of the jump hosts before it."""
+    while isinstance(connection, fabric.Connection):
+        yield connection
+        connection = connection.gateway
 
 
 def _offers(key: Path | None) -> dict[str, Any]:
@@ -247,30 +252,37 @@ def _trusted(own: Path | None) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _explained(address: Address) -> Iterator[None]:
+def _explained(address: Address, connection: Any) -> Iterator[None]:
     """Turn what goes wrong while connecting into our errors."""
     where = "the profile's `ssh`, or --host USER@HOST"
     try:
         yield
     except paramiko.BadHostKeyException as error:
-        raise changed(error, _trusted(address.known_hosts)) from error
+        names = [known_as(hop.host, hop.port) for hop in _hops(connection)]
+        raise changed(error, names, _trusted(address.known_hosts)) from error
     except paramiko.PasswordRequiredException as error:
         raise BoardConnectionError(
             f"a key for {address} needs its passphrase", hints=["add it to the agent: ssh-add"]
         ) from error
     except paramiko.AuthenticationException as error:
-        raise BoardConnectionError(
-            f"{address} does not let us in",
-            why=last_line(error),
-            hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
-        ) from error
+        raise _refused(address, error) from error
     except socket.gaierror as error:
         raise BoardConnectionError(
             f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
         ) from error
     except (paramiko.SSHException, OSError, EOFError) as error:
+        if "No authentication methods" in str(error):  # there is no key at all to offer
+            raise _refused(address, error) from error
         raise BoardConnectionError(
             f"{address} cannot be reached",
             why=last_line(error),
             hints=["look whether it is switched on and runs an SSH server", f"correct {where}", "use --virtual"],
         ) from error
+
+
+def _refused(address: Address, error: Exception) -> BoardConnectionError:
+    return BoardConnectionError(
+        f"{address} does not let us in",
+        why=last_line(error),
+        hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
+    )

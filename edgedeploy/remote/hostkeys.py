@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Sequence
 from pathlib import Path
 
 import paramiko
@@ -63,23 +64,34 @@ class FirstUse(paramiko.MissingHostKeyPolicy):
         self._progress.note(f"{hostname} is new here; its host key, {shown}, is recorded in {self._record}")
 
 
-def changed(error: paramiko.BadHostKeyException, files: list[Path]) -> HostKeyError:
-    """The error for a host that shows another key than the one that is known."""
-    name = error.hostname
-    places = [path for path in files if _knows(path, name)]
+def known_as(host: str, port: int) -> str:
+    """The name under which files of known hosts have a host."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+def changed(error: paramiko.BadHostKeyException, names: Sequence[str], files: Sequence[Path]) -> HostKeyError:
+    """The error for a host that shows another key than the one that is known.
+
+    Args:
+        error: what paramiko says of it.
+        names: the hosts that may be meant, the board and its jump hosts.
+        files: where trusted keys are.
+    """
+    places = [(path, name) for path in files for name in names if _trusts(path, name, error.expected_key)]
+    shown = places[0][1] if places else error.hostname
     return HostKeyError(
-        f"the host key of {name} has changed",
+        f"the host key of {shown} has changed",
         why=f"known is {error.expected_key.get_name()} {error.expected_key.fingerprint}, "
         f"it shows {error.key.get_name()} {error.key.fingerprint}; nothing was sent",
         hints=[
             "find out why: the board was set up anew, another one has its address, or somebody is in between",
-            *(f"if it is right, forget the known key: ssh-keygen -f {path} -R '{name}'" for path in places),
+            *(f"if it is right, forget the known key: ssh-keygen -f {path} -R '{name}'" for path, name in places),
         ],
     )
 
 
-def _knows(path: Path, hostname: str) -> bool:
+def _trusts(path: Path, name: str, key: paramiko.PKey) -> bool:
     keys = paramiko.HostKeys()
     if path.is_file():
         keys.load(str(path))
-    return keys.lookup(hostname) is not None
+    return key in (keys.lookup(name) or {}).values()
