@@ -11,7 +11,7 @@ import pytest
 
 from edgedeploy.cli import main
 
-pytest_plugins = ["virtual_boards"]
+pytest_plugins = ["virtual_boards", "board_releases"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

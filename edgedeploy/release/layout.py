@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from edgedeploy.board import Board
@@ -31,6 +31,7 @@ CURRENT = "current"
 INCOMING, STAGING = "incoming-", "staging-"
 
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_TIME = "%Y%m%dT%H%M%SZ"
 _ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")
 
 
@@ -78,13 +79,19 @@ class Release:
         """The name of its model."""
         return self.manifest.model
 
-    def new_id(self) -> str:
-        """A name for this release, made now: names sort by time, and end alike where the content is equal."""
-        return f"{datetime.now(timezone.utc):%Y%m%dT%H%M%SZ}-{self.content[:8]}"
+    def new_id(self, present: Iterable[str]) -> str:
+        """A name for this release: the time, and a part of its content's hash.
+
+        It sorts after all that are `present`, even if the clock of whoever made those was ahead of ours.
+        """
+        now = datetime.now(timezone.utc)
+        for identity in present:
+            now = max(now, _time_of(identity) + timedelta(seconds=1))
+        return f"{now:{_TIME}}-{self.content[:8]}"
 
     def is_called(self, identity: str) -> bool:
         """Whether a release of this content has that name."""
-        return _ID.fullmatch(identity) is not None and identity.endswith(f"-{self.content[:8]}")
+        return is_id(identity) and identity.endswith(f"-{self.content[:8]}")
 
 
 def check_model(name: str) -> str:
@@ -104,14 +111,21 @@ def check_id(identity: str) -> str:
     Raises:
         InputError: no release is called so.
     """
-    if not _ID.fullmatch(identity):
+    if not is_id(identity):
         raise InputError(f"{identity!r} is no name of a release", hints=["list them with `edgedeploy releases list`"])
     return identity
 
 
 def is_id(name: str) -> bool:
     """Whether a folder on the board is a release."""
-    return _ID.fullmatch(name) is not None
+    try:
+        return _ID.fullmatch(name) is not None and bool(_time_of(name))
+    except ValueError:
+        return False
+
+
+def _time_of(identity: str) -> datetime:
+    return datetime.strptime(identity.partition("-")[0], _TIME).replace(tzinfo=timezone.utc)
 
 
 def folder_of(model: str, identity: str) -> str:

@@ -106,7 +106,7 @@ def push(
                 for blob, content in absent.items():
                     steps.upload(connection, blob, content, advance)
         known = _sound_release(connection, release, before) if not absent else None
-        identity, test = known or _install(connection, release, check, progress)
+        identity, test = known or _install(connection, release, before, check, progress)
         if activate:
             check()
             with progress.stage(f"switch to {identity}"):
@@ -180,9 +180,15 @@ def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> 
     return Release.of(package, agent_for(board, progress), board)
 
 
-def _install(connection: Connection, release: Release, check: Check, progress: Progress) -> tuple[str, dict[str, Any]]:
+def _install(
+    connection: Connection,
+    release: Release,
+    present: Sequence[steps.OnBoard],
+    check: Check,
+    progress: Progress,
+) -> tuple[str, dict[str, Any]]:
     """Put a release together whose files are all there, and test it."""
-    identity = release.new_id()
+    identity = release.new_id(each.id for each in present if each.model == release.model)
     with progress.stage("assemble"):
         staged = steps.assemble(connection, release, identity)
     with progress.stage("self-test on the board"):
