@@ -72,8 +72,8 @@ def opened(package: Path, place: Place, threads: int | None = None, progress: Pr
     from edgedeploy.runtime.remote import RemoteSession
 
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
-    release = release_for(package, place.board, progress)
     with Connection(address, strict=place.strict, progress=progress) as connection:
+        release = release_for(package, place.board, progress)
         pushed = push(connection, release, activate=False, progress=progress)
         assert pushed.id is not None  # only a dry run leaves it open
         with RemoteSession(connection, folder_of(pushed.model, pushed.id), threads) as session:

@@ -254,10 +254,11 @@ def test_a_damaged_package_is_refused(command: Command, net: Path) -> None:
     assert command("run", path)[0] == 8
 
 
-def test_running_on_a_board_that_is_elsewhere_is_refused_in_so_many_words(command: Command, net: Path) -> None:
-    code, _, err = command("run", net, "--board", "rpi4")
-    assert code == 12
-    assert "this machine only" in err
+def test_a_board_that_is_not_there_is_no_place_to_run(command: Command, net: Path) -> None:
+    code, _, err = command("run", net, "--board", "rpi4", "--host", "pi@127.0.0.1:1")
+    assert code == 13
+    assert "pi@127.0.0.1:1 cannot be reached" in err
+    assert "--virtual" in err
 
 
 def test_a_traceback_appears_only_when_asked_for(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
