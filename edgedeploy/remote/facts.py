@@ -139,24 +139,26 @@ def _of_shell(output: bytes) -> Facts:
     lines = (line.partition(" ") for line in text.decode(errors="replace").splitlines())
     said = {name: value.strip() or None for name, _, value in lines}
     elf_class, machine, float_abi = _of_elf(elf)
-    kibibytes, free = said.get("memory"), said.get("free")
-    temperature = said.get("temperature")
     return Facts(
         machine=said["machine"],
-        kernel=said["kernel"],
-        system=said["system"],
-        hardware=said["hardware"],
+        kernel=said.get("kernel"),
+        system=said.get("system"),
+        hardware=said.get("hardware"),
         elf_class=elf_class,
         elf_machine=machine,
         float_abi=float_abi,
-        glibc=said["glibc"],
-        features=sorted((said["features"] or "").split()),
-        cores=int(said["cores"]) if said["cores"] else None,
-        governor=said["governor"],
-        temperature_c=int(temperature) / 1000 if temperature else None,
-        memory_bytes=int(kibibytes) * 1024 if kibibytes else None,
-        free_bytes=int(free) * 1024 if free else None,
+        glibc=said.get("glibc"),
+        features=sorted((said.get("features") or "").split()),
+        cores=_number(said.get("cores")),
+        governor=said.get("governor"),
+        temperature_c=_number(said.get("temperature"), 1e-3),
+        memory_bytes=_number(said.get("memory"), 1024),
+        free_bytes=_number(said.get("free"), 1024),
     )
+
+
+def _number(text: str | None, unit: float = 1) -> Any:
+    return int(text) * unit if text else None
 
 
 def _of_elf(head: bytes) -> tuple[Literal[32, 64], str, Literal["hard", "soft"] | None]:
