@@ -109,10 +109,13 @@ def _push_all(
 
     shown = progress if len(targets) == 1 else Notes(progress)
 
+    connections: list[Connection] = []
+
     def serve(address: Address) -> list[Result]:
         results: list[Result] = []
         try:
             with Connection(address, strict=strict, progress=shown) as connection:
+                connections.append(connection)
                 for release in releases:
                     try:
                         outcome = push_release(connection, release, progress=shown, **options)
@@ -123,8 +126,15 @@ def _push_all(
             results += [(address, release, error) for release in releases[len(results) :]]
         return results
 
+    if len(targets) == 1:
+        return serve(targets[0])
     with ThreadPoolExecutor(max_workers=len(targets)) as pool:
-        return [result for results in pool.map(serve, targets) for result in results]
+        try:
+            return [result for results in pool.map(serve, targets) for result in results]
+        except KeyboardInterrupt:
+            for connection in connections:  # the pool waits for its threads, which would go on
+                connection.close()
+            raise
 
 
 def _table(results: list[Result]) -> Any:

@@ -37,14 +37,16 @@ for blob; do
 done
 """
 
-# Whatever ends it early, the blob does not get its name.
+# Whatever ends it early, the blob does not get its name. The preliminary one is this shell's own: another may still
+# wait for the rest of the same blob at the end of a connection that is dead.
 _UPLOAD = """
 cd && cd "$1/blobs" || exit
-trap 'rm -f "incoming-$2"' EXIT
-cat >"incoming-$2" || exit
-actual=$(sha256sum "incoming-$2") || exit
+incoming=incoming-$2.$$
+trap 'rm -f "$incoming"' EXIT
+cat >"$incoming" || exit
+actual=$(sha256sum "$incoming") || exit
 [ "${actual%% *}" = "$2" ] || { echo "SHA-256 of what arrived is ${actual%% *} instead of $2" >&2; exit 1; }
-mv -f "incoming-$2" "$2"
+mv -f "$incoming" "$2"
 """
 
 _ASSEMBLE = """

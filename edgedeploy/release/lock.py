@@ -28,7 +28,8 @@ command -v flock >/dev/null || { echo none; exit; }
 exec 9>>lock
 flock -n 9 || { echo "held by $(cat lock)"; exit; }
 echo "$2" >lock
-rm -rf staging-* blobs/incoming-* releases/*/staging-*
+clear() { rm -rf staging-* blobs/incoming-* releases/*/staging-*; }
+clear
 echo locked
 watch() {
     ( trap 'kill $sleep; exit' TERM; sleep "$1" & sleep=$!; wait $sleep && kill $$ ) </dev/null >/dev/null 2>&1 9>&- &
@@ -37,6 +38,7 @@ watch() {
 watch "$3"
 while read -r beat; do kill $watcher; watch "$3"; done
 kill $watcher
+clear
 """
 
 Check = Callable[[], None]
