@@ -15,8 +15,10 @@ from edgedeploy.board import Board
 from edgedeploy.errors import PackageError
 from edgedeploy.package.manifest import Abi
 
-# Values of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3.
+# Values of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3, and the flag
+# of executables that pass floats in registers, "ELF for the Arm Architecture", section 5.2.
 _VFP_REGISTERS = 1
+ARM_FLOAT_HARD = 0x400
 
 
 def read_abi(library: Path, board: Board) -> Abi:
@@ -54,7 +56,7 @@ def _newest_glibc(versions: set[str]) -> str | None:
 
 
 def _float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
-    """The float calling convention that a 32-bit ARM file states in its build attributes."""
+    """The float calling convention that a 32-bit ARM file states in its build attributes, or in its head."""
     if elf["e_machine"] != "EM_ARM":
         return None
     for section in elf.iter_sections():
@@ -63,4 +65,4 @@ def _float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
                 for group in part.iter_subsubsections():
                     for attribute in group.iter_attributes("TAG_ABI_VFP_ARGS"):
                         return "hard" if attribute.value == _VFP_REGISTERS else "soft"
-    return "soft"
+    return "hard" if elf["e_flags"] & ARM_FLOAT_HARD else "soft"

@@ -58,7 +58,7 @@ while [ $# -gt 0 ]; do
     ln "../../../blobs/$2" "$1" || exit
     shift 2
 done
-chmod 755 agent && sync
+chmod 755 agent && { sync -f . 2>/dev/null || sync; }
 """
 
 _SELF_TEST = """
@@ -73,7 +73,7 @@ _LINK = """
 cd && cd "$1/releases/$2" || exit
 [ -d "$3" ] || { echo "there is no $3" >&2; exit 1; }
 rm -f "staging-current" && ln -s "$3" "staging-current" && ln -f "$3/agent" ../../staging-agent &&
-    mv -f ../../staging-agent ../../agent && rm -f ../../staging-agent && sync
+    mv -f ../../staging-agent ../../agent && rm -f ../../staging-agent && { sync -f . 2>/dev/null || sync; }
 """
 
 # A release that is being removed is no longer one.

@@ -14,16 +14,15 @@ from pydantic import Field, ValidationError
 from edgedeploy.documents import Record
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.files import replacing
+from edgedeploy.package.abi import ARM_FLOAT_HARD
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import Connection
 
 # Below the home folder on the board; what lies there is described in docs/boards.md.
 BASE = ".local/share/edgedeploy"
 
-# ELF's e_machine, and the flag of 32-bit ARM files that pass floats in registers ("ELF for the Arm
-# Architecture", EF_ARM_ABI_FLOAT_HARD).
+# ELF's e_machine.
 _MACHINES = {3: "EM_386", 40: "EM_ARM", 62: "EM_X86_64", 183: "EM_AARCH64", 243: "EM_RISCV"}
-_ARM_FLOAT_HARD = 0x400
 
 
 class Facts(Record):
@@ -171,4 +170,4 @@ def _of_elf(head: bytes) -> tuple[Literal[32, 64], str, Literal["hard", "soft"] 
     if head[4] == 2:
         return 64, machine, None
     (flags,) = struct.unpack_from(f"{order}I", head, 36)
-    return 32, machine, ("hard" if flags & _ARM_FLOAT_HARD else "soft") if machine == "EM_ARM" else None
+    return 32, machine, ("hard" if flags & ARM_FLOAT_HARD else "soft") if machine == "EM_ARM" else None
