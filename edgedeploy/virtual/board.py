@@ -23,7 +23,7 @@ from edgedeploy.documents import Record
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.files import cannot_write
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_root
+from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
 from edgedeploy.virtual.rootfs import DEFAULT_SUITE, rootfs
 
@@ -99,7 +99,7 @@ def up(
     name = label if name is None else name
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name a virtual board", hints=["use letters, digits, dots and dashes"])
-    require_root()
+    require_means()
     emulation = emulation_of(board)
     with _claimed(name):
         running = find(name)

@@ -22,6 +22,9 @@ _ARCHITECTURES = {
     "x86_64": ("amd64", "x86_64"),
 }
 
+# What virtual boards are made with, and the packages of Debian's that have it.
+_PROGRAMS = {"unshare": "util-linux", "mount": "mount", "chroot": "coreutils", "mmdebstrap": "mmdebstrap"}
+
 _INSTALL = "apt-get install qemu-user-static binfmt-support"
 _WITHOUT = "use --board local: the network then runs in this process"
 
@@ -69,17 +72,19 @@ def emulation_of(board: Board) -> Emulation:
     return Emulation(debian, qemu, cpu, cpuinfo_of(board.cpu, board.cores))
 
 
-def require_root() -> None:
-    """Raise VirtualBoardError unless this process is root on Linux with the programs that make namespaces."""
+def require_means() -> None:
+    """Raise VirtualBoardError unless this process is root and has the programs that virtual boards are made with."""
     if os.geteuid() != 0:
         raise VirtualBoardError(
             "virtual boards need root",
             why="they have file systems and processes of their own",
             hints=["run the same command with sudo", _WITHOUT],
         )
-    for program, package in (("unshare", "util-linux"), ("mount", "mount"), ("chroot", "coreutils")):
+    for program, package in _PROGRAMS.items():
         if shutil.which(program) is None:
-            raise VirtualBoardError(f"there is no {program}", hints=[f"apt-get install {package}"])
+            raise VirtualBoardError(
+                f"there is no {program}, which virtual boards need", hints=[f"apt-get install {package}", _WITHOUT]
+            )
 
 
 def register(emulation: Emulation) -> None:
