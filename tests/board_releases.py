@@ -12,7 +12,6 @@ import pytest
 from onnx import numpy_helper
 from virtual_boards import Start
 
-from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import Source, build, find_source
 from edgedeploy.package.archive import read_package, write_package
@@ -107,6 +106,8 @@ def _packages(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def local_agent(_needs_virtual_boards: None) -> Path:
     """The agent for this machine."""
+    from edgedeploy.agent.build import agent_for
+
     return agent_for(load_board("local"))
 
 

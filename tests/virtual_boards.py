@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,10 @@ def _needs_virtual_boards(_own_user_folders: None) -> Iterator[None]:
         pytest.skip("virtual boards need root on Linux")
     if shutil.which("mmdebstrap") is None:
         pytest.skip("virtual boards need mmdebstrap, which is not installed")
+    mounting = ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    refused = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    if refused.returncode != 0:
+        pytest.skip(f"virtual boards need mounts in a namespace: {refused.stderr.strip()}")
     ROOT_FILE_SYSTEMS.mkdir(parents=True, exist_ok=True)
     own = Path(platformdirs.user_cache_dir("edgedeploy"))
     own.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgedeploy.errors import ReleaseError
-from edgedeploy.release.layout import CURRENT, STAGING, Release, folder_of, is_id
+from edgedeploy.release.layout import CURRENT, STAGING, Release, folder_of, is_id, is_model
 from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.facts import BASE
 
 # A network of a board takes seconds at most, an emulated one a hundred times as long.
 SELF_TEST_S = 1800
+
+# The agent's exit code for outputs that differ by more than is allowed.
+_DIFFERS = 6
 
 _LOOK = """
 cd && cd "$1" 2>/dev/null || exit 0
@@ -101,12 +104,13 @@ class OnBoard:
 def releases(connection: Connection) -> list[OnBoard]:
     """The releases on a board, by model, oldest first."""
     lines = [line.split() for line in _done(connection, "list the releases", _LOOK, BASE).text.splitlines()]
-    in_use = {name.rpartition("/")[0]: rest[0] for kind, name, *rest in lines if kind == "current" and rest}
+    lines = [line for line in lines if len(line) == 3]  # what has blanks in its name is not ours
+    in_use = {name.rpartition("/")[0]: identity for kind, name, identity in lines if kind == "current"}
     found = []
-    for kind, name, *rest in lines:
+    for kind, name, size in lines:
         model, _, identity = name.rpartition("/")
-        if kind == "release" and is_id(identity):
-            found.append(OnBoard(model, identity, int(rest[0]), in_use.get(model) == identity))
+        if kind == "release" and is_model(model) and is_id(identity) and size.isdigit():
+            found.append(OnBoard(model, identity, int(size), in_use.get(model) == identity))
     return sorted(found, key=lambda each: (each.model, each.id))
 
 
@@ -140,22 +144,29 @@ def self_test(connection: Connection, model: str, name: str) -> dict[str, Any]:
         ReleaseError: a file is not what the manifest says, the network does not run, or gives other outputs.
     """
     done = connection.run(_SELF_TEST, folder_of(model, name), timeout_s=SELF_TEST_S)
-    lines = done.text.splitlines()
-    if done.code == 0 and lines:
-        return dict(json.loads(lines[-1]))
     why = done.messages
-    if done.code == 6 and lines:
-        outputs = json.loads(lines[-1])["outputs"]
-        wrong = [each for each in outputs if each["fraction"] is None or each["fraction"] > 1]
-        why = "; ".join(
-            f"output {each['name']!r} differs by {each['largest_difference']}, {each['allowed']:.3g} is allowed"
-            for each in wrong
-        )
+    try:
+        said = json.loads(done.text.rpartition("\n")[2]) if done.code in (0, _DIFFERS) else {}
+        if done.code == 0:
+            return dict(said)
+        if done.code == _DIFFERS:
+            why = "; ".join(_difference(each) for each in said["outputs"] if _differs(each))
+    except (ValueError, KeyError, TypeError):
+        why = f"it said {done.text[-200:]!r}"
     raise ReleaseError(
         f"the self-test of {model} failed on {connection.address}",
         why=why or f"it ended with code {done.code}, as it does for want of memory",
         hints=["`edgedeploy boards probe` says what the board is", "the release in use was left as it is"],
     )
+
+
+def _differs(output: dict[str, Any]) -> bool:
+    """Whether an output is wrong; one that is not finite has no fraction."""
+    return output["fraction"] is None or output["fraction"] > 1
+
+
+def _difference(output: dict[str, Any]) -> str:
+    return f"output {output['name']!r} differs by {output['largest_difference']}, {output['allowed']:.3g} is allowed"
 
 
 def publish(connection: Connection, model: str, staged: str, identity: str) -> None:

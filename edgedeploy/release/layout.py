@@ -62,7 +62,7 @@ class Release:
         """
         manifest, members = read_package(package)
         program, agent_abi = agent.read_bytes(), read_abi(agent, board)
-        if not _MODEL.fullmatch(manifest.model):
+        if not is_model(manifest.model):
             raise PackageError(
                 f"a board takes no model called {manifest.model!r}",
                 hints=["rename its file: letters, digits, dots, dashes and underscores only"],
@@ -100,7 +100,7 @@ def check_model(name: str) -> str:
     Raises:
         InputError: no model on a board is called so.
     """
-    if not _MODEL.fullmatch(name):
+    if not is_model(name):
         raise InputError(f"{name!r} is no name of a model on a board")
     return name
 
@@ -114,6 +114,11 @@ def check_id(identity: str) -> str:
     if not is_id(identity):
         raise InputError(f"{identity!r} is no name of a release", hints=["list them with `edgedeploy releases list`"])
     return identity
+
+
+def is_model(name: str) -> bool:
+    """Whether that can be the name of a model on a board."""
+    return _MODEL.fullmatch(name) is not None
 
 
 def is_id(name: str) -> bool:

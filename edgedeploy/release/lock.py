@@ -59,10 +59,13 @@ def locked(connection: Connection) -> Iterator[Check]:
     while True:
         channel = connection.open(_HOLD, BASE, owner, str(_SILENCE_S))
         stream = channel.makefile("r")
-        said = stream.readline().strip()
-        if said == "locked":
-            break
-        messages = channel.makefile_stderr("r").read().decode(errors="replace").strip()
+        try:
+            said = stream.readline().strip()
+            if said == "locked":
+                break
+            messages = channel.makefile_stderr("r").read().decode(errors="replace").strip()
+        except (OSError, EOFError) as error:
+            raise connection.lost(error) from error
         channel.close()
         if not said.startswith("held by") or time.monotonic() > deadline:
             raise _refused(connection, said, messages)

@@ -68,7 +68,7 @@ def push(
 
     Args:
         release: what is to be put there.
-        activate: switch to it; otherwise it only lies there.
+        activate: switch to it, and remove old ones; otherwise it only lies there.
         dry_run: only say what would be sent.
         keep: how many releases of the model to keep, the one in use always among them.
 
@@ -111,8 +111,8 @@ def push(
             check()
             with progress.stage(f"switch to {identity}"):
                 steps.switch(connection, release.model, identity)
-        with progress.stage("sweep"):
-            sweep(connection, keep=keep, model=release.model, spare=identity)
+            with progress.stage("sweep"):
+                sweep(connection, keep=keep, model=release.model)
     return outcome(identity, "already there" if known else "pushed", _sizes(release, absent), test)
 
 
@@ -153,8 +153,8 @@ def previous(connection: Connection, model: str) -> str:
     return older[-1]
 
 
-def sweep(connection: Connection, *, keep: int, model: str | None = None, spare: str | None = None) -> list[str]:
-    """Remove all but the newest `keep` releases of a model, or of each; those in use and `spare` stay.
+def sweep(connection: Connection, *, keep: int, model: str | None = None) -> list[str]:
+    """Remove all but the newest `keep` releases of a model, or of each; those in use stay.
 
     The lock is held. Files that no release has any more go too.
     """
@@ -162,7 +162,7 @@ def sweep(connection: Connection, *, keep: int, model: str | None = None, spare:
     unwanted = []
     for name in {each.model for each in present}:
         newest = sorted((each for each in present if each.model == name), key=lambda each: each.id, reverse=True)
-        unwanted += [each for each in newest[keep:] if not each.current and each.id != spare]
+        unwanted += [each for each in newest[keep:] if not each.current]
     steps.sweep(connection, unwanted)
     return sorted(f"{each.model}/{each.id}" for each in unwanted)
 
