@@ -97,10 +97,10 @@ def cpu_name() -> str:
     return f"{board} ({host_facts()['cpu']})"
 
 
-def missing_flags(cpu: str) -> set[str]:
-    """The processor features, as Linux names them, that code for a CPU uses and this machine lacks."""
+def host_features() -> list[str]:
+    """The features of this machine's processor, as Linux names them."""
     info = _cpuinfo()
-    return missing_features(cpu, info.get("flags", info.get("features", "")).split())
+    return info.get("flags", info.get("features", "")).split()
 
 
 def missing_features(cpu: str, features: Iterable[str]) -> set[str]:

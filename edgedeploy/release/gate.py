@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from edgedeploy.errors import UnsuitableBoardError
-from edgedeploy.hosts import missing_features
+from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.manifest import Abi
 from edgedeploy.remote.facts import Facts
 
@@ -21,7 +19,8 @@ def check_abi(what: str, abi: Abi, facts: Facts, where: str) -> None:
     Raises:
         UnsuitableBoardError: with both sides of each thing that does not fit.
     """
-    reasons = list(_reasons(abi, facts))
+    system = System(facts.elf_class, facts.elf_machine, facts.float_abi, facts.glibc, facts.features)
+    reasons = misfits(abi, system, "the board")
     if reasons:
         raise UnsuitableBoardError(
             f"{what} does not run on {where}",
@@ -45,23 +44,3 @@ def check_space(needed: int, facts: Facts, where: str) -> None:
             why=f"{(needed + OVERHEAD_BYTES) >> 10:,} KiB are needed, {facts.free_bytes >> 10:,} KiB are free",
             hints=["remove old releases: `edgedeploy releases gc --keep 1`", "remove something else there"],
         )
-
-
-def _reasons(abi: Abi, facts: Facts) -> Iterator[str]:
-    if facts.elf_machine and (abi.machine, abi.elf_class) != (facts.elf_machine, facts.elf_class):
-        yield (
-            f"its code is {abi.machine} ({abi.elf_class} bits), "
-            f"the board's programs are {facts.elf_machine} ({facts.elf_class} bits)"
-        )
-        return  # the rest compares within one architecture
-    if abi.float_abi and facts.float_abi and abi.float_abi != facts.float_abi:
-        yield f"its code has the {abi.float_abi}-float ABI, the board's programs have {facts.float_abi}-float"
-    if abi.glibc and facts.glibc and _numbers(abi.glibc) > _numbers(facts.glibc):
-        yield f"it needs glibc {abi.glibc}, the board has {facts.glibc}"
-    missing = missing_features(abi.cpu, facts.features)
-    if missing:
-        yield f"it is for {abi.cpu}, the board's processor lacks {', '.join(sorted(missing))}"
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]

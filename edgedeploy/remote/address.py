@@ -71,11 +71,6 @@ def address_of(virtual: VirtualBoard) -> Address:
     return Address(HOST, virtual.user, virtual.port, virtual.key, virtual.known_hosts, f"{VIRTUAL}{virtual.name}")
 
 
-def is_remote(board_name: str, hosts: Sequence[str] = (), *, virtual: bool = False) -> bool:
-    """Whether networks for a board run over SSH: it has an address, or one was given."""
-    return virtual or bool(hosts) or not load_board(board_name).runs_here
-
-
 def addresses(
     board_name: str, hosts: Sequence[str] = (), *, virtual: bool = False, progress: Progress = SILENT
 ) -> list[Address]:

@@ -14,7 +14,7 @@ from conftest import Command
 from networks import Graph, tiny
 
 from edgedeploy.errors import InputError
-from edgedeploy.hosts import missing_flags
+from edgedeploy.hosts import host_features, missing_features
 from edgedeploy.package.archive import read_manifest, read_package, write_package
 from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.runtime.session import check_tensors
@@ -391,8 +391,8 @@ def test_a_package_that_this_machine_cannot_run_is_refused(
 
 def test_a_processor_lacks_what_its_flags_do_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedeploy.hosts._cpuinfo", lambda: {"flags": "fpu sse2 avx2 avx512vl"})
-    assert missing_flags("cascadelake") == {"avx512_vnni"}
-    assert missing_flags("no-such-cpu") == set()
+    assert missing_features("cascadelake", host_features()) == {"avx512_vnni"}
+    assert missing_features("no-such-cpu", host_features()) == set()
 
 
 def test_a_working_folder_that_is_gone_is_an_empty_one(command: Command, tmp_path: Path) -> None:
