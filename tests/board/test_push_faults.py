@@ -62,32 +62,30 @@ def second_push_succeeds(bench: Bench) -> Pushed:
     return pushed
 
 
-KEPT = [
-    "before probe",
+KEPT = ["before probe", "before upload", "at 40000", "after upload", "during self-test", "before switch"]
+SWITCHED = ["after switch", "during sweep"]
+# As many again, beside those.
+MORE_KEPT = [
     "before take stock",
-    "before upload",
     "at 1",
-    "at 40000",
     "at 70000",
-    "after upload",
     "before assemble",
     "during assemble",
     "after assemble",
     "before self-test",
-    "during self-test",
     "after self-test",
-    "before switch",
 ]
-SWITCHED = ["after switch", "before sweep", "during sweep", "after sweep"]
+MORE_SWITCHED = ["before sweep", "after sweep"]
+SLOW = [pytest.param(moment, marks=pytest.mark.slow) for moment in MORE_KEPT + MORE_SWITCHED]
 
 
-@pytest.mark.parametrize("moment", KEPT + SWITCHED)
+@pytest.mark.parametrize("moment", [*KEPT, *SWITCHED, *SLOW])
 def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
     script = Path(__file__).with_name("push_and_die.py")
     command = [sys.executable, str(script), bench.virtual.name, str(bench.second), str(bench.agent), moment]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -9, done.stderr
-    assert (bench.current() == old) == (moment in KEPT)
+    assert (bench.current() == old) == (moment in KEPT + MORE_KEPT)
     assert bench.current_works()
     # The lock ended with its owner: nobody has to wait for it, or remove it.
     started = time.monotonic()
