@@ -23,6 +23,11 @@ class Progress:
         """A transfer of `total` bytes of which `done` are there; call the result with each further count."""
         yield lambda count: None
 
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Work in `total` equal steps; call the result after each, from any thread."""
+        yield lambda: None
+
     def note(self, text: str) -> None:
         """One line that the user should see: a decision taken, a default used."""
 
