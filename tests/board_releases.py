@@ -108,7 +108,7 @@ def local_agent(_needs_virtual_boards: None) -> Path:
     """The agent for this machine."""
     from edgedeploy.agent.build import agent_for
 
-    return agent_for(load_board("local"))
+    return agent_for(load_board("local")).path
 
 
 @pytest.fixture

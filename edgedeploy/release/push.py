@@ -177,7 +177,7 @@ def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> 
     from edgedeploy.agent.build import agent_for
 
     board = load_board(board_name)
-    return Release.of(package, agent_for(board, progress), board)
+    return Release.of(package, agent_for(board, progress=progress).path, board)
 
 
 def _install(
