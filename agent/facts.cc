@@ -110,12 +110,15 @@ Json Throttling() {
   return throttling.Set("now", Json()).Set("since_boot", throttled).Set("causes", causes);
 }
 
+// Bytes of a number of KiB, as "3884 kB".
+int64_t Kib(const std::string& text) { return int64_t{1024} * std::strtoll(text.c_str(), nullptr, 10); }
+
 Json Memory() {
   const auto info = Pairs(ReadSystemFile("/proc/meminfo"), ':');
   Json memory = Json::NewObject();
   for (const auto& [field, line] : {std::pair{"total_bytes", "MemTotal"}, std::pair{"available_bytes", "MemAvailable"}}) {
     const auto found = info.find(line);
-    memory.Set(field, found == info.end() ? Json() : Json(int64_t{1024} * std::strtoll(found->second.c_str(), nullptr, 10)));
+    memory.Set(field, found == info.end() ? Json() : Json(Kib(found->second)));
   }
   return memory;
 }

@@ -34,8 +34,9 @@ class Reader {
         if (line.empty()) return std::nullopt;
         throw Failure(Code::kInput, "the input ended within a request");
       }
-      const char* newline = std::find(buffer_ + begin_, buffer_ + end_, '\n');
-      line.append(buffer_ + begin_, newline);
+      const char* begin = buffer_ + begin_;
+      const char* newline = std::find(begin, static_cast<const char*>(buffer_ + end_), '\n');
+      line.append(begin, newline);
       begin_ = static_cast<size_t>(newline - buffer_);
       if (line.size() >= kMaximumLine) throw Failure(Code::kInput, "a request's line is longer than 65536 bytes");
       if (begin_ < end_) {
