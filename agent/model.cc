@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "failure.h"
 #include "machine.h"
@@ -80,8 +81,8 @@ void StartThreads(int threads) {
 struct Model::Loaded {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  ffi::Module library{nullptr};  // before what comes from it: members go in reverse order
-  ffi::Module machine{nullptr};
+  std::optional<ffi::Module> library;  // before what comes from it: members go in reverse order
+  std::optional<ffi::Module> machine;
   ffi::Function main{nullptr};
   std::vector<ffi::Tensor> input_tensors;
   std::vector<ffi::AnyView> arguments;
@@ -105,9 +106,9 @@ Model::Model(const Package& package) : loaded_(std::make_unique<Loaded>()) {
   loaded_->outputs = manifest.outputs;
   try {
     loaded_->library = ffi::Module::LoadFromFile(package.LibraryPath());
-    loaded_->machine = loaded_->library->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
-    loaded_->machine->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooled);
-    loaded_->main = loaded_->machine->GetFunction("main").value();
+    loaded_->machine = (*loaded_->library)->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
+    (*loaded_->machine)->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooled);
+    loaded_->main = (*loaded_->machine)->GetFunction("main").value();
     const ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
     for (const TensorSpec& spec : manifest.inputs) {
       auto tensor = allocate(ffi::Shape(spec.shape), DlpackType(spec.type), kCpu, nullptr).cast<ffi::Tensor>();
