@@ -16,9 +16,8 @@ from conftest import Command, run_command
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.virtual.board import VirtualBoard, down, running, up
 
-# Looked up before tests get folders of their own: root file systems and agents take long to make, and are found by
-# hashes of what they are made from.
-KEPT = [Path(platformdirs.user_cache_dir("edgedeploy")) / name for name in ("rootfs", "agents")]
+# Looked up before tests get folders of their own: root file systems take long to make and never change.
+ROOT_FILE_SYSTEMS = Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
 
 Start = Callable[..., VirtualBoard]
 
@@ -34,12 +33,10 @@ def _needs_virtual_boards(_own_user_folders: None) -> Iterator[None]:
     refused = subprocess.run(mounting, capture_output=True, text=True, check=False)
     if refused.returncode != 0:
         pytest.skip(f"virtual boards need mounts in a namespace: {refused.stderr.strip()}")
+    ROOT_FILE_SYSTEMS.mkdir(parents=True, exist_ok=True)
     own = Path(platformdirs.user_cache_dir("edgedeploy"))
     own.mkdir(parents=True, exist_ok=True)
-    for folder in KEPT:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (own / folder.name).exists():
-            (own / folder.name).symlink_to(folder)
+    (own / "rootfs").symlink_to(ROOT_FILE_SYSTEMS)
     yield
     for virtual in running():
         down(virtual)
