@@ -183,6 +183,7 @@ def build(
             inputs=network.inputs,
             outputs=network.outputs,
             abi=abi,
+            memory=compiled.code.memory,
             selftest=test,
             files=describe(contents),
         )

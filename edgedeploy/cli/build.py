@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,7 +44,11 @@ def build(
         str, typer.Option("--dump", metavar="KINDS", help="Also write intermediate code: ir,ll,asm or some of them.")
     ] = "",
     explain: Annotated[
-        bool, typer.Option("--explain", help="List each function with its template, tile, threads and work.")
+        bool,
+        typer.Option(
+            "--explain",
+            help="List functions with template, tile, threads and work; fallbacks; transposes; removed channels.",
+        ),
     ] = False,
     virtual: Annotated[
         bool, typer.Option("--virtual", help="Check the packages on the board's virtual one, started if need be.")
@@ -61,6 +65,7 @@ def build(
     from edgedeploy.build import DUMPS, Source, default_output, find_source, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.compile.explain import explain as explanation
     from edgedeploy.demo.spec import DEMOS
     from edgedeploy.errors import InputError
 
@@ -98,10 +103,11 @@ def build(
                 "board": label,
                 "package": str(built.path),
                 "bytes": size,
+                "memory": built.manifest.memory.model_dump(),
                 "checked": error is not None,
                 "error_of_tolerance": error,
                 "dumps": [str(path) for path in built.dumps],
-                **(_explanation(built.compiled) if explain else {}),
+                **(explanation(built.compiled) if explain else {}),
             }
         )
         if not json_output:
@@ -109,6 +115,12 @@ def build(
             stdout().print(
                 f"{built.path}  {size:,} bytes, {checked} {built.manifest.selftest.reference} "
                 f"within {built.manifest.selftest.relative:g}",
+                markup=False,
+            )
+            memory = built.manifest.memory
+            stdout().print(
+                f"memory: {memory.workspace_bytes:,} bytes of workspace, {memory.constants_bytes:,} of constants, "
+                f"up to {memory.scratch_bytes:,} of scratch for each thread",
                 markup=False,
             )
             for path in built.dumps:
@@ -135,19 +147,14 @@ def _checker(board: str, progress: Progress) -> Callable[[Path], float]:
     return check
 
 
-def _explanation(compiled: Compiled) -> dict[str, Any]:
-    from edgedeploy.compile.explain import explain, transposes
-
-    return {"functions": explain(compiled), "transposes": transposes(compiled)}
-
-
 def _print_explanation(compiled: Compiled) -> None:
     from rich.table import Table
 
     from edgedeploy.cli.console import stdout
+    from edgedeploy.compile.explain import explain
 
-    explanation = _explanation(compiled)
-    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", box=None, pad_edge=False)
+    explanation = explain(compiled)
+    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
         table.add_row(
             record["function"],
@@ -156,6 +163,17 @@ def _print_explanation(compiled: Compiled) -> None:
             record["tile"],
             "all" if record["parallel"] else "one",
             f"{record['mflop']:.2f}",
+            "FALLBACK: one value at a time" if record["fallback"] else "",
         )
     stdout().print(table)
-    stdout().print(f"{explanation['transposes']} calls transpose", markup=False)
+    if explanation["removed"]:
+        removed = Table("layer", "channels", "left", box=None, pad_edge=False, title="removed", title_justify="left")
+        for layer in explanation["removed"]:
+            removed.add_row(layer["layer"], str(layer["before"]), str(layer["after"]))
+        stdout().print(removed)
+    fallbacks = sum(record["fallback"] for record in explanation["functions"])
+    transposes = explanation["transposes"]
+    stdout().print(
+        f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside",
+        markup=False,
+    )

@@ -278,7 +278,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     graph = Graph()
     data = graph.input("data", [1, 3, 20, 20])
     depthwise = graph.conv(graph.conv(data, 3, 32, 3), 32, 32, 3, group=32)
-    path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", depthwise))
+    path = graph.save(tmp_path / "net.onnx", graph.node("MaxPool", depthwise, kernel_shape=[2, 2]))
     code, out, _ = command("build", path, "--explain", "--json")
     assert code == 0
     [built] = json.loads(out)
@@ -288,7 +288,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     assert functions["convolution"]["mflop"] == pytest.approx(18 * 18 * 32 * 27 * 2 / 1e6, abs=1e-3)
     assert functions["convolution"]["tile"].endswith("channels")
     # Only the output is turned back to NCHW.
-    assert built["transposes"] == 1
+    assert built["transposes"] == {"edges": 1, "inside": 0}
 
 
 def test_explain_prints_a_table(command: Command, net: Path) -> None:
