@@ -25,6 +25,8 @@ def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, pytestconfig: py
         for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
             patch.setenv(variable, str(tmp_path_factory.mktemp("user")))
         keep_agents(Path(os.environ["XDG_CACHE_HOME"]), pytestconfig)
+        # zig compiles its C++ library for each triple once, for minutes.
+        patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(pytestconfig.cache.mkdir("zig")))  # type: ignore[union-attr]
         yield
 
 
