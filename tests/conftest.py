@@ -29,7 +29,7 @@ def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, pytestconfig: py
         for variable in USER_FOLDERS:
             patch.setenv(variable, str(tmp_path_factory.mktemp("user")))
         keep_agents(Path(os.environ["XDG_CACHE_HOME"]), pytestconfig)
-        # zig builds the C and C++ libraries of each target once for each cache that it has.
+        # zig compiles its C++ library for each triple once, for minutes.
         patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(pytestconfig.cache.mkdir("zig")))  # type: ignore[union-attr]
         yield
 
