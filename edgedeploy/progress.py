@@ -23,8 +23,24 @@ class Progress:
         """A transfer of `total` bytes of which `done` are there; call the result with each further count."""
         yield lambda count: None
 
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Work in `total` equal steps; call the result after each, from any thread."""
+        yield lambda: None
+
     def note(self, text: str) -> None:
         """One line that the user should see: a decision taken, a default used."""
+
+
+class Notes(Progress):
+    """Passes on notes and nothing else: for work in several threads, whose bars would draw over each other."""
+
+    def __init__(self, listener: Progress) -> None:
+        self._listener = listener
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self._listener.note(text)
 
 
 SILENT = Progress()

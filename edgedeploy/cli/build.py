@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from edgedeploy.cli.options import (
 
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
+    from edgedeploy.progress import Progress
 
 
 def build(
@@ -48,9 +50,14 @@ def build(
             help="List functions with template, tile, threads and work; fallbacks; transposes; removed channels.",
         ),
     ] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Check the packages on the board's virtual one, started if need be.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Build one package per network, checked against onnxruntime where the board is this machine.
+
+    For other boards the check is part of `edgedeploy push`; --virtual does it on an emulated board at once.
 
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
     """
@@ -83,11 +90,13 @@ def build(
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
     results = []
+    check = _checker(board, progress) if virtual else None
     for source in sources.values():
         path = (output / package_name(source.name)) if output else default_output(source.name, board)
         progress.note(f"{source.name} for {label}")
         built = build_package(source, board, path, toolchain=toolchain, dumps=kinds, progress=progress)
         size = built.path.stat().st_size
+        error = check(built.path) if check else built.error
         results.append(
             {
                 "model": source.name,
@@ -95,14 +104,14 @@ def build(
                 "package": str(built.path),
                 "bytes": size,
                 "memory": built.manifest.memory.model_dump(),
-                "checked": built.error is not None,
-                "error_of_tolerance": built.error,
+                "checked": error is not None,
+                "error_of_tolerance": error,
                 "dumps": [str(path) for path in built.dumps],
                 **(explanation(built.compiled) if explain else {}),
             }
         )
         if not json_output:
-            checked = "equal to" if built.error is not None else "to be checked on the board against"
+            checked = "equal to" if error is not None else "to be checked on the board against"
             stdout().print(
                 f"{built.path}  {size:,} bytes, {checked} {built.manifest.selftest.reference} "
                 f"within {built.manifest.selftest.relative:g}",
@@ -120,6 +129,22 @@ def build(
                 _print_explanation(built.compiled)
     if json_output:
         print_json(results)
+
+
+def _checker(board: str, progress: Progress) -> Callable[[Path], float]:
+    """Has the board's virtual one test a package; the error as a fraction of the tolerance."""
+    from edgedeploy.release.push import push, release_for
+    from edgedeploy.remote.address import addresses
+    from edgedeploy.remote.connection import Connection
+
+    [address] = addresses(board, virtual=True, progress=progress)
+
+    def check(package: Path) -> float:
+        with Connection(address, progress=progress) as connection:
+            pushed = push(connection, release_for(package, board, progress), activate=False, progress=progress)
+        return max((float(output["fraction"]) for output in pushed.test["outputs"]), default=0.0)
+
+    return check
 
 
 def _print_explanation(compiled: Compiled) -> None:

@@ -98,6 +98,23 @@ class ConsoleProgress(Progress):
             task = bars.add_task(title, total=total, completed=done)
             yield lambda count: bars.advance(task, count)
 
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Show a bar with the remaining time, and one line with the whole time after it."""
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        started = perf_counter()
+        if self._console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            with Bars(*columns, console=self._console, transient=True) as bars:
+                task = bars.add_task(title, total=total)
+                yield lambda: bars.advance(task)
+        else:
+            self._console.print(f"  {title} ({total} steps)", markup=False)
+            yield lambda: None
+        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s", markup=False)
+
     def note(self, text: str) -> None:
         """Print the line."""
         self._console.print(text, markup=False)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import InputError, PackageError, last_line
-from edgedeploy.hosts import host_facts, missing_flags
+from edgedeploy.hosts import host_facts, host_features
+from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.runtime.interface import Tensors, TensorSpec
@@ -178,25 +179,15 @@ def _check_machine(name: str | Path, manifest: Manifest) -> None:
     from elftools.elf.elffile import ELFFile
 
     with Path("/proc/self/exe").open("rb") as stream:
-        here = ELFFile(stream)["e_machine"]
-    glibc = host_facts()["glibc"]
-    if manifest.abi.machine != here:
-        why = f"its code is {manifest.abi.machine}, this machine runs {here}"
-    elif manifest.abi.glibc and glibc and _version(manifest.abi.glibc) > _version(glibc):
-        why = f"it needs glibc {manifest.abi.glibc}, this machine has {glibc}"
-    elif missing := missing_flags(manifest.abi.cpu):
-        why = f"its code is for {manifest.abi.cpu}, this machine's processor lacks {', '.join(sorted(missing))}"
-    else:
-        return
-    raise PackageError(
-        f"{name} was built for board {manifest.board!r} and does not run on this machine",
-        why=why,
-        hints=["build it for this machine: `edgedeploy build --board local`"],
-    )
-
-
-def _version(text: str) -> list[int]:
-    return [int(part) for part in text.split(".")]
+        elf = ELFFile(stream)
+    here = System(elf.elfclass, elf["e_machine"], glibc=host_facts()["glibc"], features=host_features())
+    reasons = misfits(manifest.abi, here, "this machine")
+    if reasons:
+        raise PackageError(
+            f"{name} was built for board {manifest.board!r} and does not run on this machine",
+            why="; ".join(reasons),
+            hints=["build it for this machine: `edgedeploy build --board local`"],
+        )
 
 
 def processors() -> int:

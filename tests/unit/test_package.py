@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Command
 from pydantic import ValidationError
 
 from edgedeploy.errors import PackageError
@@ -97,12 +98,22 @@ HOSTILE: dict[str, Tamper] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_refuses_an_archive_with(what: str, tmp_path: Path) -> None:
+def test_refuses_an_archive_with(what: str, tmp_path: Path, command: Command) -> None:
     path = tmp_path / "net.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         HOSTILE[what](archive)
     with pytest.raises(PackageError, match="not a sound package"):
         read_package(path)
+    code, out, err = command("package", "verify", path)
+    assert (code, out) == (8, "")
+    assert "not a sound package" in err
+
+
+def test_says_of_a_sound_package_what_it_is(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "net.tar.gz"
+    write_package(path, manifest(), CONTENTS)
+    assert "is sound: net for local, 3 files, 4,024 bytes" in command("package", "verify", path)[1]
+    assert json.loads(command("package", "verify", path, "--json")[1])[0]["model"] == "net"
 
 
 def test_refuses_a_manifest_that_names_a_file_outside(tmp_path: Path) -> None:

@@ -1,0 +1,159 @@
+// `agent facts`: what the machine is. What cannot be read is null.
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <sstream>
+
+#include "arguments.h"
+#include "commands.h"
+#include "files.h"
+#include "machine.h"
+#include "version.h"
+
+namespace agent {
+namespace {
+
+const std::string kCpu0 = "/sys/devices/system/cpu/cpu0/";
+
+Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
+Json NumberOrNull(const std::string& text) {
+  char* end = nullptr;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  return text.empty() || *end ? Json() : Json(static_cast<int64_t>(value));
+}
+
+// Names and values of lines "name: value" or "name=value"; the first of each name.
+std::map<std::string, std::string> Pairs(const std::string& text, char separator) {
+  std::map<std::string, std::string> pairs;
+  std::istringstream lines(text);
+  std::string line;
+  while (std::getline(lines, line)) {
+    const size_t split = line.find(separator);
+    if (split == std::string::npos) continue;
+    const size_t name_end = line.find_last_not_of(" \t", split == 0 ? 0 : split - 1);
+    const size_t value = line.find_first_not_of(" \t\"", split + 1);
+    const size_t last = line.find_last_not_of(" \t\"");
+    pairs.emplace(line.substr(0, name_end + 1), value == std::string::npos ? "" : line.substr(value, last - value + 1));
+  }
+  return pairs;
+}
+
+// The header of the shell: what programs of this system look like.
+Json Elf() {
+  Elf32_Ehdr header{};
+  const Descriptor file(open("/bin/sh", O_RDONLY | O_CLOEXEC));
+  if (!file || read(file.get(), &header, sizeof header) != sizeof header) return Json();
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return Json();
+  // The machine stands at the same place in both classes; the flags are only asked of 32-bit ARM.
+  std::string machine = std::to_string(header.e_machine);
+  if (header.e_machine == EM_X86_64) machine = "EM_X86_64";
+  if (header.e_machine == EM_AARCH64) machine = "EM_AARCH64";
+  if (header.e_machine == EM_ARM) machine = "EM_ARM";
+  Json float_abi;
+  if (header.e_machine == EM_ARM) float_abi = header.e_flags & EF_ARM_ABI_FLOAT_HARD ? "hard" : "soft";
+  Json elf = Json::NewObject();
+  elf.Set("class", header.e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32).Set("machine", machine).Set("float_abi", float_abi);
+  return elf;
+}
+
+Json Cpu() {
+  const auto info = Pairs(ReadSystemFile("/proc/cpuinfo"), ':');
+  const auto get = [&](const char* name) { return info.count(name) ? info.at(name) : std::string(); };
+  std::istringstream words(info.count("flags") ? get("flags") : get("Features"));
+  Json::Array features;
+  std::vector<std::string> sorted;
+  for (std::string word; words >> word;) sorted.push_back(word);
+  std::sort(sorted.begin(), sorted.end());
+  for (std::string& word : sorted) features.emplace_back(std::move(word));
+  Json cpu = Json::NewObject();
+  cpu.Set("name", TextOrNull(get("model name"))).Set("implementer", TextOrNull(get("CPU implementer")));
+  cpu.Set("part", TextOrNull(get("CPU part"))).Set("features", Json(std::move(features)));
+  return cpu;
+}
+
+Json Frequency() {
+  Json frequency = Json::NewObject();
+  frequency.Set("current", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_cur_freq")));
+  frequency.Set("minimum", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_min_freq")));
+  frequency.Set("maximum", NumberOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_max_freq")));
+  return frequency;
+}
+
+Json Throttling() {
+  Json causes{Json::Array{}};
+  Json throttling = Json::NewObject();
+  // Raspberry Pi firmware: bits 0 to 3 hold now, 16 to 19 since boot (documentation of `vcgencmd get_throttled`).
+  const std::string firmware = ReadSystemFile("/sys/devices/platform/soc/soc:firmware/get_throttled");
+  if (!firmware.empty()) {
+    const unsigned long bits = std::strtoul(firmware.c_str(), nullptr, 16);
+    const char* const names[] = {"under-voltage", "frequency capped", "throttled", "temperature limit"};
+    for (int i = 0; i < 4; ++i) {
+      if (bits >> (16 + i) & 1) causes.Add(names[i]);
+    }
+    return throttling.Set("now", (bits & 15) != 0).Set("since_boot", (bits >> 16 & 15) != 0).Set("causes", causes);
+  }
+  // x86 counts how often a core got too hot.
+  const std::string count = ReadSystemFile(kCpu0 + "thermal_throttle/core_throttle_count");
+  if (count.empty()) return Json();
+  const bool throttled = std::strtoul(count.c_str(), nullptr, 10) > 0;
+  if (throttled) causes.Add("temperature limit");
+  return throttling.Set("now", Json()).Set("since_boot", throttled).Set("causes", causes);
+}
+
+// Bytes of a number of KiB, as "3884 kB".
+int64_t Kib(const std::string& text) { return int64_t{1024} * std::strtoll(text.c_str(), nullptr, 10); }
+
+Json Memory() {
+  const auto info = Pairs(ReadSystemFile("/proc/meminfo"), ':');
+  Json memory = Json::NewObject();
+  for (const auto& [field, line] : {std::pair{"total_bytes", "MemTotal"}, std::pair{"available_bytes", "MemAvailable"}}) {
+    const auto found = info.find(line);
+    memory.Set(field, found == info.end() ? Json() : Json(Kib(found->second)));
+  }
+  return memory;
+}
+
+Json Disk(const std::string& path) {
+  struct statvfs state;
+  if (statvfs(path.c_str(), &state) != 0) throw Failure(Code::kInput, "cannot look at " + path, SystemError());
+  const std::unique_ptr<char, decltype(&std::free)> absolute(realpath(path.c_str(), nullptr), &std::free);
+  Json disk = Json::NewObject();
+  disk.Set("path", absolute ? absolute.get() : path.c_str());
+  disk.Set("total_bytes", Json::Size(uint64_t{state.f_blocks} * state.f_frsize));
+  disk.Set("free_bytes", Json::Size(uint64_t{state.f_bavail} * state.f_frsize));
+  return disk;
+}
+
+}  // namespace
+
+Code FactsCommand(const Words& words) {
+  const Arguments arguments(words, {"path"});
+  arguments.None();
+  utsname system{};
+  uname(&system);
+  std::string hardware = ReadSystemFile("/proc/device-tree/model");
+  if (hardware.empty()) hardware = ReadSystemFile("/sys/class/dmi/id/product_name");
+  auto release = Pairs(ReadSystemFile("/etc/os-release"), '=');
+
+  Json facts = Json::NewObject();
+  facts.Set("machine", system.machine).Set("kernel", system.release).Set("system", TextOrNull(release["PRETTY_NAME"]));
+  facts.Set("hardware", TextOrNull(hardware)).Set("glibc", GlibcVersion()).Set("elf", Elf()).Set("cpu", Cpu());
+  facts.Set("cores", Processors());
+  facts.Set("governor", TextOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_governor")));
+  facts.Set("frequency_khz", Frequency()).Set("temperature_c", Temperature()).Set("throttling", Throttling());
+  facts.Set("memory", Memory()).Set("disk", Disk(arguments.Text("path", "."))).Set("agent", Version());
+  Print(facts);
+  return Code::kDone;
+}
+
+}  // namespace agent

@@ -1,0 +1,33 @@
+// Failures, and the exit codes that docs/agent.md promises for them.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace agent {
+
+enum class Code {
+  kDone = 0,
+  kOther = 1,
+  kUsage = 2,
+  kDifferent = 6,
+  kInput = 7,
+  kPackage = 8,
+  kOutput = 10,
+  kInternal = 70,
+};
+
+class Failure : public std::runtime_error {
+ public:
+  Failure(Code code, const std::string& what) : std::runtime_error(what), code_(code) {}
+  Failure(Code code, const std::string& what, const std::string& why) : Failure(code, what + ": " + why) {}
+  Code code() const { return code_; }
+
+ private:
+  Code code_;
+};
+
+// The message of the last failed system call.
+std::string SystemError();
+
+}  // namespace agent

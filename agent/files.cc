@@ -1,0 +1,163 @@
+#include "files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "sha256.h"
+
+namespace agent {
+namespace {
+
+// A manifest is a few kB; edgedeploy refuses larger ones as well.
+constexpr off_t kMaximumManifest = 1 << 20;
+
+// One call's worth of bytes, 0 at the end of the file, -1 for an error.
+ssize_t ReadSome(int descriptor, void* data, size_t size) {
+  ssize_t count;
+  do {
+    count = read(descriptor, data, size);
+  } while (count < 0 && errno == EINTR);
+  return count;
+}
+
+// Opens a name of at most one folder below `root` without following links, and not blocking on a pipe.
+Descriptor OpenPlain(int root, const std::string& name) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos) return Descriptor(openat(root, name.c_str(), kFlags));
+  const Descriptor folder(openat(root, name.substr(0, slash).c_str(), kFlags | O_DIRECTORY));
+  return Descriptor(folder ? openat(folder.get(), name.c_str() + slash + 1, kFlags) : -1);
+}
+
+Descriptor OpenChecked(int root, const std::string& name, struct stat* state) {
+  Descriptor file = OpenPlain(root, name);
+  if (!file || fstat(file.get(), state) != 0) {
+    const std::string why = errno == ELOOP ? "it is a link" : SystemError();
+    throw Failure(Code::kPackage, "cannot open " + name + " of the package", why);
+  }
+  if (!S_ISREG(state->st_mode)) throw Failure(Code::kPackage, name + " is not a plain file");
+  return file;
+}
+
+}  // namespace
+
+std::string SystemError() { return std::strerror(errno); }
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) close(number_);
+}
+
+void ReadExactly(int descriptor, void* data, size_t size, const std::string& name, Code code) {
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t count = ReadSome(descriptor, static_cast<char*>(data) + done, size - done);
+    if (count < 0) throw Failure(code, "cannot read " + name, SystemError());
+    if (count == 0) break;
+    done += static_cast<size_t>(count);
+  }
+  char more;
+  if (done < size || ReadSome(descriptor, &more, 1) > 0) {
+    const std::string found = done < size ? "only " + std::to_string(done) : "more than " + std::to_string(size);
+    throw Failure(code, name + " needs " + std::to_string(size) + " bytes", "it has " + found);
+  }
+}
+
+void ReadFile(const std::string& path, void* data, size_t size, Code code) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) throw Failure(code, "cannot open " + path, SystemError());
+  ReadExactly(file.get(), data, size, path, code);
+}
+
+std::string ReadSystemFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream content;
+  content << file.rdbuf();
+  std::string text = content.str();
+  // The device tree ends its strings with a zero.
+  const size_t last = text.find_last_not_of(std::string(" \t\n\0", 4));
+  text.resize(last == std::string::npos ? 0 : last + 1);
+  return text;
+}
+
+void WriteAll(int descriptor, const void* data, size_t size, const std::string& name) {
+  const auto* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t count = write(descriptor, bytes, size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw Failure(Code::kOutput, "cannot write " + name, SystemError());
+    bytes += count;
+    size -= static_cast<size_t>(count);
+  }
+}
+
+void WriteFile(const std::string& path, const void* data, size_t size) {
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file) throw Failure(Code::kOutput, "cannot write " + path, SystemError());
+  WriteAll(file.get(), data, size, path);
+}
+
+void MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw Failure(Code::kOutput, "cannot make the folder " + path, error.message());
+}
+
+Package::Package(std::string folder)
+    : folder_(std::move(folder)), root_(open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (!root_) throw Failure(Code::kPackage, "cannot open the package " + folder_, SystemError());
+  struct stat state;
+  const Descriptor file = OpenChecked(root_.get(), kManifestName, &state);
+  if (state.st_size > kMaximumManifest) throw Failure(Code::kPackage, std::string(kManifestName) + " is too large");
+  std::string text(static_cast<size_t>(state.st_size), '\0');
+  ReadExactly(file.get(), text.data(), text.size(), kManifestName, Code::kPackage);
+  manifest_ = ParseManifest(text);
+}
+
+Descriptor Package::Open(const Member& member) const {
+  struct stat state;
+  Descriptor file = OpenChecked(root_.get(), member.name, &state);
+  const auto size = static_cast<uint64_t>(state.st_size);
+  if (size != member.size) {
+    throw Failure(Code::kPackage, member.name + " should have " + std::to_string(member.size) + " bytes",
+                  "it has " + std::to_string(size));
+  }
+  return file;
+}
+
+void Package::Read(const std::string& name, void* data, size_t size) const {
+  const Descriptor file = Open(manifest_.File(name));
+  ReadExactly(file.get(), data, size, name, Code::kPackage);
+}
+
+std::string Package::LibraryPath() const {
+  Open(manifest_.File(kLibraryName));
+  const std::unique_ptr<char, decltype(&std::free)> absolute(realpath(folder_.c_str(), nullptr), &std::free);
+  if (!absolute) throw Failure(Code::kPackage, "cannot open the package " + folder_, SystemError());
+  return std::string(absolute.get()) + "/" + kLibraryName;
+}
+
+void Package::Verify(const Member& member) const {
+  const Descriptor file = Open(member);
+  constexpr size_t kBlock = 1 << 16;
+  const auto block = std::make_unique<char[]>(kBlock);
+  Sha256 digest;
+  ssize_t count;
+  while ((count = ReadSome(file.get(), block.get(), kBlock)) > 0) digest.Update(block.get(), static_cast<size_t>(count));
+  if (count < 0) throw Failure(Code::kPackage, "cannot read " + member.name, SystemError());
+  const std::string found = digest.Finish();
+  if (found != member.sha256) {
+    throw Failure(Code::kPackage, member.name + " has another content than the manifest says",
+                  "its SHA-256 is " + found + " instead of " + member.sha256);
+  }
+}
+
+}  // namespace agent

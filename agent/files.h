@@ -1,0 +1,61 @@
+// Files: read whole, written whole, and those of a package, which may be hostile.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "failure.h"
+#include "manifest.h"
+
+namespace agent {
+
+// A descriptor that is closed with its owner; -1 is none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor();
+  int get() const { return number_; }
+  explicit operator bool() const { return number_ >= 0; }
+
+ private:
+  int number_;
+};
+
+// Reads exactly `size` bytes that are all there is, or throws Failure(code).
+void ReadExactly(int descriptor, void* data, size_t size, const std::string& name, Code code);
+void ReadFile(const std::string& path, void* data, size_t size, Code code);
+// A small file of the system's, without white space at its end; empty if it cannot be read.
+std::string ReadSystemFile(const std::string& path);
+// Writes all bytes, or throws Failure(kOutput).
+void WriteAll(int descriptor, const void* data, size_t size, const std::string& name);
+void WriteFile(const std::string& path, const void* data, size_t size);
+// Makes a folder and its parents.
+void MakeFolder(const std::string& path);
+
+// The folder that a package was unpacked into. All failures are Failure(kPackage).
+class Package {
+ public:
+  explicit Package(std::string folder);
+  const Manifest& manifest() const { return manifest_; }
+  // A listed file, opened: a plain file of the stated size that no link leads to.
+  Descriptor Open(const Member& member) const;
+  // The content of a listed file that must have `size` bytes.
+  void Read(const std::string& name, void* data, size_t size) const;
+  // The network's library, as a path for the loader; absolute, so that no search path counts.
+  std::string LibraryPath() const;
+  // Refuses a listed file whose SHA-256 is another one.
+  void Verify(const Member& member) const;
+
+ private:
+  std::string folder_;
+  Descriptor root_;
+  Manifest manifest_;
+};
+
+}  // namespace agent

@@ -1,0 +1,67 @@
+// The part of a package's manifest.json that the agent needs; `edgedeploy/package/manifest.py` describes it all.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json.h"
+
+namespace agent {
+
+// An element type as numpy names it.
+struct ElementType {
+  const char* name;
+  char kind;  // 'f' floating point, 'i' signed, 'u' unsigned, 'b' truth
+  int bytes;
+};
+
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;
+  ElementType type;
+  size_t bytes;
+
+  // {"name": ..., "dtype": ..., "shape": [...], "bytes": ...}
+  Json Describe() const;
+};
+
+struct Member {
+  std::string name;
+  uint64_t size;
+  std::string sha256;
+};
+
+struct SelfTest {
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  double relative;
+  double absolute;
+  std::string reference;
+};
+
+struct Manifest {
+  std::string model;
+  std::string board;
+  int threads;
+  std::string machine;  // ELF's name, as EM_AARCH64
+  std::string glibc;    // the oldest that will do, or empty
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  SelfTest selftest;
+  std::vector<Member> files;
+
+  const Member& File(const std::string& name) const;
+};
+
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kLibraryName = "model.so";
+
+// Throws Failure(kPackage) for everything that is not a manifest.
+Manifest ParseManifest(std::string_view text);
+
+// Whether a name is plain and relative, of at most one folder: [a-z0-9][a-z0-9._-]*, once or twice.
+bool IsMemberName(std::string_view name);
+
+}  // namespace agent

@@ -1,0 +1,44 @@
+// A package's network, loaded into this process. TVM's headers stay behind this one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "files.h"
+
+namespace agent {
+
+// Lets TVM's pool run `threads` threads, this one among them, without subnormals and tied to no core. Once per process,
+// before anything else of TVM's.
+void StartThreads(int threads);
+
+class Model {
+ public:
+  // Loads the library. Failure(kPackage) if it is not for this machine or does not load.
+  explicit Model(const Package& package);
+  ~Model();
+
+  const std::vector<TensorSpec>& inputs() const;
+  const std::vector<TensorSpec>& outputs() const;
+
+  // Memory of an input, `inputs()[index].bytes` long; it keeps its content from run to run.
+  void* Input(size_t index);
+  void SetRecordedInputs(const Package& package);
+
+  // One inference. Failure(kOther) if it fails, Failure(kPackage) if the outputs are not the manifest's.
+  void Run();
+  // The same without looking at the outputs, and its time in milliseconds.
+  double TimedRun();
+  // Memory of an output of the last Run, `outputs()[index].bytes` long.
+  const void* Output(size_t index) const;
+
+ private:
+  struct Loaded;
+  std::unique_ptr<Loaded> loaded_;
+};
+
+// Times of `repeat` groups of `number` inferences, each divided by `number`, after `warmup` inferences; in milliseconds.
+std::vector<double> Measure(Model* model, int repeat, int number, int warmup);
+
+}  // namespace agent

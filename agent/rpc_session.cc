@@ -1,0 +1,52 @@
+#include "rpc_session.h"
+
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "failure.h"
+#include "machine.h"
+#include "model.h"
+
+namespace agent {
+
+namespace ffi = tvm::ffi;
+
+std::string WorkPath(const std::string& folder, const std::string& name) {
+  const std::string plain = std::filesystem::path(name).filename().string();
+  if (plain.empty() || plain == "." || plain == "..") {
+    throw Failure(Code::kOther, "'" + name + "' is no name of a file");
+  }
+  return folder + "/" + plain;
+}
+
+int ServeSession(int connection, const std::string& folder, int threads) {
+  try {
+    StartThreads(threads > 0 ? threads : Processors());
+    ffi::reflection::GlobalDef()
+        .def("tvm.rpc.server.workpath", [folder](const std::string& name) { return WorkPath(folder, name); })
+        .def("tvm.rpc.server.load_module",
+             [folder](const std::string& name) { return ffi::Module::LoadFromFile(WorkPath(folder, name)); });
+    ffi::Function::GetGlobalRequired("rpc.ServerLoop")(connection);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "agent: the session failed: %s\n", error.what());
+    return 1;
+  }
+}
+
+void ReturnTimeout(int connection, double limit_s) {
+  // The client looks for this beginning.
+  const std::string message = "RPCSessionTimeoutError: the session took longer than " + std::to_string(limit_s) +
+                              " s; try to increase the \"session_timeout\" value.";
+  try {
+    ffi::Function::GetGlobalRequired("rpc.ReturnException")(connection, ffi::String(message));
+  } catch (const std::exception&) {
+    // The client is gone as well.
+  }
+}
+
+}  // namespace agent

@@ -1,0 +1,61 @@
+// `agent selftest`: the recorded inputs through the network, and the outputs compared with the recorded ones.
+// `agent verify`: the files of a package compared with what its manifest says.
+
+#include <memory>
+
+#include "arguments.h"
+#include "commands.h"
+#include "comparison.h"
+#include "machine.h"
+#include "model.h"
+
+namespace agent {
+
+Code SelfTestCommand(const Words& words) {
+  const Arguments arguments(words, {"threads"});
+  const int asked = arguments.Integer("threads", 0, 1, 1'000'000);
+  const Package package(arguments.Only("package"));
+  const Manifest& manifest = package.manifest();
+  const int threads = ChooseThreads(asked, manifest.threads);
+  StartThreads(threads);
+  Model model(package);
+  model.SetRecordedInputs(package);
+  const double first_ms = model.TimedRun();
+  model.Run();
+
+  bool passed = true;
+  Json outputs{Json::Array{}};
+  for (size_t i = 0; i < model.outputs().size(); ++i) {
+    const TensorSpec& spec = model.outputs()[i];
+    const auto expected = std::make_unique<char[]>(spec.bytes);
+    package.Read(manifest.selftest.outputs[i], expected.get(), spec.bytes);
+    const Comparison compared =
+        Compare(spec, model.Output(i), expected.get(), manifest.selftest.relative, manifest.selftest.absolute);
+    passed = passed && compared.agrees();
+    Json output = Json::NewObject();
+    output.Set("name", spec.name).Set("largest_difference", compared.largest_difference);
+    output.Set("allowed", compared.allowed).Set("fraction", compared.fraction());
+    outputs.Add(std::move(output));
+  }
+  Json result = Json::NewObject();
+  result.Set("model", manifest.model).Set("board", manifest.board).Set("threads", threads).Set("passed", passed);
+  result.Set("reference", manifest.selftest.reference).Set("first_ms", first_ms).Set("outputs", std::move(outputs));
+  Print(result);
+  return passed ? Code::kDone : Code::kDifferent;
+}
+
+Code VerifyCommand(const Words& words) {
+  const Arguments arguments(words, {});
+  const Package package(arguments.Only("package"));
+  uint64_t bytes = 0;
+  for (const Member& member : package.manifest().files) {
+    package.Verify(member);
+    bytes += member.size;
+  }
+  Json result = Json::NewObject();
+  result.Set("model", package.manifest().model).Set("files", Json::Size(package.manifest().files.size()));
+  Print(result.Set("bytes", Json::Size(bytes)));
+  return Code::kDone;
+}
+
+}  // namespace agent

@@ -1,0 +1,60 @@
+#include "tracker.h"
+
+#include <random>
+
+namespace agent {
+namespace {
+
+// tvm/rpc/base.py
+constexpr int32_t kTrackerMagic = 0x2f271;
+enum TrackerCode { kPut = 3, kUpdateInfo = 5, kGetPendingMatchKeys = 7 };
+
+constexpr int32_t kMaximumMessage = 1 << 20;
+constexpr int kTimeoutSeconds = 20;
+
+}  // namespace
+
+Tracker::Tracker(const std::string& address, std::string key, std::string custom_address, int port)
+    : key_(std::move(key)), custom_address_(custom_address.empty() ? Json() : Json(std::move(custom_address))), port_(port) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
+    throw Failure(Code::kUsage, "--tracker must be HOST:PORT");
+  }
+  host_ = address.substr(0, colon);
+  tracker_port_ = address.substr(colon + 1);
+}
+
+void Tracker::Connect() {
+  connection_ = agent::Connect(host_, tracker_port_);
+  connection_.SetTimeout(kTimeoutSeconds);
+  connection_.SendInteger(kTrackerMagic);
+  if (connection_.ReceiveInteger() != kTrackerMagic) throw Failure(Code::kOther, "there is no tracker at " + host_ + ":" + tracker_port_);
+  Json information = Json::NewObject();
+  information.Set("key", "server:" + key_).Set("addr", Json(Json::Array{custom_address_, Json(port_)}));
+  Ask(Json(Json::Array{Json(kUpdateInfo), information}));
+}
+
+void Tracker::Offer() {
+  static std::random_device random;
+  secret_ = key_ + ":" + std::to_string(random()) + std::to_string(random());
+  Ask(Json(Json::Array{Json(kPut), Json(key_), Json(Json::Array{Json(port_), Json(secret_)}), custom_address_}));
+}
+
+bool Tracker::OfferWaits() {
+  const Json waiting = Ask(Json(Json::Array{Json(kGetPendingMatchKeys)}));
+  for (const Json& key : waiting.array()) {
+    if (key.text() == secret_) return true;
+  }
+  return false;
+}
+
+Json Tracker::Ask(const Json& message) {
+  connection_.SendText(message.Dump());
+  try {
+    return ParseJson(connection_.ReceiveText(kMaximumMessage));
+  } catch (const JsonError& error) {
+    throw Failure(Code::kOther, "the tracker's answer is no JSON", error.what());
+  }
+}
+
+}  // namespace agent

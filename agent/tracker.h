@@ -1,0 +1,38 @@
+// The server's side of TVM's RPC tracker (`tvm/rpc/tracker.py`): it hands waiting servers to clients.
+#pragma once
+
+#include <string>
+
+#include "json.h"
+#include "socket.h"
+
+namespace agent {
+
+class Tracker {
+ public:
+  // `address` is HOST:PORT; Failure(kUsage) if it is not. `custom_address` is what clients are told, or empty.
+  Tracker(const std::string& address, std::string key, std::string custom_address, int port);
+
+  bool connected() const { return static_cast<bool>(connection_); }
+  void Disconnect() { connection_ = Connection(); }
+  // Connects, and says what serves here.
+  void Connect();
+  // Offers one session under a new secret, which the client must name.
+  void Offer();
+  // Whether nobody has taken the offer yet.
+  bool OfferWaits();
+  const std::string& secret() const { return secret_; }
+
+ private:
+  Json Ask(const Json& message);
+
+  std::string host_;
+  std::string tracker_port_;
+  std::string key_;
+  Json custom_address_;
+  int port_;
+  std::string secret_;
+  Connection connection_;
+};
+
+}  // namespace agent

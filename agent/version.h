@@ -1,0 +1,11 @@
+// Which agent this is.
+#pragma once
+
+#include "json.h"
+
+namespace agent {
+
+// {"version": edgedeploy's, "tvm": TVM's, "build": the hash of all that the agent was built from}
+Json Version();
+
+}  // namespace agent

@@ -1,0 +1,92 @@
+"""What the agent is built from: `agent/recipe.yaml`, and the sources and headers of that folder."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.documents import Record, read_document
+
+RECIPE_NAME = "recipe.yaml"
+
+# Where the sources of a unit lie in the wheel of their package.
+_SOURCES = {"tvm_ffi": Path("src/ffi"), "tvm": Path("src/runtime")}
+
+
+class Unit(Record):
+    """Sources of one of TVM's packages that are compiled as one.
+
+    Attributes:
+        name: what the unit is called in messages.
+        package: the Python package whose wheel carries them.
+        flags: of the compiler, beside the recipe's.
+        sources: paths in the package's source folder.
+    """
+
+    name: str
+    package: Literal["tvm_ffi", "tvm"]
+    flags: list[str] = []
+    sources: Annotated[list[str], Field(min_length=1)]
+
+
+class Recipe(Record):
+    """Compiler flags, linker flags, and the units of TVM's sources."""
+
+    flags: list[str]
+    link_flags: list[str]
+    units: list[Unit]
+
+
+def agent_folder() -> Path:
+    """The folder of the agent's own sources."""
+    return builtin_folder() / "agent"
+
+
+def load_recipe() -> Recipe:
+    """The recipe that comes with edgedeploy."""
+    return read_document(agent_folder() / RECIPE_NAME, Recipe)
+
+
+def own_sources() -> list[Path]:
+    """The agent's own sources, sorted."""
+    return sorted(agent_folder().glob("*.cc"))
+
+
+def own_files() -> list[Path]:
+    """Everything in the agent's folder that a build depends on, sorted."""
+    folder = agent_folder()
+    files = [*folder.glob("*.cc"), *folder.glob("*.h"), *folder.glob("compat/**/*.h"), folder / RECIPE_NAME]
+    return sorted(files)
+
+
+def compat_folder() -> Path:
+    """The headers that TVM's wheels leave out, in the layout of TVM's source tree."""
+    return agent_folder() / "compat"
+
+
+def package_folder(package: str) -> Path:
+    """Where an installed Python package lies; it is not imported."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def source_folder(package: str) -> Path:
+    """The C++ sources that the wheel of `tvm` or `tvm_ffi` carries."""
+    return package_folder(package) / _SOURCES[package]
+
+
+def digest(paths: list[Path], root: Path) -> str:
+    """SHA-256 over names below `root` and contents of files."""
+    total = hashlib.sha256()
+    for path in paths:
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(root)} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()

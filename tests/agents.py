@@ -1,0 +1,42 @@
+"""The agent for tests: built once for each content of its sources, and kept between runs of the tests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, build_executable
+from edgedeploy.agent.recipe import agent_folder, own_sources
+from edgedeploy.board import load_board
+
+
+def keep_agents(cache_home: Path, config: pytest.Config) -> None:
+    """Let a cache folder that tests use find the agents that earlier runs built."""
+    folder = cache_home / "edgedeploy"
+    folder.mkdir(parents=True)
+    (folder / "agents").symlink_to(config.cache.mkdir("agents"))  # type: ignore[union-attr]
+
+
+def build_probe() -> Agent:
+    """The program that shows the agent's parts to the tests."""
+    sources = [path for path in own_sources() if path.name != "main.cc"]
+    probe = agent_folder() / "tests" / "probe.cc"
+    return build_executable([*sources, probe], load_board("local"), DEFAULT_TOOLCHAIN, name="probe")
+
+
+def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """One run of the agent."""
+    command = [str(agent), *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=300, check=False)
+
+
+def answer(agent: Path, *arguments: object) -> Any:
+    """The JSON that a run prints, which must succeed."""
+    done = call(agent, *arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    [line] = done.stdout.decode().splitlines()
+    return json.loads(line)

@@ -1,0 +1,296 @@
+"""The agent on this machine, and on emulated boards: what docs/agent.md promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agents import answer, call
+from networks import tiny
+
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import load_board
+from edgedeploy.build import build, find_source
+from edgedeploy.package.abi import read_abi
+from edgedeploy.runtime.session import Session
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def agent() -> Path:
+    return agent_for(load_board("local")).path
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive")
+    return build(find_source(str(tiny(folder / "net.onnx"))), "local", folder / "net.tar.gz").path
+
+
+@pytest.fixture
+def package(archive: Path, tmp_path: Path) -> Path:
+    return unpack(archive, tmp_path / "package")
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    with tarfile.open(archive) as members:
+        members.extractall(folder, filter="data")
+    return folder
+
+
+def refused(agent: Path, *arguments: object, code: int, stdin: bytes = b"") -> str:
+    done = call(agent, *arguments, stdin=stdin)
+    message = done.stderr.decode()
+    assert done.returncode == code, message
+    assert message.startswith("agent: ")
+    assert len(message.splitlines()) == 1
+    return message
+
+
+def test_it_is_small_and_needs_only_an_old_glibc(agent: Path) -> None:
+    assert agent.stat().st_size <= 5_000_000
+    abi = read_abi(agent, load_board("local"))
+    assert not [name for name in abi.libraries if "c++" in name or "gcc" in name]
+    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+
+
+def test_outputs_are_those_of_the_package_in_process(agent: Path, archive: Path, package: Path, tmp_path: Path) -> None:
+    data = np.random.default_rng(3).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    (tmp_path / "in.bin").write_bytes(data.tobytes())
+    result = answer(agent, "run", package, "--input", f"data={tmp_path / 'in.bin'}", "--output-dir", tmp_path / "out")
+    [output] = result["outputs"]
+    found = np.fromfile(output["file"], output["dtype"]).reshape(output["shape"])
+    [wanted] = Session.open(archive).run({"data": data}).values()
+    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
+
+
+def test_run_reports_times_and_memory(agent: Path, package: Path) -> None:
+    result = answer(agent, "run", package, "--fill", "ones", "--repeat", 4, "--number", 3, "--threads", 1)
+    assert len(result["runs_ms"]) == 4
+    assert result["min_ms"] == min(result["runs_ms"])
+    assert 0 < result["load_ms"] < result["start_ms"]
+    assert 0 < result["memory"]["anonymous_bytes"] <= result["memory"]["resident_bytes"]
+    assert "min_ms" not in answer(agent, "run", package, "--fill", "zeros", "--repeat", 0)
+
+
+def test_the_recorded_inputs_give_the_recorded_outputs(agent: Path, package: Path) -> None:
+    result = answer(agent, "selftest", package)
+    assert result["passed"]
+    assert all(output["fraction"] <= 1 for output in result["outputs"])
+
+
+@pytest.mark.parametrize("value", [1e6, float("nan"), float("inf")])
+def test_other_outputs_than_the_recorded_fail_the_self_test(agent: Path, package: Path, value: float) -> None:
+    recorded = package / "selftest" / "output-0.bin"
+    values = np.fromfile(recorded, np.float32)
+    values[0] = value
+    recorded.write_bytes(values.tobytes())
+    done = call(agent, "selftest", package)
+    assert done.returncode == 6
+    assert not json.loads(done.stdout)["passed"]
+
+
+def test_a_sound_package_is_verified(agent: Path, package: Path) -> None:
+    assert answer(agent, "verify", package)["files"] == 3
+
+
+def link_elsewhere(path: Path) -> None:
+    shutil.copy(path, path.with_suffix(".copy"))
+    path.unlink()
+    path.symlink_to(path.with_suffix(".copy"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda path: path.unlink(), "No such file"),
+        (lambda path: path.write_bytes(b"x" + path.read_bytes()[1:]), "SHA-256"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "should have"),
+        (link_elsewhere, "link"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "plain file"),
+    ],
+    ids=["missing", "changed", "longer", "link", "pipe"],
+)
+def test_a_damaged_package_is_refused(
+    agent: Path, package: Path, damage: Callable[[Path], object], named: str
+) -> None:
+    damage(package / "model.so")
+    assert named in refused(agent, "verify", package, code=8)
+
+
+def test_a_package_for_another_machine_is_refused_with_both_machines(agent: Path, package: Path) -> None:
+    manifest = package / "manifest.json"
+    other = "EM_ARM" if platform.machine() == "x86_64" else "EM_X86_64"
+    content = json.loads(manifest.read_text())
+    content["abi"]["machine"] = other
+    manifest.write_text(json.dumps(content))
+    message = refused(agent, "selftest", package, code=8)
+    assert other in message
+    assert message.count("EM_") == 2
+
+
+def test_what_is_wrong_with_a_command_line_or_an_input_is_said(agent: Path, package: Path, tmp_path: Path) -> None:
+    (tmp_path / "short.bin").write_bytes(b"abc")
+    assert "unknown command" in refused(agent, "fly", code=2)
+    assert "--repeat" in refused(agent, "run", package, "--repeat", "many", code=2)
+    assert "missing input" in refused(agent, "run", package, code=7)
+    assert "the network's inputs: data" in refused(agent, "run", package, "--input", "x=y", code=7)
+    assert "it has only 3" in refused(agent, "run", package, "--input", f"data={tmp_path / 'short.bin'}", code=7)
+    assert "processors" in refused(agent, "run", package, "--fill", "ones", "--threads", 10_000, code=7)
+    target = tmp_path / "short.bin" / "out"
+    assert "cannot make" in refused(agent, "run", package, "--fill", "ones", "--output-dir", target, code=10)
+
+
+def test_facts_are_those_that_python_finds(agent: Path) -> None:
+    facts = answer(agent, "facts")
+    assert facts["machine"] == platform.machine()
+    assert facts["glibc"] == platform.libc_ver()[1]
+    assert facts["elf"]["class"] == 64
+    assert facts["cores"] == len(os.sched_getaffinity(0))
+    assert facts["disk"]["total_bytes"] == shutil.disk_usage(".").total
+    assert facts["agent"] == answer(agent, "--version")
+
+
+def conversation(agent: Path, package: Path, stdin: bytes) -> tuple[int, bytes]:
+    done = call(agent, "serve", package, stdin=stdin)
+    return done.returncode, done.stdout
+
+
+def test_serve_answers_until_its_input_ends(agent: Path, package: Path) -> None:
+    data = (package / "selftest" / "input-0.bin").read_bytes()
+    wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
+    request = json.dumps({"command": "run", "id": 7, "bytes": len(data)}).encode() + b"\n" + data
+    measure = json.dumps({"command": "measure", "repeat": 3, "bytes": len(data)}).encode() + b"\n" + data
+    wrong = b'{"command": "run", "bytes": 3}\nabc{"command": "fly", "bytes": 1}\nx'
+    code, out = conversation(agent, package, request + wrong + measure + b'{"command": "status"}\n')
+    assert code == 0
+    greeting, rest = out.split(b"\n", 1)
+    assert json.loads(greeting)["inputs"][0]["bytes"] == len(data)
+    reply, rest = rest.split(b"\n", 1)
+    answered = json.loads(reply)
+    assert (answered["id"], answered["ok"]) == (7, True)
+    found = np.frombuffer(rest[: answered["bytes"]], np.float32)
+    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
+    too_short, unknown, measured, status = map(json.loads, rest[answered["bytes"] :].splitlines())
+    assert (too_short["code"], unknown["code"]) == (7, 7)
+    assert len(measured["runs_ms"]) == 3
+    assert status["requests"] == 5
+
+
+@pytest.mark.parametrize(
+    "stdin",
+    [
+        b'{"command": "run", "bytes": 768}\nabc',
+        b'{"command"',
+        b"garbage\n",
+        b"[]\n",
+        b'{"bytes": -1}\n',
+        b'{"bytes": 1e3}\n',
+        b"x" * 70_000,
+    ],
+)
+def test_serve_ends_where_no_request_can_follow(agent: Path, package: Path, stdin: bytes) -> None:
+    assert conversation(agent, package, stdin)[0] == 7
+
+
+def test_serve_ends_on_request(agent: Path, package: Path) -> None:
+    code, out = conversation(agent, package, b'{"command": "quit"}\n{"command": "status"}\n')
+    assert code == 0
+    assert len(out.splitlines()) == 2
+
+
+@pytest.fixture
+def rpc(agent: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Json, Path]]:
+    (tmp_path / "work").mkdir()
+    command = [str(agent), "rpc", "--port", "0", "--key", "k", "--work-dir", str(tmp_path / "work")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield server, json.loads(server.stdout.readline()), tmp_path / "work"
+        server.terminate()
+
+
+def test_rpc_runs_an_uploaded_network_and_cleans_up(
+    rpc: tuple[subprocess.Popen[str], Json, Path], package: Path
+) -> None:
+    import tvm
+
+    server, ready, work = rpc
+    data = np.fromfile(package / "selftest" / "input-0.bin", np.float32).reshape(1, 3, 8, 8)
+    wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
+    for _ in range(2):  # one session after the other
+        session = tvm.rpc.connect("127.0.0.1", ready["port"], key="k")
+        session.upload(str(package / "model.so"), target="../../escaped.so")
+        assert list(work.glob("*/escaped.so"))
+        machine = tvm.relax.VirtualMachine(session.load_module("escaped.so"), session.cpu())
+        found = machine["main"](tvm.runtime.tensor(data, session.cpu())).numpy().reshape(-1)
+        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
+        del machine, session
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(20) == 0
+    assert not list(work.iterdir())
+
+
+def test_rpc_ends_a_session_that_takes_too_long(rpc: tuple[subprocess.Popen[str], Json, Path]) -> None:
+    import time
+
+    import tvm
+
+    session = tvm.rpc.connect("127.0.0.1", rpc[1]["port"], key="k", session_timeout=1)
+    time.sleep(2.5)
+    with pytest.raises(Exception, match="RPCSessionTimeoutError|session"):
+        session.get_function("runtime.config_threadpool")(1, 1)
+
+
+def test_rpc_serves_clients_of_a_tracker(agent: Path, tmp_path: Path) -> None:
+    from tvm.rpc import connect_tracker
+    from tvm.rpc.tracker import Tracker
+
+    tracker = Tracker("127.0.0.1", port=9390, port_end=9490)
+    address = f"127.0.0.1:{tracker.port}"
+    command = [str(agent), "rpc", "--port", "0", "--tracker", address, "--key", "board", "--work-dir", str(tmp_path)]
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            for _ in range(2):
+                session = connect_tracker("127.0.0.1", tracker.port).request("board", session_timeout=30)
+                assert session.get_function("runtime.SaveParams") is not None
+                del session
+            server.terminate()
+            assert server.wait(20) == 0
+    finally:
+        tracker.terminate()
+
+
+EMULATED = {
+    "rpi4": ("qemu-aarch64-static", "aarch64-linux-gnu", "EM_AARCH64"),
+    "rpi-armhf": ("qemu-arm-static", "arm-linux-gnueabihf", "EM_ARM"),
+}
+
+
+@pytest.mark.parametrize("board", EMULATED)
+def test_the_agent_of_a_board_tests_a_package_under_emulation(board: str, tmp_path: Path) -> None:
+    program, system, machine = EMULATED[board]
+    root = Path("/usr") / system
+    if not shutil.which(program) or not (root / "lib").is_dir():
+        pytest.skip(f"needs {program} and {root}: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
+    built = agent_for(load_board(board)).path
+    assert built.stat().st_size <= 5_000_000
+    abi = read_abi(built, load_board(board))
+    assert abi.machine == machine
+    assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
+    archive = build(find_source(str(tiny(tmp_path / "net.onnx"))), board, tmp_path / "net.tar.gz").path
+    package = unpack(archive, tmp_path / "package")
+    command = [program, "-L", str(root), str(built)]
+    for task in ("verify", "selftest"):
+        done = subprocess.run([*command, task, str(package)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

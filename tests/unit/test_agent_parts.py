@@ -1,0 +1,166 @@
+"""Parts of the agent, held against other programs: Python's json, hashlib and statistics, numpy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agents import build_probe, call
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@pytest.fixture(scope="module")
+def probe() -> Path:
+    return build_probe().path
+
+
+def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]:
+    done = call(probe, part, stdin=b"".join(document.hex().encode() + b"\n" for document in documents))
+    assert done.returncode == 0
+    lines = done.stdout.decode().split("\n")[:-1]
+    assert len(lines) == len(documents)
+    return lines
+
+
+LEAVES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    LEAVES | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=20))
+def test_json_comes_back_as_it_was(probe: Path, values: list[object]) -> None:
+    for dumped in ({"ensure_ascii": True}, {"ensure_ascii": False, "indent": 1}):
+        texts = [json.dumps(value, **dumped).encode() for value in values]
+        for value, line in zip(values, parsed(probe, texts), strict=True):
+            assert json.loads(line) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b" ", b"{", b"[1,]", b"{,}", b'{"a":1,}', b"[1 2]", b"1 1", b"nul", b"True", b"'a'", b"{a:1}"),
+        *(b"01", b"+1", b".5", b"1.", b"1e", b"-", b"0x1", b"NaN", b"Infinity", b"1e999", b"-1e999"),
+        *(b'"', b'"\x01"', b'"\\x"', b'"\\u12"', b'"\\ud800"', b'"\\udc00"', b'"\\ud800\\u0041"'),
+        *(b'"\xff"', b'"\xc0\x80"', b'"\xed\xa0\x80"', b'"\xf4\x90\x80\x80"', b'"\xe2\x82"', b"\xef\xbb\xbf1"),
+        *(b'{"a": 1, "a": 2}', b"[" * 34 + b"]" * 34, b"[" * 100_000, b'{"a":' * 50_000, b"// x\n1", b"\x001"),
+    ],
+)
+def test_what_is_not_json_is_refused(probe: Path, text: bytes) -> None:
+    assert parsed(probe, [text])[0].startswith("refused: byte ")
+
+
+def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> None:
+    generator = random.Random(7)
+    sound = json.dumps(
+        {
+            "format": 1,
+            "model": "m",
+            "board": "b",
+            "threads": 2,
+            "abi": {"machine": "EM_ARM", "glibc": None},
+            "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3]}],
+            "outputs": [{"name": "y", "dtype": "float32", "shape": [2]}],
+            "selftest": {
+                "inputs": ["selftest/i.bin"],
+                "outputs": ["selftest/o.bin"],
+                "relative": 1e-4,
+                "absolute": 0,
+                "reference": "r",
+            },
+            "files": {
+                name: {"size": 1, "sha256": "0" * 64} for name in ("model.so", "selftest/i.bin", "selftest/o.bin")
+            },
+        }
+    ).encode()
+    assert parsed(probe, [sound], "manifest") == ["m"]
+    damaged = []
+    for _ in range(3000):
+        text = bytearray(sound)
+        for _ in range(generator.randint(1, 4)):
+            at, kind = generator.randrange(len(text)), generator.randrange(3)
+            if kind == 0:
+                text[at] = generator.randrange(256)
+            elif kind == 1:
+                del text[at : at + generator.randint(1, 30)]
+            else:
+                text[at:at] = generator.choice([b"-1", b"99999999999999999999", b"[", b"{", b'"', b"null", b"../"])
+        damaged.append(bytes(text))
+    assert any(line.startswith("refused") for line in parsed(probe, damaged, "manifest"))
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b/c", "a/../b", ".", "..", "a//b", "A", "", "a/", ".a"])
+def test_names_that_lead_out_of_a_package_are_refused(probe: Path, name: str) -> None:
+    empty = {"name": "x", "dtype": "float32", "shape": []}
+    manifest = {
+        "format": 1,
+        "model": "m",
+        "board": "b",
+        "threads": 1,
+        "abi": {"machine": "EM_ARM", "glibc": None},
+        "inputs": [],
+        "outputs": [],
+        "selftest": {"inputs": [], "outputs": [], "relative": 0, "absolute": 0, "reference": empty["name"]},
+        "files": {"model.so": {"size": 0, "sha256": ""}, name: {"size": 0, "sha256": ""}},
+    }
+    [line] = parsed(probe, [json.dumps(manifest).encode()], "manifest")
+    assert "is no name of a file" in line
+
+
+@pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 100_003])
+def test_sha256_is_hashlibs(probe: Path, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    assert call(probe, "sha256", stdin=content).stdout.decode() == hashlib.sha256(content).hexdigest()
+
+
+def test_narrowing_to_float16_rounds_as_numpy_does(probe: Path) -> None:
+    generator = np.random.default_rng(0)
+    patterns = generator.integers(0, 2**32, 200_000, dtype=np.uint32)
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    halves = halves[np.isfinite(halves)]
+    near = np.concatenate([halves, np.nextafter(halves, np.float32(np.inf)), np.nextafter(halves, np.float32(-np.inf))])
+    middle = ((halves[:-1].astype(np.float64) + halves[1:]) / 2).astype(np.float32)
+    values = np.concatenate([patterns.view(np.float32), near, middle])
+    for dtype in (np.float32, np.float64):
+        wide = values.astype(dtype)
+        found = np.frombuffer(call(probe, f"{wide.dtype}-to-float16", stdin=wide.tobytes()).stdout, np.float16)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.testing.assert_array_equal(found, wide.astype(np.float16))
+
+
+def test_widening_float16_is_exact(probe: Path) -> None:
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    found = np.frombuffer(call(probe, "float16-to-float32", stdin=halves.tobytes()).stdout, np.float32)
+    np.testing.assert_array_equal(found, halves.astype(np.float32))
+
+
+@pytest.mark.parametrize("runs", [[1.5], [3.0, 1.0], [2.0, 9.0, 4.0, 4.5]])
+def test_statistics_are_those_of_python(probe: Path, runs: list[float]) -> None:
+    found = json.loads(call(probe, "statistics", stdin=" ".join(map(str, runs)).encode()).stdout)
+    assert found["runs_ms"] == runs
+    assert (found["min_ms"], found["max_ms"]) == (min(runs), max(runs))
+    assert found["median_ms"] == pytest.approx(statistics.median(runs))
+    assert found["mean_ms"] == pytest.approx(statistics.fmean(runs))
+    assert found["std_ms"] == pytest.approx(statistics.pstdev(runs))
+
+
+@pytest.mark.parametrize(
+    ("have", "needed", "enough"),
+    [("2.31", "2.28", "1"), ("2.28", "2.28", "1"), ("2.4", "2.28", "0"), ("2.36", "2.4", "1"), ("3.0", "2.40", "1")],
+)
+def test_versions_are_compared_part_by_part(probe: Path, have: str, needed: str, enough: str) -> None:
+    assert call(probe, "version-is-at-least", have, needed).stdout.decode() == enough
+
+
+def test_uploaded_files_stay_in_the_work_folder(probe: Path) -> None:
+    names = [b"lib.so", b"../lib.so", b"/etc/cron.d/x", b"..", b"a/..", b"", b"a/"]
+    lines = parsed(probe, names, "work-path")
+    assert lines[:3] == ["/work/lib.so", "/work/lib.so", "/work/x"]
+    assert all(line.startswith("refused") for line in lines[3:])
