@@ -95,13 +95,13 @@ class Built:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A package for this machine, with the file that it was made from."""
+    """A package, with the file that it was made from."""
 
     package_path: Path
     model_file: Path
 
     def open(self, threads: int | None = None) -> Runner:
-        """The network, ready to run."""
+        """The network, ready to run in this process."""
         from edgedeploy.runtime.session import Session
 
         return Session.open(self.package_path, threads)
@@ -183,6 +183,7 @@ def build(
             inputs=network.inputs,
             outputs=network.outputs,
             abi=abi,
+            memory=compiled.code.memory,
             selftest=test,
             files=describe(contents),
         )
@@ -204,12 +205,11 @@ def prepare(
     input_shapes: Shapes | None = None,
     toolchain: str | None = None,
 ) -> Prepared:
-    """A package of a model to run here: the one of the same inputs that was built before, or a new one.
+    """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
     Packages are looked for in `dist/<board>` and in the user's cache folder, where new ones go.
 
     Raises:
-        UnsupportedError: the board is not this machine.
         EdgedeployError: as `find_source` and `build`.
     """
     import platformdirs
@@ -217,12 +217,6 @@ def prepare(
     from edgedeploy.package.archive import read_manifest
 
     board = load_board(board_name)
-    if not board.runs_here:
-        raise UnsupportedError(
-            "this version runs networks on this machine only",
-            why=f"board {board_name!r} is reached over SSH",
-            hints=["use --board local"],
-        )
     source = find_source(model, input_shapes, progress)
     key = build_key(source, board, toolchain)
     label = _board_label(board_name)
@@ -246,6 +240,13 @@ def package_name(model: str) -> str:
 def default_output(model: str, board_name: str) -> Path:
     """Where `edgedeploy build` puts a model's package."""
     return Path("dist") / _board_label(board_name) / package_name(model)
+
+
+def last_built_board() -> str | None:
+    """The board that a package was last built for in this folder, or None if there is none in `dist`."""
+    packages = [path for path in Path("dist").glob("*/*.tar.gz") if is_file(path)]
+    newest = max(packages, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return newest.parent.name if newest else None
 
 
 def build_key(source: Source, board: Board, toolchain: str | None = None) -> str:

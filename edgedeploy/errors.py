@@ -95,6 +95,42 @@ class UnsupportedError(EdgedeployError):
     exit_code = 12
 
 
+class BoardConnectionError(EdgedeployError):
+    """A board cannot be reached over SSH, does not let us in, or the connection broke."""
+
+    exit_code = 13
+
+
+class HostKeyError(BoardConnectionError):
+    """A board shows another host key than the one that is known, or an unknown one where that is not allowed."""
+
+    exit_code = 14
+
+
+class UnsuitableBoardError(EdgedeployError):
+    """A package needs something that the board does not have; nothing was sent."""
+
+    exit_code = 15
+
+
+class ReleaseError(EdgedeployError):
+    """A release could not be put on a board, or is not there; the current one is untouched."""
+
+    exit_code = 16
+
+
+class BoardBusyError(EdgedeployError):
+    """Somebody else changes the releases of a board at this moment."""
+
+    exit_code = 17
+
+
+class VirtualBoardError(EdgedeployError):
+    """This machine cannot have the virtual board, or it does not start."""
+
+    exit_code = 18
+
+
 def last_line(error: BaseException) -> str:
     """What a library's error says at its end: TVM and onnxruntime put the cause there, below their own traces."""
     lines = str(error).strip().splitlines()

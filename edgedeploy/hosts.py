@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,22 @@ _ARM_CPUS = {
     "0xd40": "neoverse-v1",
     "0xd49": "neoverse-n2",
 }
+
+# Words of an ARM core's "Features" in /proc/cpuinfo that code for it relies on (arm64: Documentation/arch/arm64/
+# elf_hwcaps.rst in Linux). The cryptographic ones are left out: the Raspberry Pis' cores lack them, and no network
+# uses them.
+_ARM_V8 = {"fp", "asimd", "crc32"}
+_ARM_V82 = _ARM_V8 | {"atomics", "fphp", "asimdhp", "asimdrdm", "lrcpc", "dcpop", "asimddp"}
+_ARM_FEATURES = {
+    "cortex-a7": {"vfp", "neon", "vfpv3", "vfpv4", "idiva", "idivt"},
+    "cortex-a53": _ARM_V8,
+    "cortex-a55": _ARM_V82,
+    "cortex-a72": _ARM_V8,
+    "cortex-a76": _ARM_V82,
+    "neoverse-n1": _ARM_V82,
+}
+# A 64-bit kernel states its own words to 32-bit programs: this one means all of these.
+_IMPLIED = {"asimd": {"vfp", "neon", "vfpv3", "vfpv4", "idiva", "idivt"}}
 
 
 @cache
@@ -80,13 +97,30 @@ def cpu_name() -> str:
     return f"{board} ({host_facts()['cpu']})"
 
 
-def missing_flags(cpu: str) -> set[str]:
-    """The processor features, as Linux names them, that code for an x86 CPU uses and this machine lacks.
-
-    Empty where nothing is known about that CPU: ARM cores are told apart by their ELF machine only.
-    """
+def host_features() -> list[str]:
+    """The features of this machine's processor, as Linux names them."""
     info = _cpuinfo()
-    return dict(_X86_CPUS).get(cpu, set()) - set(info.get("flags", "").split()) if "flags" in info else set()
+    return info.get("flags", info.get("features", "")).split()
+
+
+def missing_features(cpu: str, features: Iterable[str]) -> set[str]:
+    """The features that code for a CPU uses and that are not among those of a machine, as /proc/cpuinfo names them.
+
+    Empty where nothing is known about that CPU, or the machine states no features.
+    """
+    present = set(features)
+    for word in present & _IMPLIED.keys():
+        present |= _IMPLIED[word]
+    needed = {**dict(_X86_CPUS), **_ARM_FEATURES}.get(cpu, set())
+    return needed - present if present else set()
+
+
+def cpuinfo_of(cpu: str, cores: int) -> str:
+    """What /proc/cpuinfo says on a machine with so many ARM cores of one kind, in the kernel's form."""
+    features = " ".join(sorted(_ARM_FEATURES.get(cpu, _ARM_V8)))
+    part = next((number for number, name in _ARM_CPUS.items() if name == cpu), "0x000")
+    fields = f"Features\t: {features}\nCPU implementer\t: 0x41\nCPU part\t: {part}\n"
+    return "\n".join(f"processor\t: {core}\n{fields}" for core in range(cores))
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -32,4 +32,15 @@ class Progress:
         """One line that the user should see: a decision taken, a default used."""
 
 
+class Notes(Progress):
+    """Passes on notes and nothing else: for work in several threads, whose bars would draw over each other."""
+
+    def __init__(self, listener: Progress) -> None:
+        self._listener = listener
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self._listener.note(text)
+
+
 SILENT = Progress()

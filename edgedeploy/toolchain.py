@@ -98,7 +98,7 @@ def link_shared(objects: list[Path], output: Path, board: Board, toolchain_name:
     """Link object files into a shared library for a board.
 
     Args:
-        objects: the object files.
+        objects: the object files, and sources in C.
         output: the library to write.
         board: what it is for.
         toolchain_name: a toolchain's name or file; the board's own if None.
@@ -113,7 +113,7 @@ def link_shared(objects: list[Path], output: Path, board: Board, toolchain_name:
     toolchain = _fitting(name, board)
     driver = [*_installed(name, toolchain, toolchain.linkers), *_options(toolchain, board)]
     check_driver(tuple(driver), board.triple, name)
-    command = [*driver, "-shared", "-fPIC", "-s", "-o", str(output), *map(str, objects), "-lm"]
+    command = [*driver, "-shared", "-fPIC", "-O2", "-s", "-o", str(output), *map(str, objects), "-lm", "-lpthread"]
     run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=_other_toolchain(name))
     if not output.is_file():
         raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=_other_toolchain(name))

@@ -1,17 +1,23 @@
-"""The demo of `make demo`: RetinaFace where its files can be had, else the digits that come with edgedeploy."""
+"""The demo of `make demo`: RetinaFace where its files can be had, else the digits that come with edgedeploy.
+
+It runs on this machine and, where there can be one, on a virtual Raspberry Pi 4.
+"""
 
 from __future__ import annotations
 
-import os
+import subprocess
 import sys
 
+from edgedeploy.board import load_board
 from edgedeploy.demo.spec import DEMOS
-from edgedeploy.errors import DownloadError, EdgedeployError
+from edgedeploy.errors import DownloadError, EdgedeployError, VirtualBoardError
+from edgedeploy.virtual.emulation import emulation_of, require_means
 from edgedeploy.zoo.download import Patience
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.store import fetch, pull
 
 FIRST, BUNDLED = "retinaface", "digits"
+BOARD = "rpi4"
 
 # One short attempt: somebody waits, and there is something else to show.
 HASTE = Patience(connect=4, read=10, attempts=1)
@@ -30,17 +36,31 @@ def obstacle(name: str) -> DownloadError | None:
     return None
 
 
-def main() -> None:
-    """Say which demo it is and why, and become that demo."""
+def play(name: str, *options: str) -> int:
+    """Run a demo as a user does; its exit code."""
+    sys.stdout.flush()
+    return subprocess.run([sys.executable, "-m", "edgedeploy", "demo", name, *options], check=False).returncode
+
+
+def main() -> int:
+    """Say which demo it is and why, and run it here and on a virtual board."""
     found = obstacle(FIRST)
     if found:
         print(f"{FIRST} cannot be shown: {str(found).splitlines()[0]}")
-        print(f"This is the demo {BUNDLED} instead, whose network and picture come with edgedeploy.\n", flush=True)
+        print(f"This is the demo {BUNDLED} instead, whose network and picture come with edgedeploy.\n")
     else:
-        print(f"This is the demo {FIRST}: its network and its picture are at hand.\n", flush=True)
+        print(f"This is the demo {FIRST}: its network and its picture are at hand.\n")
     name = BUNDLED if found else FIRST
-    os.execv(sys.executable, [sys.executable, "-m", "edgedeploy", "demo", name, *sys.argv[1:]])
+    code = play(name, "--board", "local", *sys.argv[1:])
+    try:
+        require_means()
+        emulation_of(load_board(BOARD))
+    except VirtualBoardError as error:
+        print(f"\nThere can be no virtual board here: {error}")
+        return code
+    print(f"\nThe same on a virtual {BOARD}; the times are those of an emulator:\n")
+    return code or play(name, "--board", BOARD, "--virtual", *sys.argv[1:])
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -25,6 +25,16 @@ fi
 makes_venvs || fail "$python cannot make virtual environments" \
     "as root: apt-get install python3-venv" "make PYTHON=/path/to/a/complete/python3"
 
+# What virtual boards are made with. They serve tests and demos of boards, which can also do without.
+virtual_boards=(qemu-user-static binfmt-support mmdebstrap openssh-client)
+lacks_virtual_boards() { ! { command -v mmdebstrap && command -v qemu-arm-static && command -v ssh; } >/dev/null; }
+if lacks_virtual_boards && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing Debian's ${virtual_boards[*]}"
+    apt-get update -qq || true
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${virtual_boards[@]}" >/dev/null ||
+        echo "that failed: there will be no virtual boards"
+fi
+
 "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
 echo "installing edgedeploy and its tools into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'

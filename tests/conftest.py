@@ -12,17 +12,21 @@ from agents import keep_agents
 
 from edgedeploy.cli import main
 
+pytest_plugins = ["virtual_boards", "board_releases"]
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Development material beside the checkout, of which nothing is part of the product.
 SHARED = Path(os.environ.get("EDGEDEPLOY_SHARED", ROOT.parent / "shared"))
+
+USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """Tests neither read nor write the cache and the configuration of the user who runs them."""
     with pytest.MonkeyPatch.context() as patch:
-        for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        for variable in USER_FOLDERS:
             patch.setenv(variable, str(tmp_path_factory.mktemp("user")))
         keep_agents(Path(os.environ["XDG_CACHE_HOME"]), pytestconfig)
         # zig compiles its C++ library for each triple once, for minutes.
@@ -46,12 +50,17 @@ def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, pytestconfig: pytest.Config
 ) -> Command:
     """The command line in an empty folder, with empty user folders: its exit code, output and messages."""
-    for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+    for variable in USER_FOLDERS:
         monkeypatch.setenv(variable, str(tmp_path / "user"))
     keep_agents(tmp_path / "user", pytestconfig)
     monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    return run_command(monkeypatch, capsys)
+
+
+def run_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """What the fixture `command` gives, in whatever folders there are."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["edgedeploy", *map(str, arguments)])

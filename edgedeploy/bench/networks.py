@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from edgedeploy.board import load_board
 from edgedeploy.build import Prepared, Shapes, find_source, prepare
+from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.onnx import load_onnx
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
@@ -51,8 +53,15 @@ def candidates(
     """The networks that `models` names, each once, built; all are found before the first is built.
 
     Raises:
+        UnsupportedError: the board is not this machine.
         EdgedeployError: as `edgedeploy.build.prepare`.
     """
+    if not load_board(board).runs_here:
+        raise UnsupportedError(
+            "engines are compared on this machine only",
+            why=f"board {board!r} is reached over SSH",
+            hints=["measure on a board with `edgedeploy run MODEL --board BOARD --print-time`", "use --board local"],
+        )
     wanted = list(dict.fromkeys(models))
     sources = [find_source(model, shapes, progress) for model in wanted]
     names = [source.name for source in sources]

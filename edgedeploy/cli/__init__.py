@@ -13,12 +13,12 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import bench, boards, build, demo, models, run
+from edgedeploy.cli import bench, boards, build, demo, models, package, push, releases, run, virtual
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
     name="edgedeploy",
-    help="Take a trained neural network to a small board: build, run, demo, bench.",
+    help="Take a trained neural network to a small board: build, push, run, demo, bench.",
     epilog="Start with: edgedeploy demo all",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -26,11 +26,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("build")(build.build)
+app.command("push")(push.push)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")
+app.add_typer(package.app, name="package")
+app.add_typer(releases.app, name="releases")
+app.add_typer(virtual.app, name="virtual")
 
 _verbosity = 0
 

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from edgedeploy.cli.options import JsonOption, complete_board
+from edgedeploy.cli.options import (
+    HostOption,
+    JsonOption,
+    LastBoardOption,
+    StrictOption,
+    VirtualOption,
+    board_or_last,
+    complete_board,
+)
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -102,3 +110,38 @@ def new(
     with replacing(path) as temporary:
         temporary.write_bytes(source.read_bytes())
     stdout().print(f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`", markup=False)
+
+
+@app.command()
+def probe(
+    board: LastBoardOption = None,
+    host: HostOption = None,
+    virtual: VirtualOption = False,
+    strict_host_key: StrictOption = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Ask a board over SSH what it is, and store the answer.
+
+    Example: edgedeploy boards probe --board rpi4 --host pi@10.0.0.7
+    """
+    from edgedeploy.board import BOARDS
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.remote.address import addresses
+    from edgedeploy.remote.connection import Connection
+    from edgedeploy.remote.facts import probe as ask
+    from edgedeploy.remote.facts import store
+
+    progress = quiet_if(json_output)
+    board = board_or_last(board, progress)
+    [address] = addresses(board, (host,) if host else (), virtual=virtual, progress=progress)
+    with Connection(address, strict=strict_host_key, progress=progress) as connection:
+        facts = ask(connection)
+    path = store(BOARDS.find(board).stem, address, facts)
+    if json_output:
+        print_json({"host": str(address), "file": str(path), **facts.model_dump()})
+        return
+    stdout().print(f"{address}: {facts.line()}", markup=False)
+    for name, value in facts.model_dump(exclude_none=True).items():
+        shown = " ".join(value) if isinstance(value, list) else value
+        stdout().print(f"  {name:<14} {shown}", markup=False)
+    stdout().print(f"stored in {path}", markup=False)

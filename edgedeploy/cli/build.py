@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,7 @@ from edgedeploy.cli.options import (
 
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
+    from edgedeploy.progress import Progress
 
 
 def build(
@@ -42,11 +44,20 @@ def build(
         str, typer.Option("--dump", metavar="KINDS", help="Also write intermediate code: ir,ll,asm or some of them.")
     ] = "",
     explain: Annotated[
-        bool, typer.Option("--explain", help="List each function with its template, tile, threads and work.")
+        bool,
+        typer.Option(
+            "--explain",
+            help="List functions with template, tile, threads and work; fallbacks; transposes; removed channels.",
+        ),
+    ] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="Check the packages on the board's virtual one, started if need be.")
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Build one package per network, checked against onnxruntime where the board is this machine.
+
+    For other boards the check is part of `edgedeploy push`; --virtual does it on an emulated board at once.
 
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
     """
@@ -54,6 +65,7 @@ def build(
     from edgedeploy.build import DUMPS, Source, default_output, find_source, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.compile.explain import explain as explanation
     from edgedeploy.demo.spec import DEMOS
     from edgedeploy.errors import InputError
 
@@ -78,28 +90,37 @@ def build(
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
     results = []
+    check = _checker(board, progress) if virtual else None
     for source in sources.values():
         path = (output / package_name(source.name)) if output else default_output(source.name, board)
         progress.note(f"{source.name} for {label}")
         built = build_package(source, board, path, toolchain=toolchain, dumps=kinds, progress=progress)
         size = built.path.stat().st_size
+        error = check(built.path) if check else built.error
         results.append(
             {
                 "model": source.name,
                 "board": label,
                 "package": str(built.path),
                 "bytes": size,
-                "checked": built.error is not None,
-                "error_of_tolerance": built.error,
+                "memory": built.manifest.memory.model_dump(),
+                "checked": error is not None,
+                "error_of_tolerance": error,
                 "dumps": [str(path) for path in built.dumps],
-                **(_explanation(built.compiled) if explain else {}),
+                **(explanation(built.compiled) if explain else {}),
             }
         )
         if not json_output:
-            checked = "equal to" if built.error is not None else "to be checked on the board against"
+            checked = "equal to" if error is not None else "to be checked on the board against"
             stdout().print(
                 f"{built.path}  {size:,} bytes, {checked} {built.manifest.selftest.reference} "
                 f"within {built.manifest.selftest.relative:g}",
+                markup=False,
+            )
+            memory = built.manifest.memory
+            stdout().print(
+                f"memory: {memory.workspace_bytes:,} bytes of workspace, {memory.constants_bytes:,} of constants, "
+                f"up to {memory.scratch_bytes:,} of scratch for each thread",
                 markup=False,
             )
             for path in built.dumps:
@@ -110,19 +131,30 @@ def build(
         print_json(results)
 
 
-def _explanation(compiled: Compiled) -> dict[str, Any]:
-    from edgedeploy.compile.explain import explain, transposes
+def _checker(board: str, progress: Progress) -> Callable[[Path], float]:
+    """Has the board's virtual one test a package; the error as a fraction of the tolerance."""
+    from edgedeploy.release.push import push, release_for
+    from edgedeploy.remote.address import addresses
+    from edgedeploy.remote.connection import Connection
 
-    return {"functions": explain(compiled), "transposes": transposes(compiled)}
+    [address] = addresses(board, virtual=True, progress=progress)
+
+    def check(package: Path) -> float:
+        with Connection(address, progress=progress) as connection:
+            pushed = push(connection, release_for(package, board, progress), activate=False, progress=progress)
+        return max((float(output["fraction"]) for output in pushed.test["outputs"]), default=0.0)
+
+    return check
 
 
 def _print_explanation(compiled: Compiled) -> None:
     from rich.table import Table
 
     from edgedeploy.cli.console import stdout
+    from edgedeploy.compile.explain import explain
 
-    explanation = _explanation(compiled)
-    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", box=None, pad_edge=False)
+    explanation = explain(compiled)
+    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
         table.add_row(
             record["function"],
@@ -131,6 +163,17 @@ def _print_explanation(compiled: Compiled) -> None:
             record["tile"],
             "all" if record["parallel"] else "one",
             f"{record['mflop']:.2f}",
+            "FALLBACK: one value at a time" if record["fallback"] else "",
         )
     stdout().print(table)
-    stdout().print(f"{explanation['transposes']} calls transpose", markup=False)
+    if explanation["removed"]:
+        removed = Table("layer", "channels", "left", box=None, pad_edge=False, title="removed", title_justify="left")
+        for layer in explanation["removed"]:
+            removed.add_row(layer["layer"], str(layer["before"]), str(layer["after"]))
+        stdout().print(removed)
+    fallbacks = sum(record["fallback"] for record in explanation["functions"])
+    transposes = explanation["transposes"]
+    stdout().print(
+        f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside",
+        markup=False,
+    )

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgedeploy.cli.options import BoardOption, JsonOption, ThreadsOption, complete_model
+from edgedeploy.cli.options import (
+    HostOption,
+    JsonOption,
+    LastBoardOption,
+    StrictOption,
+    ThreadsOption,
+    VirtualOption,
+    board_or_last,
+    complete_model,
+)
 
 if TYPE_CHECKING:
     from edgedeploy.demo.program import Screening
@@ -32,7 +41,10 @@ def demo(
     image: Annotated[
         Path | None, typer.Option("--image", help="Show this picture, of any size, instead of the demo's.")
     ] = None,
-    board: BoardOption = "local",
+    board: LastBoardOption = None,
+    host: HostOption = None,
+    virtual: VirtualOption = False,
+    strict_host_key: StrictOption = False,
     model: Annotated[
         str | None,
         typer.Option(
@@ -53,10 +65,15 @@ def demo(
 ) -> None:
     """Show a picture to a network and print what it sees, in the format of Tengine's examples.
 
+    On a board the network alone runs there; the picture is prepared and the outputs are read here. Without
+    --board it is the last board that was built for in this folder, or this machine.
+
     The results go to standard output, progress to standard error. `all` runs the demos one after another,
     goes on when one fails, and ends with the exit code of the first that failed.
 
     Example: edgedeploy demo retinaface --save faces.jpg
+
+    Example: edgedeploy demo retinaface --board rpi4 --virtual
 
     Example: edgedeploy demo yolo-fastest --image street.jpg --json
 
@@ -69,6 +86,7 @@ def demo(
     from edgedeploy.demo.program import play
     from edgedeploy.demo.spec import DEMOS
     from edgedeploy.errors import EdgedeployError, InputError
+    from edgedeploy.runtime.opening import Place
     from edgedeploy.vision.picture import check_writable, write_picture
 
     if name == ALL and model:
@@ -77,12 +95,13 @@ def demo(
         check_writable(save)
     names = DEMOS.names() if name == ALL else [name]
     progress = quiet_if(json_output)
+    place = Place(board_or_last(board, progress, otherwise="local"), host, virtual, strict_host_key)
     shown: list[Screening] = []
     first_code = 0
     for each in names:
         try:
             screening = play(
-                each, board=board, model=model, image=image, repeat=repeat, threads=threads, progress=progress
+                each, place=place, model=model, image=image, repeat=repeat, threads=threads, progress=progress
             )
             if save:
                 write_picture(_with_name(save, each) if name == ALL else save, screening.drawn())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from edgedeploy.progress import Progress
 
 
 def complete_board(incomplete: str) -> list[str]:
@@ -26,6 +29,26 @@ def complete_toolchain(incomplete: str) -> list[str]:
     from edgedeploy.toolchain import TOOLCHAINS
 
     return [name for name in TOOLCHAINS.names() if name.startswith(incomplete)]
+
+
+def board_or_last(board: str | None, progress: Progress, *, otherwise: str | None = None) -> str:
+    """The board that was named, else the last one that was built for, which the user is told, else `otherwise`.
+
+    Raises:
+        InputError: there is none of these.
+    """
+    from edgedeploy.build import last_built_board
+    from edgedeploy.errors import InputError
+
+    if board is not None:
+        return board
+    last = last_built_board()
+    if last is not None:
+        progress.note(f"board {last}, the last one that was built for here; --board names another")
+        return last
+    if otherwise is None:
+        raise InputError("no board is named, and nothing was built in this folder", hints=["name one with --board"])
+    return otherwise
 
 
 def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
@@ -52,6 +75,26 @@ BoardOption = Annotated[
     str,
     typer.Option("--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_board),
 ]
+LastBoardOption = Annotated[
+    str | None,
+    typer.Option(
+        "--board",
+        "-b",
+        help="A board's name, or a path to its YAML file; the last one that was built for unless given.",
+        autocompletion=complete_board,
+    ),
+]
+HostOption = Annotated[
+    str | None, typer.Option("--host", metavar="USER@HOST", help="Where the board is, if not where its profile says.")
+]
+HostsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host", metavar="USER@HOST", help="Where the board is, if not where its profile says; several may be given."
+    ),
+]
+VirtualOption = Annotated[bool, typer.Option("--virtual", help="Use the board's virtual one, started if need be.")]
+StrictOption = Annotated[bool, typer.Option("--strict-host-key", help="Refuse a board whose host key is not known.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value for scripts.")]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Threads to use; the board's cores by default.")

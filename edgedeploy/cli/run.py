@@ -10,9 +10,12 @@ import typer
 
 from edgedeploy.cli.options import (
     BoardOption,
+    HostOption,
     InputShapeOption,
     JsonOption,
+    StrictOption,
     ThreadsOption,
+    VirtualOption,
     complete_model,
     parse_shapes,
 )
@@ -41,6 +44,9 @@ def run(
         ),
     ],
     board: BoardOption = "local",
+    host: HostOption = None,
+    virtual: VirtualOption = False,
+    strict_host_key: StrictOption = False,
     inputs: Annotated[
         Path | None, typer.Option("--inputs", "-i", help="A .npz file with one array for each input, by name.")
     ] = None,
@@ -61,40 +67,48 @@ def run(
     input_shape: InputShapeOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Run a network once, or measure it.
+    """Run a network once, or measure it, on this machine or on a board.
 
-    Examples: edgedeploy run squeezenet_v1.1 --print-time; edgedeploy run net.tar.gz -i in.npz -o out.npz --print-top 5
+    On a board, the package is brought there as a release that is not switched to.
+
+    Examples: edgedeploy run squeezenet_v1.1 --print-time; edgedeploy run digits --board rpi4 --virtual
+
+    Example: edgedeploy run net.tar.gz -i in.npz -o out.npz --print-top 5
     """
     from edgedeploy.build import prepare
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.errors import InputError
+    from edgedeploy.package.archive import read_manifest
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
-    from edgedeploy.runtime.interface import Runner
-    from edgedeploy.runtime.session import Session, check_tensors
+    from edgedeploy.runtime.opening import Place, opened
+    from edgedeploy.runtime.session import check_tensors
 
     given = read_arrays(inputs) if inputs else None
-    runner: Runner
+    progress = quiet_if(json_output)
     if model.endswith(".tar.gz"):
         if input_shape:
             raise InputError("--input-shape does not go with a package", why="its shapes were fixed when it was built")
-        session = Session.open(Path(model), threads)
-        name, label, runner = session.manifest.model, session.manifest.board, session
+        package, manifest = Path(model), read_manifest(Path(model))
+        name, label = manifest.model, manifest.board
     else:
-        prepared = prepare(model, board, input_shapes=parse_shapes(input_shape), progress=quiet_if(json_output))
-        name, label, runner = model, board, prepared.open(threads)
-    tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in runner.inputs}
-    check_tensors(tensors, runner.inputs)
-    results = runner.run(tensors)
+        package = prepare(model, board, input_shapes=parse_shapes(input_shape), progress=progress).package_path
+        name, label = model, board
+    with opened(package, Place(board, host, virtual, strict_host_key), threads, progress) as network:
+        runner = network.runner
+        tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in runner.inputs}
+        check_tensors(tensors, runner.inputs)
+        results = runner.run(tensors)
+        measured = (
+            runner.measure(tensors, repeat=repeat, number=number, warmup=warmup) if print_time or json_output else None
+        )
     if outputs:
         write_arrays(outputs, results)
-    measured = (
-        runner.measure(tensors, repeat=repeat, number=number, warmup=warmup) if print_time or json_output else None
-    )
     if json_output:
         print_json(
             {
                 "model": name,
                 "board": label,
+                **({"machine": network.machine} if network.machine else {}),
                 "threads": runner.threads,
                 **(measured.as_dict() if measured else {}),
                 "outputs": [spec.model_dump() for spec in runner.outputs],
@@ -104,6 +118,8 @@ def run(
         return
     console = stdout()
     console.print(f"{name} on {label}, threads: {runner.threads}", markup=False)
+    if network.machine:
+        console.print(f"  board : {network.machine}", markup=False)
     for kind, specs in (("input", runner.inputs), ("output", runner.outputs)):
         for spec in specs:
             console.print(f"  {kind} {_shown(spec)}", markup=False)

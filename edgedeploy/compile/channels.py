@@ -29,6 +29,7 @@ _ELEMENTWISE = {
     "relax.nn.relu": 0.0,
     "relax.sigmoid": 0.0,
     "relax.tanh": 0.0,
+    "relax.round": 0.0,
     "relax.nn.silu": 0.0,
 }
 _WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}
@@ -42,7 +43,8 @@ def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """
     padder = _Padder(module, lanes)
     padder.builder_.update_func(module.get_global_var("main"), padder.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(padder.builder_.get())
+    # Layouts are not carried through variables that only rename others.
+    return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(padder.builder_.get()))
 
 
 def padded_count(channels: int, lanes: int) -> int:
@@ -71,7 +73,7 @@ class _Padder(relax.PyExprMutator):
             handler = self._convolution
         elif name in _ELEMENTWISE:
             handler = self._elementwise
-        elif name in _WINDOWS:
+        elif name in _WINDOWS or _is_mean_of_pixels(call):
             handler = self._window
         padded = handler(call) if handler else None
         return call if padded is None else padded
@@ -153,6 +155,13 @@ class _Padder(relax.PyExprMutator):
             return None
         channels = int(call.ty.shape[1])
         return self._cut(relax.Call(call.op, [whole, *call.args[1:]], call.attrs), channels)
+
+
+def _is_mean_of_pixels(call: relax.Call) -> bool:
+    """Whether a call takes the mean over rows and columns, and leaves one pixel."""
+    return (
+        is_call(call, "relax.mean") and bool(call.attrs.keepdims) and [int(a) for a in call.attrs.axis or []] == [2, 3]
+    )
 
 
 def _is_channel_cut(cut: relax.Call) -> bool:

@@ -15,13 +15,19 @@ from typing import Any
 import tvm
 from tvm import relax
 from tvm.relax import vm_build
+from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
+
+from edgedeploy.compile.elementary import use_vector_arithmetic
+from edgedeploy.compile.memory import planned_memory
+from edgedeploy.package.manifest import Memory
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
 # put before each of them are three quarters of the code and half of the time to write it.
-_CONFIGURATION = {"tirx.disable_assert": True}
+# Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
+_CONFIGURATION = {"tirx.disable_assert": True, "s_tir.LoopPartition": {"partition_const_loop": True}}
 
 
 @dataclass(frozen=True)
@@ -31,10 +37,12 @@ class Code:
     Attributes:
         executable: a `relax.VMExecutable` over object files; it must be linked before it runs.
         libraries: the LLVM modules that the object files were written from.
+        memory: how much of it a run takes.
     """
 
     executable: Any
     libraries: list[Any]
+    memory: Memory
 
     def inspect(self, kind: str) -> str:
         """The code as text: `ll` is LLVM's intermediate code, `asm` assembly."""
@@ -44,17 +52,27 @@ class Code:
 def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
     """Machine code of a module whose functions are scheduled.
 
-    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins.
+    The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, less those that would fuse
+    scheduled functions once more.
     """
+    use_vector_arithmetic()
     with target:
-        module = relax.get_default_pipeline(target)(module)
+        module = tvm.transform.Sequential(
+            [
+                *cpu_pipeline.library_dispatch_passes(target),
+                relax.transform.LegalizeOps(),
+                *cpu_pipeline.dataflow_lower_passes(target),
+                *cpu_pipeline.finalize_passes(target),
+            ]
+        )(module)
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
     builder = relax.ExecBuilder()
     functions = vm_build._filter_tir(vm_build._vmcodegen(builder, module))
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder, ThreadPoolExecutor() as pool:
         parts = list(pool.map(lambda part: _write_object(part, target, Path(folder)), enumerate(_deal(functions))))
     objects, libraries = [part[0] for part in parts], [part[1] for part in parts]
-    return Code(vm_build._vmlink(builder, target, ext_libs=objects, params=dict(constants)), libraries)
+    executable = vm_build._vmlink(builder, target, ext_libs=objects, params=dict(constants))
+    return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))
 
 
 def _deal(functions: tvm.IRModule | None) -> list[tvm.IRModule]:

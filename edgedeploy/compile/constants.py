@@ -6,7 +6,7 @@ whose weights are only reshaped. What is not in the table here is left to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,21 @@ def flush_subnormals(module: tvm.IRModule) -> tvm.IRModule:
     return flusher.builder_.get()
 
 
-def _dequantise(call: Any, quantised: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    def along_axis(value: np.ndarray) -> np.ndarray:
-        if value.size == 1:
-            return value.reshape(())
-        return value.reshape([-1 if axis == call.attrs.axis % quantised.ndim else 1 for axis in range(quantised.ndim)])
+def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray:
+    """What an operator of the table makes of arrays in the place of its tensors."""
+    return _EVALUATORS[call.op.name](call, *values)
 
-    return (quantised.astype(np.int32) - along_axis(zero_point).astype(np.int32)) * along_axis(scale).astype(np.float32)
+
+def _along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
+    """One value, or one for each index along an axis, in a shape that broadcasts."""
+    if value.size == 1:
+        return value.reshape(())
+    return value.reshape([-1 if each == axis % dimensions else 1 for each in range(dimensions)])
+
+
+def _dequantise(call: Any, quantised: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    scale, zero_point = (_along_axis(value, call.attrs.axis, quantised.ndim) for value in (scale, zero_point))
+    return (quantised.astype(np.int32) - zero_point.astype(np.int32)) * scale.astype(np.float32)
 
 
 _EVALUATORS: dict[str, Callable[..., np.ndarray]] = {
@@ -49,6 +57,12 @@ _EVALUATORS: dict[str, Callable[..., np.ndarray]] = {
     "relax.maximum": lambda call, a, b: np.maximum(a, b),
     "relax.minimum": lambda call, a, b: np.minimum(a, b),
     "relax.negative": lambda call, a: -a,
+    "relax.nn.relu": lambda call, a: np.maximum(a, 0),
+    "relax.nn.prelu": lambda call, a, slope: np.where(a > 0, a, a * _along_axis(slope, call.attrs.axis, a.ndim)),
+    "relax.nn.silu": lambda call, a: a / (1 + np.exp(-a)),
+    "relax.sigmoid": lambda call, a: 1 / (1 + np.exp(-a)),
+    "relax.tanh": lambda call, a: np.tanh(a),
+    "relax.round": lambda call, a: np.rint(a),
     "relax.reshape": lambda call, a: a.reshape([int(size) for size in call.ty.shape]),
     "relax.expand_dims": lambda call, a: a.reshape([int(size) for size in call.ty.shape]),
     "relax.squeeze": lambda call, a: a.reshape([int(size) for size in call.ty.shape]),
@@ -91,15 +105,15 @@ class _ConstantFolder(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         tensors = [argument for argument in call.args if not isinstance(argument, relax.ShapeExpr)]
-        values = [constant_value(self._producer(argument)) for argument in tensors]
-        if not values or any(value is None for value in values):
+        found = [constant_value(self._producer(argument)) for argument in tensors]
+        values = [value for value in found if value is not None]
+        if not values or len(values) < len(found):
             return call
-        evaluate = _EVALUATORS.get(call.op.name) if isinstance(call.op, tvm.ir.Op) else None
-        if evaluate is None:
+        if not isinstance(call.op, tvm.ir.Op) or call.op.name not in _EVALUATORS:
             self.left_over = True
             return call
         normalized = self.builder_.normalize(call)
-        result = np.ascontiguousarray(evaluate(normalized, *values)).astype(str(normalized.ty.dtype), copy=False)
+        result = np.ascontiguousarray(evaluate(normalized, values)).astype(str(normalized.ty.dtype), copy=False)
         return relax.const(result, str(result.dtype))  # which would take float64 for float32
 
     def _producer(self, argument: Any) -> Any:

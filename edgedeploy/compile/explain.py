@@ -1,27 +1,46 @@
-"""What became of a network: its functions in the order of their work, with the template and tile of each."""
+"""What became of a network: its functions in the order of their work, the transposes left, what was removed."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from tvm import relax
 
 from edgedeploy.compile.folding import is_call
-from edgedeploy.compile.pipeline import Compiled
+from edgedeploy.compile.loops import stores_of
+from edgedeploy.compile.pipeline import Lowered
+
+# Values that one thread stores one by one within about a microsecond: fewer are not worth a line.
+FEW_STORES = 1_000
 
 
-def explain(compiled: Compiled) -> list[dict[str, Any]]:
+def explain(network: Lowered) -> dict[str, Any]:
+    """A report that can be written as JSON.
+
+    Its fields are `functions` and `transposes`, as the functions of these names give them, and `removed`: for
+    each layer that lost channels its name, and how many there were `before` and `after`.
+    """
+    return {
+        "functions": functions(network),
+        "transposes": transposes(network),
+        "removed": [asdict(layer) for layer in network.removed],
+    }
+
+
+def functions(network: Lowered) -> list[dict[str, Any]]:
     """One record for each function, most work first.
 
-    The fields are `function`, `calls` (in one inference), `template`, `tile`, `parallel`, and `mflop`: millions
-    of arithmetic operations in all calls together. A template is None where TVM's own form was kept: a reshape
-    that costs nothing.
+    The fields are `function`, `calls` (in one inference), `template`, `tile`, `parallel`, `mflop`: millions
+    of arithmetic operations in all calls together, and `fallback`: whether more than `FEW_STORES` of its values
+    are computed one after the other by one thread, with no vectors. A template is None where TVM's own form was
+    kept: a reshape that costs nothing.
     """
-    calls = _calls(compiled)
     records = []
-    for name, count in calls.items():
-        entry = compiled.functions.get(name)
+    for name, count in Counter(_name(call) for _, call in _calls(network)).items():
+        entry = network.functions.get(name)
         records.append(
             {
                 "function": name.removesuffix("_scheduled"),
@@ -29,23 +48,63 @@ def explain(compiled: Compiled) -> list[dict[str, Any]]:
                 "template": entry.template if entry else None,
                 "tile": entry.tile if entry else "",
                 "parallel": entry.parallel if entry else False,
+                "fallback": entry is not None and stores_of(entry.function).serial_scalar > FEW_STORES,
                 "mflop": round(entry.operations * count / 1e6, 3) if entry else 0.0,
             }
         )
     return sorted(records, key=lambda record: (-record["mflop"], record["function"]))
 
 
-def transposes(compiled: Compiled) -> int:
-    """How many calls of one inference only, or also, transpose."""
-    return sum(count for name, count in _calls(compiled).items() if "transpose" in name)
+def transposes(network: Lowered) -> dict[str, int]:
+    """How many calls of one inference only, or also, transpose.
+
+    Those at the `edges` read an input of the network or write an output, but for free reshapes; layouts that
+    differ from a user's NCHW cost them. The others are `inside`.
+    """
+    calls = list(_calls(network))
+    given, returned = set(network.module["main"].params), _returned(network)
+    for variable, call in calls:
+        if _is_free(network, call) and given & set(call.args[1].fields):
+            given.add(variable)
+    for variable, call in reversed(calls):
+        if _is_free(network, call) and variable in returned:
+            returned |= set(call.args[1].fields)
+    edges = [
+        variable in returned or bool(given & set(call.args[1].fields))
+        for variable, call in calls
+        if "transpose" in _name(call)
+    ]
+    return {"edges": sum(edges), "inside": len(edges) - sum(edges)}
 
 
-def _calls(compiled: Compiled) -> Counter[str]:
-    counts: Counter[str] = Counter()
+def _calls(network: Lowered) -> Iterator[tuple[relax.Var, relax.Call]]:
+    """The calls of generated functions, with the variables that their results are bound to."""
+    for block in network.module["main"].body.blocks:
+        for binding in block.bindings:
+            if is_call(binding.value, "relax.call_tir"):
+                yield binding.var, binding.value
 
-    def visit(expression: relax.Expr) -> None:
-        if is_call(expression, "relax.call_tir"):
-            counts[expression.args[0].name_hint] += 1
 
-    relax.analysis.post_order_visit(compiled.module["main"].body, visit)
-    return counts
+def _name(call: relax.Call) -> str:
+    return str(call.args[0].name_hint)
+
+
+def _is_free(network: Lowered, call: relax.Call) -> bool:
+    return _name(call) not in network.functions
+
+
+def _returned(network: Lowered) -> set[Any]:
+    """The variables whose values are the network's outputs."""
+    main = network.module["main"].body
+    bindings = {binding.var: binding.value for block in main.blocks for binding in block.bindings}
+    found, pending = set(), [main.body]
+    while pending:
+        expression = pending.pop()
+        if isinstance(expression, relax.Tuple):
+            pending.extend(expression.fields)
+            continue
+        found.add(expression)
+        value = bindings.get(expression)
+        if isinstance(value, relax.Var | relax.Tuple):
+            pending.append(value)
+    return found

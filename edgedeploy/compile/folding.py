@@ -16,12 +16,13 @@ def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
     constants that vary over channels only. Exact up to rounding of the constants.
     """
     main = module["main"]
-    folder = _Folder(module, _use_counts(main))
+    folder = _Folder(module, use_counts(main))
     folder.builder_.update_func(module.get_global_var("main"), folder.visit_expr(main))
     return relax.transform.DeadCodeElimination()(folder.builder_.get())
 
 
-def _use_counts(function: relax.Function) -> dict[Any, int]:
+def use_counts(function: relax.Function) -> dict[Any, int]:
+    """How often each variable is used in a function."""
     counts: dict[Any, int] = {}
 
     def count(expression: Any) -> None:
@@ -41,7 +42,9 @@ def is_call(expression: Any, operator: str) -> bool:
 
 def constant_value(expression: Any) -> np.ndarray | None:
     """The array that an expression holds if it is a constant."""
-    return expression.value.numpy() if isinstance(expression, tvm.ir.GenericConst) else None
+    if isinstance(expression, tvm.ir.GenericConst) and isinstance(expression.value, tvm.runtime.Tensor):
+        return expression.value.numpy()
+    return None  # strings and dtypes are constants too
 
 
 def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:

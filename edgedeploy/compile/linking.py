@@ -7,18 +7,19 @@ from typing import Any
 
 from edgedeploy.board import Board
 from edgedeploy.compile.codegen import Code
+from edgedeploy.runtime.native import THREAD_POOL
 from edgedeploy.toolchain import link_shared
 
 
 def link(code: Code, library: Path, board: Board, toolchain: str | None = None) -> None:
-    """Link a network's code and weights into the shared library that TVM loads.
+    """Link a network's code, its weights and its threads into the shared library that TVM loads.
 
     Raises:
         ToolchainError: the toolchain is not installed, does not fit the board, or fails.
     """
 
     def compile_with(output: str, objects: list[str], **_: Any) -> None:
-        link_shared([Path(name) for name in objects], Path(output), board, toolchain)
+        link_shared([*map(Path, objects), THREAD_POOL], Path(output), board, toolchain)
 
     # TVM asks its linker for the form of the inputs, and for the triple of the object that holds the weights.
     compile_with.object_format = "o"  # type: ignore[attr-defined]

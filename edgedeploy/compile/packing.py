@@ -68,4 +68,5 @@ class _Replacer(relax.PyExprMutator):
             assert value is not None, "only constants are packed"
             arguments[packing.parameter] = relax.const(packing.relay(value), str(value.dtype))
         returned = call.ty_args[0] if len(call.ty_args) else call.ty
-        return relax.call_tir(self._added[name], relax.Tuple(arguments), returned)
+        several = list(returned.fields) if isinstance(returned, relax.TupleType) else returned
+        return relax.call_tir(self._added[name], relax.Tuple(arguments), several)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +13,16 @@ from tvm import relax
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
+from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
-from edgedeploy.compile.edges import read_planes
+from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.folding import fold_scales
+from edgedeploy.compile.layouts import remove_transposes
+from edgedeploy.compile.lowering import lower_convolutions
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
-from edgedeploy.compile.schedules.kernel import lanes_for
+from edgedeploy.compile.tiles import lanes_for
 from edgedeploy.errors import CompileError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
@@ -29,23 +35,34 @@ _INJECTIVE = 2
 
 
 @dataclass(frozen=True)
-class Compiled:
-    """A network as machine code.
+class Lowered:
+    """A network as scheduled functions.
 
     Attributes:
-        code: the machine code, not yet linked.
-        module: the scheduled `tvm.IRModule` it was generated from.
+        module: the `tvm.IRModule` that calls them.
         functions: by name, how each function was scheduled.
+        removed: the layers that lost channels.
     """
 
-    code: Code
     module: Any
     functions: dict[str, Scheduled]
+    removed: list[RemovedChannels]
 
     @property
     def templates(self) -> dict[str, str]:
         """By name, the template that scheduled each function."""
         return {name: entry.template for name, entry in self.functions.items()}
+
+
+@dataclass(frozen=True)
+class Compiled(Lowered):
+    """A network as machine code.
+
+    Attributes:
+        code: the machine code, not yet linked.
+    """
+
+    code: Code
 
 
 def compile_network(network: Network, board: Board, progress: Progress = SILENT) -> Compiled:
@@ -55,30 +72,46 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT)
         UnsupportedError: the board's networks run on a device that this version generates no code for.
         CompileError: TVM refuses the network or the target.
     """
+    lowered = lower_network(network, board, progress)
+    with _compiling(network, board) as target, progress.stage("generate code"):
+        code = generate(lowered.module, target)
+    return Compiled(lowered.module, lowered.functions, lowered.removed, code)
+
+
+def lower_network(network: Network, board: Board, progress: Progress = SILENT) -> Lowered:
+    """Optimise a network and schedule its functions.
+
+    Raises:
+        UnsupportedError, CompileError: as `compile_network`.
+    """
     require_cpu(board)
+    with _compiling(network, board):
+        with progress.stage("optimise"):
+            module, removed = _optimise(network.module, board)
+        with progress.stage("schedule"):
+            constants = constant_parameters(module)
+            scheduled = {
+                variable.name_hint: schedule_function(
+                    function, board, packable=constants.get(variable.name_hint, set())
+                )
+                for variable, function in module.functions.items()
+                if isinstance(function, tvm.tirx.PrimFunc) and not relax.analysis.has_reshape_pattern(function)
+            }
+            module = replace_functions(module, scheduled)
+    return Lowered(module, {scheduled_name(name): entry for name, entry in scheduled.items()}, removed)
+
+
+@contextmanager
+def _compiling(network: Network, board: Board) -> Iterator[tvm.target.Target]:
+    """TVM's compiler set up for a board's CPU; what it raises becomes an error that names network and board."""
     try:
         target = tvm.target.Target(board.cpu_target())
         with target, tvm.transform.PassContext(opt_level=3):
-            with progress.stage("optimise"):
-                module = _optimise(network.module, board)
-            with progress.stage("schedule"):
-                constants = constant_parameters(module)
-                scheduled = {
-                    variable.name_hint: schedule_function(
-                        function, board, packable=constants.get(variable.name_hint, set())
-                    )
-                    for variable, function in module.functions.items()
-                    if isinstance(function, tvm.tirx.PrimFunc) and not relax.analysis.has_reshape_pattern(function)
-                }
-                module = replace_functions(module, scheduled)
-            with progress.stage("generate code"):
-                code = generate(module, target)
+            yield target
     except Exception as error:
         raise CompileError(
             f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=last_line(error)
         ) from error
-    functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
-    return Compiled(code, module, functions)
 
 
 def require_cpu(board: Board) -> None:
@@ -95,14 +128,17 @@ def require_cpu(board: Board) -> None:
         )
 
 
-def _optimise(module: tvm.IRModule, board: Board) -> tvm.IRModule:
-    """Fold constants, move to NHWC, and fuse operators into the functions that are scheduled."""
+def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[RemovedChannels]]:
+    """Fold constants, remove what is constant, move to NHWC, and fuse operators into the functions to schedule."""
     lanes = lanes_for(board)
     module = relax.transform.DecomposeOpsForInference()(module)
-    module = pad_channels(fold_scales(fold_constants(module)), lanes)
-    module = relax.transform.ConvertLayout(_LAYOUTS)(module)
-    module = flush_subnormals(fold_constants(module))
-    module = read_planes(module, lanes)
+    module = round_in_float(fold_constants(module))
+    module = flush_subnormals(fold_scales(module))
+    module, removed = remove_channels(module)
+    module = fold_scales(module) if removed else module
+    module = pad_channels(split_concatenations(module), lanes)
+    module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
+    module = lower_convolutions(module, board)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
     module = _keep_slices_apart(module)
     passes = [
@@ -111,7 +147,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> tvm.IRModule:
         relax.transform.FuseTIR(),
         relax.transform.DeadCodeElimination(),
     ]
-    return tvm.transform.Sequential(passes)(module)
+    return tvm.transform.Sequential(passes)(module), removed
 
 
 def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:

@@ -14,6 +14,7 @@ from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.files import is_file
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.picture import read_picture
 from edgedeploy.zoo.entry import MODELS, ZooModel
@@ -31,6 +32,7 @@ class Screening:
         model: the network as the user named it, or the demo's own.
         model_file, image_file: the files that were used.
         board: the board that the network ran on.
+        machine: that board in one line, if it is not this machine.
         picture: the picture, uint8, height x width x 3, B G R.
         outcome: what came out.
     """
@@ -41,12 +43,14 @@ class Screening:
     model_file: Path
     image_file: Path
     board: str
+    machine: str | None
     picture: np.ndarray
     outcome: Outcome
 
     def log(self) -> list[str]:
-        """The lines that Tengine's example of the same task prints."""
-        return log_lines(self.demo.log, self.outcome, model_file=self.model_file, image_file=self.image_file)
+        """The lines that Tengine's example of the same task prints; after them the board, if there is one."""
+        lines = log_lines(self.demo.log, self.outcome, model_file=self.model_file, image_file=self.image_file)
+        return [*lines, *([f"board : {self.machine}"] if self.machine else [])]
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `--json` prints."""
@@ -54,6 +58,7 @@ class Screening:
             "task": self.name,
             "model": self.model,
             "board": self.board,
+            **({"machine": self.machine} if self.machine else {}),
             "image": str(self.image_file),
             "times": self.outcome.timing.as_dict(),
             "results": [detection.model_dump(mode="json") for detection in self.outcome.detections],
@@ -67,14 +72,14 @@ class Screening:
 def play(
     name: str,
     *,
-    board: str = "local",
+    place: Place = Place(),
     model: str | None = None,
     image: Path | None = None,
     repeat: int = 1,
     threads: int | None = None,
     progress: Progress = SILENT,
 ) -> Screening:
-    """Run the demo `name` on `board`.
+    """Run the demo `name` where `place` says.
 
     Args:
         model: another network than the demo's, by its name in the zoo or as a file. A file is fed as the
@@ -94,9 +99,10 @@ def play(
     image_file = image or _default_picture(name, model, progress)
     picture = read_picture(image_file)
     labels = load_labels(entry.labels) if entry.labels else []
-    prepared = prepare(model, board, progress=progress)
-    outcome = see(picture, demo, prepared.open(threads), entry.input, labels=labels, repeat=repeat)
-    return Screening(name, demo, model, prepared.model_file, image_file, board, picture, outcome)
+    prepared = prepare(model, place.board, progress=progress)
+    with opened(prepared.package_path, place, threads, progress) as network:
+        outcome = see(picture, demo, network.runner, entry.input, labels=labels, repeat=repeat)
+    return Screening(name, demo, model, prepared.model_file, image_file, place.board, network.machine, picture, outcome)
 
 
 def _default_picture(name: str, model: str, progress: Progress) -> Path:

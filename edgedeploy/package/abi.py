@@ -1,7 +1,9 @@
-"""Reads from an ELF file what it needs of the machine that runs it."""
+"""What code needs of the machine that runs it, read from its ELF file, and whether a machine has that."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -13,10 +15,13 @@ from elftools.elf.sections import ARMAttributesSection
 
 from edgedeploy.board import Board
 from edgedeploy.errors import PackageError
+from edgedeploy.hosts import missing_features
 from edgedeploy.package.manifest import Abi
 
-# Values of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3.
+# Values of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3, and the flag
+# of executables that pass floats in registers, "ELF for the Arm Architecture", section 5.2.
 _VFP_REGISTERS = 1
+ARM_FLOAT_HARD = 0x400
 
 
 def read_abi(library: Path, board: Board) -> Abi:
@@ -47,14 +52,54 @@ def read_abi(library: Path, board: Board) -> Abi:
         raise PackageError(f"{library} is not an ELF file", why=str(error)) from error
 
 
+@dataclass(frozen=True)
+class System:
+    """What a machine offers to code. What is not known of it is None, or empty.
+
+    Attributes:
+        elf_class, machine, float_abi: of the programs that run on it, as in `Abi`.
+        glibc: the version of its C library.
+        features: of its processor, as /proc/cpuinfo names them.
+    """
+
+    elf_class: int | None = None
+    machine: str | None = None
+    float_abi: str | None = None
+    glibc: str | None = None
+    features: Collection[str] = ()
+
+
+def misfits(abi: Abi, system: System, name: str) -> list[str]:
+    """Why code does not run on a system called `name`, each reason with both sides; empty if it does.
+
+    What is not known of the system is not held against it.
+    """
+    if system.machine and (abi.machine, abi.elf_class) != (system.machine, system.elf_class):
+        code, runs = (f"{what.machine} ({what.elf_class} bits)" for what in (abi, system))
+        return [f"its code is {code}, {name} runs {runs}"]  # the rest compares within one architecture
+    reasons = []
+    if abi.float_abi and system.float_abi and abi.float_abi != system.float_abi:
+        reasons.append(f"its code has the {abi.float_abi}-float ABI, {name} the {system.float_abi}-float one")
+    if abi.glibc and system.glibc and _numbers(abi.glibc) > _numbers(system.glibc):
+        reasons.append(f"it needs glibc {abi.glibc}, {name} has {system.glibc}")
+    missing = missing_features(abi.cpu, system.features)
+    if missing:
+        reasons.append(f"its code is for {abi.cpu}, the processor of {name} lacks {', '.join(sorted(missing))}")
+    return reasons
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
+
+
 def _newest_glibc(versions: set[str]) -> str | None:
     numbers = [version.removeprefix("GLIBC_") for version in versions if version.startswith("GLIBC_")]
     numbers = [number for number in numbers if number.replace(".", "").isdigit()]
-    return max(numbers, key=lambda number: [int(part) for part in number.split(".")], default=None)
+    return max(numbers, key=_numbers, default=None)
 
 
 def _float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
-    """The float calling convention that a 32-bit ARM file states in its build attributes."""
+    """The float calling convention that a 32-bit ARM file states in its build attributes, or in its head."""
     if elf["e_machine"] != "EM_ARM":
         return None
     for section in elf.iter_sections():
@@ -63,4 +108,4 @@ def _float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
                 for group in part.iter_subsubsections():
                     for attribute in group.iter_attributes("TAG_ABI_VFP_ARGS"):
                         return "hard" if attribute.value == _VFP_REGISTERS else "soft"
-    return "soft"
+    return "hard" if elf["e_flags"] & ARM_FLOAT_HARD else "soft"

@@ -46,6 +46,21 @@ class Abi(Record):
     features: list[str]
 
 
+class Memory(Record):
+    """What one network takes of a machine's memory while it is open, beside its code, inputs and the runtime.
+
+    Attributes:
+        workspace_bytes: tensors between its functions, and its outputs, as planned at build time: those that do
+            not live at the same time share memory. TVM rounds each share up to a whole page.
+        scratch_bytes: at most, for each thread, tensors that never leave a function.
+        constants_bytes: its weights.
+    """
+
+    workspace_bytes: Annotated[int, Field(ge=0)]
+    scratch_bytes: Annotated[int, Field(ge=0)]
+    constants_bytes: Annotated[int, Field(ge=0)]
+
+
 class SelfTest(Record):
     """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
 
@@ -78,6 +93,7 @@ class Manifest(Record):
         tuning_records: hash of the tuning records that were used, or None.
         inputs, outputs: of the network, in order.
         abi: what the library needs.
+        memory: how much of it a run takes.
         selftest: how the package checks itself.
         files: the members beside this manifest, by name.
     """
@@ -95,6 +111,7 @@ class Manifest(Record):
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
     abi: Abi
+    memory: Memory
     selftest: SelfTest
     files: dict[MemberName, Member]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,18 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import InputError, PackageError, last_line
-from edgedeploy.hosts import host_facts, missing_flags
+from edgedeploy.hosts import host_facts, host_features
+from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
 
-# `runtime.config_threadpool`'s first argument: prefer the fast cores, as TVM itself does.
-_FAST_CORES = 1
-
 
 class Session:
-    """A `Runner` in this process.
-
-    Threads belong to the process: the session that was opened last sets their number for all.
-    """
+    """A `Runner` in this process; each has threads of its own."""
 
     def __init__(
         self, manifest: Manifest, library: bytes, threads: int | None = None, *, name: str | Path = "the package"
@@ -51,7 +48,10 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             path = Path(folder) / LIBRARY_NAME
             path.write_bytes(library)
-            self._machine, self._device = _load(name, path, self.threads)
+            self._machine, set_threads = _load(name, path)
+        set_threads(self.threads)
+        # TVM keeps libraries that it has loaded: the threads would outlive their session.
+        weakref.finalize(self, set_threads, 1)
 
     @classmethod
     def open(cls, package: Path, threads: int | None = None) -> Session:
@@ -102,8 +102,10 @@ class Session:
         Raises:
             InputError: as `run`.
         """
+        import tvm
+
         arguments = self._arguments(tensors)
-        evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
+        evaluator = self._machine.time_evaluator("main", tvm.cpu(), number=number, repeat=repeat)
         with flushed_to_zero():
             for _ in range(warmup):
                 self._machine["main"](*arguments)
@@ -160,17 +162,14 @@ def check_outputs(outputs: Tensors, expected: Tensors, test: SelfTest) -> dict[s
     return fractions
 
 
-def _load(name: str | Path, library: Path, threads: int) -> tuple[Any, Any]:
-    # TVM would tie the calling thread to one core, and with it every thread that the process starts later.
-    os.environ.setdefault("TVM_BIND_THREADS", "0")
+def _load(name: str | Path, library: Path) -> tuple[Any, Callable[[int], int]]:
+    """The virtual machine of a library, and its function that sets the number of threads."""
     import tvm
     from tvm import relax
 
-    with flushed_to_zero():  # the pool's threads inherit it
-        tvm.get_global_func("runtime.config_threadpool")(_FAST_CORES, threads)
-    device = tvm.cpu()
     try:
-        return relax.VirtualMachine(tvm.runtime.load_module(str(library)), device), device
+        module = tvm.runtime.load_module(str(library))
+        return relax.VirtualMachine(module, tvm.cpu()), module.imports[0][SET_THREADS]
     except Exception as error:
         raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error
 
@@ -180,25 +179,15 @@ def _check_machine(name: str | Path, manifest: Manifest) -> None:
     from elftools.elf.elffile import ELFFile
 
     with Path("/proc/self/exe").open("rb") as stream:
-        here = ELFFile(stream)["e_machine"]
-    glibc = host_facts()["glibc"]
-    if manifest.abi.machine != here:
-        why = f"its code is {manifest.abi.machine}, this machine runs {here}"
-    elif manifest.abi.glibc and glibc and _version(manifest.abi.glibc) > _version(glibc):
-        why = f"it needs glibc {manifest.abi.glibc}, this machine has {glibc}"
-    elif missing := missing_flags(manifest.abi.cpu):
-        why = f"its code is for {manifest.abi.cpu}, this machine's processor lacks {', '.join(sorted(missing))}"
-    else:
-        return
-    raise PackageError(
-        f"{name} was built for board {manifest.board!r} and does not run on this machine",
-        why=why,
-        hints=["build it for this machine: `edgedeploy build --board local`"],
-    )
-
-
-def _version(text: str) -> list[int]:
-    return [int(part) for part in text.split(".")]
+        elf = ELFFile(stream)
+    here = System(elf.elfclass, elf["e_machine"], glibc=host_facts()["glibc"], features=host_features())
+    reasons = misfits(manifest.abi, here, "this machine")
+    if reasons:
+        raise PackageError(
+            f"{name} was built for board {manifest.board!r} and does not run on this machine",
+            why="; ".join(reasons),
+            hints=["build it for this machine: `edgedeploy build --board local`"],
+        )
 
 
 def processors() -> int:

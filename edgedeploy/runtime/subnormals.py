@@ -1,7 +1,7 @@
 """Arithmetic without subnormal numbers: results too small for a normal float become zero.
 
 A subnormal operand slows an x86 core down a hundredfold, and networks whose activations die out are full of
-them. The processor's mode belongs to each thread; threads inherit it from the one that starts them.
+them. The processor's mode belongs to each thread; a network's threads calculate in the mode of the one that calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORDS = 16  # longer than every `fenv_t`
 
 @contextmanager
 def flushed_to_zero() -> Iterator[None]:
-    """Flush subnormals in this thread, and in threads that it starts, while the block runs.
+    """Flush subnormals in this thread while the block runs, and in the threads of networks that it runs.
 
     Does nothing where the C library is not glibc, or the processor another one than x86-64 or 64-bit ARM.
     """

@@ -75,7 +75,9 @@ def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> 
                 "absolute": 0,
                 "reference": "r",
             },
-            "files": {name: {"size": 1, "sha256": "0" * 64} for name in ("model.so", "selftest/i.bin", "selftest/o.bin")},
+            "files": {
+                name: {"size": 1, "sha256": "0" * 64} for name in ("model.so", "selftest/i.bin", "selftest/o.bin")
+            },
         }
     ).encode()
     assert parsed(probe, [sound], "manifest") == ["m"]

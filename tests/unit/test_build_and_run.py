@@ -14,7 +14,7 @@ from conftest import Command
 from networks import Graph, tiny
 
 from edgedeploy.errors import InputError
-from edgedeploy.hosts import missing_flags
+from edgedeploy.hosts import host_features, missing_features
 from edgedeploy.package.archive import read_manifest, read_package, write_package
 from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.runtime.session import check_tensors
@@ -254,10 +254,11 @@ def test_a_damaged_package_is_refused(command: Command, net: Path) -> None:
     assert command("run", path)[0] == 8
 
 
-def test_running_on_a_board_that_is_elsewhere_is_refused_in_so_many_words(command: Command, net: Path) -> None:
-    code, _, err = command("run", net, "--board", "rpi4")
-    assert code == 12
-    assert "this machine only" in err
+def test_a_board_that_is_not_there_is_no_place_to_run(command: Command, net: Path) -> None:
+    code, _, err = command("run", net, "--board", "rpi4", "--host", "pi@127.0.0.1:1")
+    assert code == 13
+    assert "pi@127.0.0.1:1 cannot be reached" in err
+    assert "--virtual" in err
 
 
 def test_a_traceback_appears_only_when_asked_for(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +278,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     graph = Graph()
     data = graph.input("data", [1, 3, 20, 20])
     depthwise = graph.conv(graph.conv(data, 3, 32, 3), 32, 32, 3, group=32)
-    path = graph.save(tmp_path / "net.onnx", graph.node("GlobalAveragePool", depthwise))
+    path = graph.save(tmp_path / "net.onnx", graph.node("MaxPool", depthwise, kernel_shape=[2, 2]))
     code, out, _ = command("build", path, "--explain", "--json")
     assert code == 0
     [built] = json.loads(out)
@@ -287,7 +288,7 @@ def test_explain_lists_every_function_with_its_template(command: Command, tmp_pa
     assert functions["convolution"]["mflop"] == pytest.approx(18 * 18 * 32 * 27 * 2 / 1e6, abs=1e-3)
     assert functions["convolution"]["tile"].endswith("channels")
     # Only the output is turned back to NCHW.
-    assert built["transposes"] == 1
+    assert built["transposes"] == {"edges": 1, "inside": 0}
 
 
 def test_explain_prints_a_table(command: Command, net: Path) -> None:
@@ -390,8 +391,8 @@ def test_a_package_that_this_machine_cannot_run_is_refused(
 
 def test_a_processor_lacks_what_its_flags_do_not_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgedeploy.hosts._cpuinfo", lambda: {"flags": "fpu sse2 avx2 avx512vl"})
-    assert missing_flags("cascadelake") == {"avx512_vnni"}
-    assert missing_flags("no-such-cpu") == set()
+    assert missing_features("cascadelake", host_features()) == {"avx512_vnni"}
+    assert missing_features("no-such-cpu", host_features()) == set()
 
 
 def test_a_working_folder_that_is_gone_is_an_empty_one(command: Command, tmp_path: Path) -> None:

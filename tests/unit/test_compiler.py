@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.channels import padded_count
-from edgedeploy.compile.edges import whole_width
+from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.network import Network
@@ -65,7 +66,7 @@ def test_convolution(network: Save, size: tuple, inputs: int, outputs: int, kern
     compiled = assert_agrees(
         network(graph, graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes)))
     )
-    assert "convolution" in compiled.templates.values()
+    assert {"convolution", "winograd convolution"} & set(compiled.templates.values())
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,8 @@ def test_fully_connected_layer(network: Save, rows: int, inputs: int, outputs: i
     data = graph.input("data", [rows, inputs])
     product = graph.node("Gemm", data, graph.normal(outputs, inputs), graph.normal(outputs), transB=1)
     compiled = assert_agrees(network(graph, graph.node("Relu", product)))
-    assert "matmul" in compiled.templates.values()
+    # Odd numbers of columns are no tiles: `general` cuts them into vectors and a rest.
+    assert compiled.templates.popitem()[1] == ("matmul" if outputs % 4 == 0 else "general")
 
 
 def test_a_network_without_a_convolution(network: Save) -> None:
@@ -276,6 +278,36 @@ def test_the_first_convolution_reads_the_planes_as_they_come(network: Save, size
     assert [name for name in compiled.templates if "transpose" in name] == ["transpose_scheduled"]
 
 
-@pytest.mark.parametrize(("columns", "whole"), [(112, 112), (113, 117), (160, 160), (237, 238), (5, 8)])
-def test_columns_of_the_first_convolution_fill_whole_tiles(columns: int, whole: int) -> None:
-    assert whole_width(columns) == whole
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_convolution_of_concatenated_channels_copies_nothing(network: Save, pooled: bool) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 12, 12])
+    parts = [graph.node("Relu", graph.conv(data, 16, 32, kernel, pads=[kernel // 2] * 4)) for kernel in (1, 3)]
+    joined = graph.node("Concat", *parts, axis=1)
+    if pooled:
+        joined = graph.node("MaxPool", joined, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    compiled = assert_agrees(network(graph, graph.node("Relu", graph.conv(joined, 64, 16, 1))))
+    assert not [name for name in compiled.templates if "concat" in name]
+
+
+def test_concatenated_channels_that_are_read_twice_are_joined_once(network: Save) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 12, 12])
+    joined = graph.node("Concat", graph.conv(data, 16, 32, 1), graph.conv(data, 16, 8, 1), axis=1)
+    result = graph.node("Add", graph.conv(joined, 40, 16, 1), graph.conv(joined, 40, 16, 3, pads=[1] * 4))
+    compiled = assert_agrees(network(graph, result))
+    assert [name for name in compiled.templates if "concat" in name]
+
+
+@pytest.mark.parametrize("size", [(56, 56), (13, 31), (9, 40)])
+@pytest.mark.parametrize("channels", [(64, 64), (16, 64), (48, 24)])
+@pytest.mark.parametrize("pads", [[1, 1, 1, 1], [0, 0, 0, 0], [0, 1, 2, 3]])
+def test_winograd_convolution(
+    network: Save, monkeypatch: pytest.MonkeyPatch, size: tuple, channels: tuple, pads: list
+) -> None:
+    monkeypatch.setattr(winograd, "direct_cycles", lambda *_: math.inf)
+    graph = Graph()
+    data = graph.conv(graph.input("data", [1, 3, *size]), 3, channels[0], 1)
+    result = graph.node("Relu", graph.conv(data, *channels, 3, pads=pads))
+    compiled = assert_agrees(network(graph, result))
+    assert "winograd convolution" in compiled.templates.values()

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,8 @@ from onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy import catalog
 from edgedeploy.cli import main
 from edgedeploy.demo import program
+from edgedeploy.progress import Progress
+from edgedeploy.runtime.opening import Opened, Place
 from edgedeploy.vision.picture import read_picture
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,14 +35,14 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def prepare(model: str, board_name: str, **options: Any) -> SimpleNamespace:
         asked.append({"model": model, "board": board_name, **options})
+        return SimpleNamespace(model_file=MODEL, package_path=MODEL)
 
-        def run_with(threads: int | None) -> OnnxruntimeRunner:
-            asked[-1]["threads"] = threads
-            return OnnxruntimeRunner(MODEL, threads or 1)
-
-        return SimpleNamespace(model_file=MODEL, open=run_with)
+    def opened(package: Path, place: Place, threads: int | None, progress: Progress) -> Any:
+        asked[-1]["threads"] = threads
+        return nullcontext(Opened(OnnxruntimeRunner(MODEL, threads or 1)))
 
     monkeypatch.setattr(program, "prepare", prepare)
+    monkeypatch.setattr(program, "opened", opened)
     return asked
 
 

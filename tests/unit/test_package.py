@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Command
 from pydantic import ValidationError
 
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import describe, manifest_bytes, read_manifest, read_package, write_package
-from edgedeploy.package.manifest import Abi, Manifest, SelfTest
+from edgedeploy.package.manifest import Abi, Manifest, Memory, SelfTest
 
 CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}
 
@@ -32,6 +33,7 @@ def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
         inputs=[],
         outputs=[],
         abi=Abi(elf_class=64, machine="EM_X86_64", float_abi=None, glibc="2.28", libraries=[], cpu="x", features=[]),
+        memory=Memory(workspace_bytes=64, scratch_bytes=0, constants_bytes=8),
         selftest=SelfTest(inputs=[], outputs=[], relative=1e-4, absolute=1e-6, reference="nobody"),
         files=describe(contents),
     )
@@ -96,12 +98,22 @@ HOSTILE: dict[str, Tamper] = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_refuses_an_archive_with(what: str, tmp_path: Path) -> None:
+def test_refuses_an_archive_with(what: str, tmp_path: Path, command: Command) -> None:
     path = tmp_path / "net.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         HOSTILE[what](archive)
     with pytest.raises(PackageError, match="not a sound package"):
         read_package(path)
+    code, out, err = command("package", "verify", path)
+    assert (code, out) == (8, "")
+    assert "not a sound package" in err
+
+
+def test_says_of_a_sound_package_what_it_is(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "net.tar.gz"
+    write_package(path, manifest(), CONTENTS)
+    assert "is sound: net for local, 3 files, 4,024 bytes" in command("package", "verify", path)[1]
+    assert json.loads(command("package", "verify", path, "--json")[1])[0]["model"] == "net"
 
 
 def test_refuses_a_manifest_that_names_a_file_outside(tmp_path: Path) -> None:

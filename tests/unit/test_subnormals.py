@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -31,15 +30,6 @@ def test_the_mode_is_restored_after_an_error() -> None:
     with pytest.raises(RuntimeError), flushed_to_zero():
         raise RuntimeError
     assert product() > 0
-
-
-def test_threads_that_are_started_inside_inherit_it() -> None:
-    found: list[float] = []
-    with flushed_to_zero():
-        thread = threading.Thread(target=lambda: found.append(product()))
-        thread.start()
-    thread.join()
-    assert found == [0]
 
 
 def test_all_threads_of_a_network_flush(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import tvm
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules import convolution, depthwise, general, matmul
+from edgedeploy.compile.schedules import convolution, depthwise, general, matmul, winograd
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -24,11 +24,13 @@ class Template:
         name: what reports call it.
         matches: whether it can schedule a function.
         apply: schedules the function in place; returns how its weights must be re-laid, if they must.
+        partitions: whether it marks loops by `Kernel.partition`.
     """
 
     name: str
     matches: Callable[[Kernel], bool]
     apply: Callable[[Kernel, Board], Packing | None]
+    partitions: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,10 @@ class Scheduled:
 
 TEMPLATES = (
     Template("convolution", convolution.matches, convolution.apply),
+    Template("winograd convolution", winograd.matches, winograd.apply),
     Template("depthwise convolution", depthwise.matches, depthwise.apply),
     Template("matmul", matmul.matches, matmul.apply),
-    Template("general", general.matches, general.apply),
+    Template("general", general.matches, general.apply, partitions=True),
 )
 
 
@@ -70,7 +73,20 @@ def schedule_function(function: tvm.tirx.PrimFunc, board: Board, *, packable: se
     """
     kernel = Kernel(function, packable)
     template = next(template for template in TEMPLATES if template.matches(kernel))
+    if template.partitions:
+        kernel = Kernel(_with_narrow_indices(function), packable)
     packing = template.apply(kernel, board)
     # TVM's pipeline leaves alone what carries this attribute.
     scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
     return Scheduled(scheduled, template.name, packing, kernel.tile, kernel.operations, kernel.parallel)
+
+
+def _with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
+    """The function with int32 loops and indices, if none of its tensors is of int64.
+
+    TVM 0.27 forgets what loops were marked with when it narrows them itself.
+    """
+    if any(str(parameter.ty.dtype) in ("int64", "uint64") for parameter in function.params):
+        return function
+    narrow = tvm.tirx.transform.ForceNarrowIndexToInt32()
+    return narrow(tvm.IRModule({"main": function}))["main"]

@@ -1,123 +1,99 @@
 """Dense convolutions in NHWC: a register tile of output pixels x output channels, with packed weights.
 
-The tile's accumulators stay in vector registers over the whole reduction. Weights are re-laid as
-[channels / tile][kernel height][kernel width][input channels][tile], so that the innermost loop reads
-them in order.
+The tile's accumulators stay in vector registers over the whole reduction. Weights are re-laid by tiles of
+output channels, so that the innermost loop reads them in order.
 """
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 import tvm
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.kernel import (
-    Kernel,
-    Packing,
-    divisors,
-    lanes_for,
-    rows_per_task,
-    vector_length,
-)
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, rows_per_task, whole_vectors
+from edgedeploy.compile.tiles import MAX_ROWS, MAX_VECTORS, lanes_for
 
 # Pictures up to this height are split over channels first: each weight is then read once, and by one thread.
 SMALL_PICTURE = 16
 
+# Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
+CACHE_PAGE = 4096
+WAYS = 8
+
 
 def matches(kernel: Kernel) -> bool:
-    """A convolution in which each output channel sums over more than one input channel."""
-    anchor = kernel.anchor()
-    if anchor is None or not anchor.startswith(("conv2d_nhwc", "group_conv2d_nhwc")):
-        return False
-    extents = kernel.extents(kernel.block(anchor))
-    return len(extents) == 7 and (anchor.startswith("conv2d_nhwc") or extents[6] > 1)
+    """A direct convolution in which output channels may sum over several input channels."""
+    return kernel.anchor() == direct.DENSE
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it."""
     schedule, lanes = kernel.schedule, lanes_for(board)
-    anchor = kernel.anchor()
-    assert anchor is not None
-    convolution = kernel.block(anchor)
-    _, height, width, channels, kernel_height, kernel_width, inputs = kernel.extents(convolution)
-    per_group = _channels_per_group(kernel, convolution, channels, inputs)
-    tile_width, tile_channels = choose_tile(width, per_group, board)
-    kernel.tile = f"{tile_width} pixels x {tile_channels} channels"
-    packing = _pack(kernel, convolution, tile_channels)
+    convolution = kernel.block(direct.DENSE)
+    tile = kernel.noted_tile(direct.DENSE)
+    kernel.tile = str(tile)
+    extents = kernel.extents(convolution)
+    whole, reduced = extents[:4], extents[4:]
+    packing = pack(kernel, convolution, tile.channels)
 
-    padding = kernel.needed_padding(anchor)
-    output = kernel.output_of(anchor)
-    batch, row, column, channel = schedule.get_loops(output)[:4]
-    column, column_in = schedule.split(column, [None, tile_width])
+    padding = kernel.needed_padding(direct.DENSE)
+    inputs = kernel.read_shape(convolution, 0)[3]
+    output = kernel.output_of(direct.DENSE)
+    batch, row, column, channel = schedule.get_loops(output)
+    _, height, width, channels = kernel.extents(output)
+    _, whole_height, whole_width, _ = whole
+    tile_rows = kernel.choose([count for count in divisors(whole_height) if count <= MAX_ROWS], tile.rows)
+    tile_columns = kernel.choose(divisors(whole_width), tile.columns)
+    tile_channels = kernel.choose(whole_vectors(channels, MAX_VECTORS, tile.channels, lanes), tile.channels)
+    row, row_in = schedule.split(row, [None, tile_rows])
+    column, column_in = schedule.split(column, [None, tile_columns])
     channel, channel_in = schedule.split(channel, [None, tile_channels])
-    tiles = channels // tile_channels
-    if height < SMALL_PICTURE and tiles >= min(height, 2 * board.cores):
+    tiles_down, tiles_deep = -(-height // tile.rows), channels // tile.channels
+    by_channels = height < SMALL_PICTURE and tiles_deep >= min(tiles_down, 2 * board.cores)
+    if by_channels:
+        if not padding and tile.columns > WAYS and inputs % (CACHE_PAGE // 4) == 0:
+            padding = [kernel.copied(convolution, 0)]
         tasks, order, innermost = [batch, channel], [row, column], column
     else:
-        block, row = schedule.split(row, [None, rows_per_task(height, 1, board.cores)])
+        per_task = kernel.choose(divisors(tiles_down), rows_per_task(tiles_down, 1, board.cores))
+        block, row = schedule.split(row, [None, per_task])
         tasks, order, innermost = [batch, block], [row, column, channel], channel
-    schedule.reorder(*tasks, *order, column_in, channel_in)
-    operations = 2 * height * width * channels * kernel_height * kernel_width * inputs
-    task = kernel.parallelize(tasks, operations)
+    schedule.reorder(*tasks, *order, row_in, column_in, channel_in)
+    task = kernel.parallelize(tasks, 2 * height * width * channels * math.prod(reduced))
     kernel.vectorize(channel_in, lanes, unroll=True)
+    schedule.unroll(row_in)
     schedule.unroll(column_in)
-    kernel.accumulate_inside(convolution, innermost, 3, lanes)
-    kernel.pad_inside(padding, task, lanes)
+    kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2)
+    if by_channels:
+        for name in padding:
+            schedule.storage_align(kernel.block(name), 0, 2, CACHE_PAGE // 16, lanes)
+        kernel.pad_first(padding, lanes)
+    else:
+        kernel.pad_inside(padding, task, lanes)
     return packing
 
 
-def choose_tile(width: int, channels: int, board: Board) -> tuple[int, int]:
-    """The tile, pixels x channels, that does the most arithmetic for each value it loads.
+def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
+    """Re-lay the weights in tiles of output channels, where they are constants.
 
-    A step of the reduction loads `pixels` inputs and `channels / lanes` weight vectors for
-    `pixels * channels / lanes` multiply-adds, whose accumulators must fit the registers beside the
-    weight vectors and one input. Inputs are found in the first cache; weights stream from the second, and a
-    vector of 512 bits, a whole line of it, costs as much as two inputs.
+    From [..., outputs] to [outputs / tile, ..., tile], for four dimensions.
     """
-    lanes = lanes_for(board)
-    weight_cost = max(1, board.vector.bits // 256)
-    registers = board.vector.registers
-    best: tuple[float, int, int] | None = None
-    for vectors in (4, 3, 2, 1):
-        for length in (lanes, lanes // 2):
-            if length < 4 or channels % (vectors * length):
-                continue
-            for pixels in divisors(width):
-                accumulators = pixels * vectors
-                if accumulators + vectors + 1 > registers:
-                    continue
-                gain = accumulators / (pixels + weight_cost * vectors) * length
-                if best is None or gain > best[0]:
-                    best = gain, pixels, vectors * length
-    if best is not None:
-        return best[1], best[2]
-    length = vector_length(channels, 8)
-    return max(pixels for pixels in divisors(width) if pixels <= 8), length
-
-
-def _channels_per_group(kernel: Kernel, convolution: object, channels: int, inputs: int) -> int:
-    """Output channels that read the same input channels: a tile must not straddle two groups."""
-    anchor = kernel.anchor()
-    if anchor is None or not anchor.startswith("group"):
-        return channels
-    groups = kernel.read_shape(convolution, 0)[3] // inputs
-    return channels // groups
-
-
-def _pack(kernel: Kernel, convolution: object, tile: int) -> Packing | None:
-    """Re-lay the weights in tiles of output channels, where they are constants."""
     parameter = kernel.parameter_of_read(convolution, 1)
     if parameter not in kernel.packable or tile == 1:
         return None
 
-    def index(ky: tvm.tirx.Var, kx: tvm.tirx.Var, ic: tvm.tirx.Var, oc: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
-        return [tvm.tirx.floordiv(oc, tile), ky, kx, ic, tvm.tirx.floormod(oc, tile)]
+    def index(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
+        *others, channel = indices
+        return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
 
-    kernel.schedule.transform_layout(convolution, ("read", 1), index)
+    kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=4))
 
     def relay(weights: np.ndarray) -> np.ndarray:
-        shape = weights.shape
-        tiled = weights.reshape(*shape[:3], shape[3] // tile, tile)
-        return np.ascontiguousarray(tiled.transpose(3, 0, 1, 2, 4))
+        tiles = weights.reshape(*weights.shape[:-1], -1, tile)
+        return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
 
     return Packing(parameter, relay)

@@ -7,17 +7,18 @@ threads and vectorised over its innermost dimension; sums and maxima keep their 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.kernel import (
-    Kernel,
-    Packing,
-    lanes_for,
-    vector_length,
-)
+from edgedeploy.compile.schedules.access import computes_indices, crossing_loop, fuse_contiguous, joints
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors
+from edgedeploy.compile.tiles import lanes_for, vector_length
+
+# Loops shorter than this are not worth vectors of their own.
+SHORTEST_VECTOR = 4
 
 
 def matches(kernel: Kernel) -> bool:
@@ -55,21 +56,51 @@ def _inline_single_uses(kernel: Kernel) -> None:
 
 
 def _schedule_elementwise(kernel: Kernel, block: Any, board: Board) -> None:
+    """Vectors over the innermost loop, which is made as long as the memory behind it is contiguous."""
     schedule, lanes = kernel.schedule, lanes_for(board)
-    loops, extents = schedule.get_loops(block), kernel.extents(block)
-    if not loops:
+    if not schedule.get_loops(block):
         return
-    elements = math.prod(extents)
-    if len(loops) == 1 or (vector_length(extents[-1], lanes) == 1 and vector_length(elements, lanes) > 1):
-        # Odd innermost extents: one long loop often turns out contiguous.
-        loops = [schedule.fuse(*loops)] if len(loops) > 1 else loops
-        outer, inner = schedule.split(loops[0], [None, vector_length(elements, lanes)])
-        kernel.parallelize([outer], elements)
-        if int(schedule.get(inner).extent) > 1:
-            schedule.vectorize(inner)
-        return
-    kernel.parallelize(list(loops[:-1]), elements)
-    kernel.vectorize(schedule.get_loops(block)[-1], lanes)
+    elements = math.prod(kernel.extents(block))
+    crossing, cuts = crossing_loop(kernel, block), joints(kernel, block)
+    members = fuse_contiguous(kernel, block)
+    *tasks, inner = schedule.get_loops(block)
+    if tasks and int(schedule.get(inner).extent) < SHORTEST_VECTOR:
+        # Too short for vectors: one long loop, whose values are partly gathered.
+        tasks, inner, crossing = [], schedule.fuse(*tasks, inner), None
+    extent = int(schedule.get(inner).extent)
+    partitioned = not computes_indices(kernel, block)
+    length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
+    chunk, vector = schedule.split(inner, [None, length])
+    if int(schedule.get(vector).extent) > 1:
+        schedule.vectorize(vector)
+    if crossing is not None and crossing not in members[-1]:
+        # Neighbours along the other buffer's memory come right after each other: each line of it is read once.
+        number = next(index for index, group in enumerate(members) if crossing in group)
+        together = max(count for count in divisors(int(schedule.get(tasks[number]).extent)) if count <= lanes)
+        tasks[number], along = schedule.split(tasks[number], [None, together])
+        schedule.reorder(*tasks, chunk, along, vector)
+    if math.prod(int(schedule.get(loop).extent) for loop in tasks) == 1:
+        tasks, chunk = [], schedule.fuse(*tasks, chunk) if tasks else chunk
+    if partitioned:
+        kernel.partition(chunk)
+    kernel.parallelize(tasks or [chunk], elements)
+
+
+def best_length(extent: int, lanes: int, joints: Sequence[int] = ()) -> int:
+    """The vector length that needs the fewest steps for a loop, counting those that are left over one by one.
+
+    Args:
+        extent: the loop's length.
+        lanes: values in a vector register.
+        joints: where along the loop another buffer is read: a vector across a joint is done value by value.
+    """
+
+    def steps(length: int) -> int:
+        cut = len({joint // length for joint in joints if joint % length})
+        return extent // length + extent % length + 2 * cut * length
+
+    lengths = [length for length in (lanes, lanes // 2, lanes // 4, 2, 1) if 1 <= length <= extent]
+    return min(lengths, key=lambda length: (steps(length), extent % length > 0, -length))
 
 
 def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
@@ -84,10 +115,14 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
     if not spatial or not reduced:
         return
-    length = vector_length(int(schedule.get(spatial[-1]).extent), lanes)
+    length = best_length(int(schedule.get(spatial[-1]).extent), lanes)
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:
         schedule.vectorize(vector)
-    kernel.parallelize([*spatial[:-1], last], math.prod(extents))
+    tasks = [*spatial[:-1], last]
+    if extents[len(spatial) - 1] % length:
+        kernel.partition(last)
+        tasks = [last] if math.prod(extents[: len(spatial) - 1]) == 1 else spatial[:-1]
+    kernel.parallelize(tasks, math.prod(extents))
     schedule.decompose_reduction(block, reduced[0])

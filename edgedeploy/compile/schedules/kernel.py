@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board
+from edgedeploy.compile.tiles import Tile, vector_length
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
 SERIAL_WORK = 30_000
@@ -98,6 +98,14 @@ class Kernel:
         """The shape of the buffer that a block reads as its `read`-th."""
         return [int(size) for size in self.schedule.get(block).reads[read].source.ty.shape]
 
+    def note(self, name: str, key: str) -> Any:
+        """What the operator's author noted on a block, such as the tile that it was written for."""
+        return self.schedule.get(self.block(name)).annotations[key]
+
+    def noted_tile(self, name: str) -> Tile:
+        """The tile that a convolution was written for."""
+        return Tile(*(int(size) for size in self.note(name, "tile")))
+
     def inline(self, names: Iterable[str]) -> None:
         """Compute blocks where they are used."""
         for name in names:
@@ -131,6 +139,23 @@ class Kernel:
             self.schedule.compute_at(block, loop)
             self.vectorize(self.schedule.get_loops(block)[-1], lanes, unroll=True)
 
+    def choose(self, candidates: Iterable[int], default: int) -> Any:
+        """A size that a tuner may vary: a sampled value, which is `default` until a tuner decides otherwise."""
+        values = sorted({*candidates, default})
+        chances = [1 / len(values)] * len(values)
+        return self.schedule.sample_categorical(values, chances, decision=values.index(default))
+
+    def copied(self, block: Any, read: int) -> str:
+        """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
+        return str(self.schedule.get(self.schedule.cache_read(block, read, "global")).name_hint)
+
+    def pad_first(self, padding: list[str], lanes: int) -> None:
+        """Pad before anything else, on all threads, what every task reads."""
+        for name in padding:
+            loops = self.schedule.get_loops(self.block(name))
+            self.schedule.parallel(self.schedule.fuse(*loops[:-1]))
+            self.vectorize(self.schedule.get_loops(self.block(name))[-1], lanes)
+
     def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> None:
         """Split a loop by the vector length that divides it, vectorise the inner part, perhaps unroll the outer one.
 
@@ -152,17 +177,25 @@ class Kernel:
             self.parallel = True
         return fused
 
-    def accumulate_inside(self, block: Any, loop: Any, reductions: int, lanes: int) -> list[Any]:
+    def partition(self, loop: Any) -> None:
+        """Let a loop run without the conditions that only some of its iterations need: those get loops of their own.
+
+        So the whole vectors of a length that they do not divide stay vectors, and the parts of a concat copies.
+        """
+        self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
+
+    def accumulate_inside(self, block: Any, loop: Any, reductions: int, lanes: int, *, pixels: int = 0) -> list[Any]:
         """Compute a reduction inside the loop over its tiles, with the accumulators in registers.
 
-        The block's last spatial loop is vectorised and, like the one before it, unrolled; the reduction's
-        loops go around them.
+        The block's last spatial loop is vectorised and, like those before it that run over a tile's pixels,
+        unrolled; the reduction's loops go around them.
 
         Args:
             block: the block that accumulates.
             loop: the innermost loop over tiles of the block that reads its results.
             reductions: how many of the block's loops are reductions.
             lanes: values in a vector register.
+            pixels: how many loops before the last spatial one run over pixels of the tile.
 
         Returns:
             The reduction's loops, outermost first.
@@ -172,20 +205,15 @@ class Kernel:
         loops = schedule.get_loops(block)
         reduced, spatial = loops[-reductions:], loops[:-reductions]
         vector, inner = schedule.split(spatial[-1], [None, vector_length(int(schedule.get(spatial[-1]).extent), lanes)])
-        pixels = [spatial[-2]] if reductions > 1 else []
-        schedule.reorder(*reduced, *pixels, vector, inner)
+        around = spatial[-1 - pixels : -1]
+        schedule.reorder(*reduced, *around, vector, inner)
         if int(schedule.get(inner).extent) > 1:
             schedule.vectorize(inner)
-        for tile_loop in (*pixels, vector):
+        for tile_loop in (*around, vector):
             schedule.unroll(tile_loop)
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
         return list(reduced)
-
-
-def lanes_for(board: Board) -> int:
-    """How many float32 values a vector register of the board holds."""
-    return board.vector.bits // 32
 
 
 def divisors(number: int) -> list[int]:
@@ -193,12 +221,10 @@ def divisors(number: int) -> list[int]:
     return [value for value in range(1, number + 1) if number % value == 0]
 
 
-def vector_length(extent: int, lanes: int) -> int:
-    """The longest power of two up to `lanes` that divides an extent."""
-    length = lanes
-    while extent % length:
-        length //= 2
-    return length
+def whole_vectors(channels: int, vectors: int, tile: int, lanes: int) -> list[int]:
+    """Tiles of up to so many vectors, of the length that `tile` has, that divide the channels."""
+    length = vector_length(tile, lanes)
+    return [count * length for count in range(1, vectors + 1) if channels % (count * length) == 0]
 
 
 def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:

@@ -1,26 +1,31 @@
-"""Products of a matrix with constant weights, as fully connected layers are: vectors run over the columns."""
+"""Products of matrices: a register tile of rows x columns, vectors over the columns.
+
+Leading dimensions, as attention has them, are more tiles.
+"""
 
 from __future__ import annotations
 
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.kernel import (
-    Kernel,
-    Packing,
-    lanes_for,
-    vector_length,
-)
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors
+from edgedeploy.compile.tiles import lanes_for, vector_length
+
+# Vectors shorter than this are not worth a tile.
+SHORTEST_VECTOR = 4
 
 
 def matches(kernel: Kernel) -> bool:
-    """A product of two matrices, with whatever elementwise work follows."""
+    """A product of two matrices, or of two stacks of them, with whatever elementwise work follows."""
     anchor = kernel.anchor()
     if anchor is None or not anchor.startswith("matmul") or kernel.before(anchor):
         return False
-    return len(kernel.extents(kernel.block(anchor))) == 3 and all(
-        len(kernel.extents(kernel.block(name))) == 2 for name in kernel.after(anchor)
-    )
+    extents = kernel.extents(kernel.block(anchor))
+    spatial, columns = len(extents) - 1, extents[-2]
+    # `general` cuts odd numbers of columns into vectors and a rest; tiles need vectors that divide them.
+    if columns > SHORTEST_VECTOR and vector_length(columns, SHORTEST_VECTOR) < SHORTEST_VECTOR:
+        return False
+    return spatial >= 2 and all(len(kernel.extents(kernel.block(name))) == spatial for name in kernel.after(anchor))
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
@@ -30,16 +35,35 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     assert anchor is not None
     product = kernel.block(anchor)
     extents = kernel.extents(product)
-    columns = extents[1]
-    length = vector_length(columns, lanes)
-    vectors = next(count for count in (8, 4, 2, 1) if columns % (count * length) == 0)
-
-    kernel.tile = f"{vectors * length} columns"
+    rows, columns = extents[-3:-1]
+    tile_rows, tile_columns = choose_tile(rows, columns, board)
+    kernel.tile = f"{tile_rows} rows x {tile_columns} columns"
 
     output = kernel.output_of(anchor)
-    row, column = schedule.get_loops(output)[:2]
-    column, column_in = schedule.split(column, [None, vectors * length])
-    task = kernel.parallelize([row, column], 2 * math.prod(extents))
+    *stack, row, column = schedule.get_loops(output)
+    row, row_in = schedule.split(row, [None, tile_rows])
+    column, column_in = schedule.split(column, [None, tile_columns])
+    schedule.reorder(*stack, column, row, row_in, column_in)
+    task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents))
     kernel.vectorize(column_in, lanes, unroll=True)
-    kernel.accumulate_inside(product, task, 1, lanes)
+    schedule.unroll(row_in)
+    kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
     return None
+
+
+def choose_tile(rows: int, columns: int, board: Board) -> tuple[int, int]:
+    """The tile, rows x columns, with the most multiply-adds for each value it loads.
+
+    As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row
+    is bound by the reading of the weights: it takes several vectors, to read whole lines.
+    """
+    length = vector_length(columns, lanes_for(board))
+    counts = [count for count in (8, 4, 3, 2, 1) if columns % (count * length) == 0]
+    tiles = [
+        (count, vectors)
+        for vectors in counts
+        for count in divisors(rows)
+        if count * vectors + vectors + 1 <= board.vector.registers
+    ]
+    count, vectors = max(tiles, key=lambda tile: (tile[0] * tile[1] / (tile[0] + tile[1]), tile[1]))
+    return count, vectors * length

@@ -1,0 +1,167 @@
+"""What LLVM's scheduling models predict for the innermost loops that ARM boards run.
+
+    python benchmarks/arm_loops.py [NETWORK ...] [--boards NAMES] [--json] [--mca PROGRAM]
+
+No board is needed: networks are cross-compiled, the loops that multiply and add are taken out of the assembly, and
+llvm-mca predicts how many cycles an iteration takes. The bound is the cycles that the multiply-adds alone need.
+Without NETWORKs, which are ONNX files, the layers of `benchmarks/layers.yaml` are taken one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import onnx
+from assembly import Loop, innermost_loops
+from layers import read_layers
+from mca import Analyser
+from rich.console import Console
+from rich.table import Table
+
+from edgedeploy.board import load_board
+from edgedeploy.cli.console import print_error
+from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.frontends.network import Network
+from edgedeploy.frontends.onnx import read_onnx
+
+BOARDS = ["rpi4", "rpi3", "rpi5", "rpi-armhf"]
+
+# Loops beyond this multiple of what their arithmetic or their loads need are marked.
+TOLERANCE = 1.10
+
+
+@dataclass(frozen=True)
+class Record:
+    """One loop; cycles are of one iteration.
+
+    `bound` is what the multiply-adds alone need, `arithmetic_bound` what all arithmetic on vectors of floats needs,
+    with biases and activations where the loop has them, and `load_bound` what the loads need.
+    """
+
+    board: str
+    model: str
+    network: str
+    tiles: str
+    accumulates: bool
+    instructions: int
+    multiply_adds: int
+    loads: int
+    stores: int
+    stack_accesses: int
+    cycles: float
+    bound: float
+    arithmetic_bound: float
+    load_bound: float
+    ratio: float
+
+
+def networks(paths: list[Path]) -> Iterator[tuple[str, Network]]:
+    """The networks to look at, by name."""
+    yield from ((path.name, read_onnx(path)) for path in paths)
+    if paths:
+        return
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        path = Path(folder) / "layer.onnx"
+        for name, layer in read_layers().items():
+            onnx.save(layer.model(), path)
+            yield name, read_onnx(path)
+
+
+def hot_loops(compiled: Compiled) -> list[Loop]:
+    """The innermost loops with multiply-adds; of those that LLVM wrote several times, for edges, the longest."""
+    loops: dict[tuple[int, ...], Loop] = {}
+    for loop in innermost_loops(compiled.code.inspect("asm")):
+        does = tuple(map(len, (loop.multiply_adds, loop.arithmetic, loop.loads, loop.stores, loop.stack_accesses)))
+        if loop.multiply_adds and len(loop.instructions) > len(loops[does].instructions if does in loops else ()):
+            loops[does] = loop
+    return list(loops.values())
+
+
+def look(board_name: str, paths: list[Path], mca: str) -> Iterator[Record]:
+    """One record for each loop of each network on a board."""
+    board = load_board(board_name)
+    analyser = Analyser(board, mca)
+    for name, network in networks(paths):
+        compiled = compile_network(network, board)
+        tiles = "; ".join(sorted({entry.tile for entry in compiled.functions.values() if entry.tile}))
+        for loop in hot_loops(compiled):
+            prediction = analyser.predict(loop)
+            yield Record(
+                board=board_name,
+                model=analyser.model,
+                network=name,
+                tiles=tiles,
+                accumulates=loop.accumulates,
+                instructions=len(loop.instructions),
+                multiply_adds=len(loop.multiply_adds),
+                loads=len(loop.loads),
+                stores=len(loop.stores),
+                stack_accesses=len(loop.stack_accesses),
+                cycles=round(prediction.cycles, 2),
+                bound=prediction.multiply_adds,
+                arithmetic_bound=prediction.arithmetic,
+                load_bound=prediction.loads,
+                ratio=round(prediction.ratio, 3),
+            )
+
+
+def as_table(records: list[Record]) -> Table:
+    """The records of one board; loops beyond the tolerance and accesses to the stack stand out."""
+    first = records[0]
+    table = Table(title=f"{first.board}, predicted by LLVM's model of {first.model}", title_justify="left")
+    for column in ("network", "tile", "loop"):
+        table.add_column(column)
+    for column in ("fma", "loads", "stores", "stack", "cycles", "fma bound", "fp bound", "load bound", "ratio"):
+        table.add_column(column, justify="right")
+    for record in records:
+        stack = f"[red]{record.stack_accesses}" if record.stack_accesses else "0"
+        slow = record.cycles > TOLERANCE * max(record.arithmetic_bound, record.load_bound)
+        ratio = f"[red]{record.ratio:.2f}" if slow else f"{record.ratio:.2f}"
+        table.add_row(
+            record.network,
+            record.tiles,
+            "sum" if record.accumulates else "tile",
+            *(str(count) for count in (record.multiply_adds, record.loads, record.stores)),
+            stack,
+            *(f"{cycles:.1f}" for cycles in (record.cycles, record.bound, record.arithmetic_bound, record.load_bound)),
+            ratio,
+        )
+    return table
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Look at all boards, and print."""
+    found = {board: list(look(board, arguments.networks, arguments.mca)) for board in arguments.boards.split(",")}
+    if arguments.json:
+        print(json.dumps([asdict(record) for records in found.values() for record in records], indent=2))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    for records in found.values():
+        if records:
+            console.print(as_table(records))
+
+
+def main() -> None:
+    """Parse the command line; errors end as those of `edgedeploy` do."""
+    parser = argparse.ArgumentParser(description="Predict the innermost loops of networks on ARM boards.")
+    parser.add_argument("networks", nargs="*", type=Path, metavar="NETWORK", help="ONNX files; layers by default")
+    parser.add_argument("--boards", default=",".join(BOARDS), help=f"separated by commas ({','.join(BOARDS)})")
+    parser.add_argument("--json", action="store_true", help="print one JSON value for scripts")
+    parser.add_argument("--mca", default="llvm-mca", metavar="PROGRAM", help="llvm-mca's name or path")
+    arguments = parser.parse_args()
+    try:
+        run(arguments)
+    except EdgedeployError as error:
+        print_error(error)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Innermost loops of ARM assembly, and what their instructions do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+# A product added to a sum of vectors: `fmla v0.4s, ...` and `vfma.f32 q0, ...`; `vmla.f32` is not fused.
+MULTIPLY_ADD = re.compile(r"(fml[as]\s+v\d+\.[24]s|v(fm|ml)[as]\.f32\s+[qd]\d+)\b")
+# Arithmetic on vectors of floats, multiply-adds included.
+ARITHMETIC = re.compile(r"(f\w+\s+v\d+\.[24]s|v\w+\.f32\s+[qd]\d+)\b")
+# The same on registers of 64 bits.
+HALF = re.compile(r"(f\w+\s+v\d+\.2s|v\w+\.f32\s+d\d+)\b")
+LOAD = re.compile(r"(ld[a-z0-9]*|vld[a-z0-9.]*)\s")
+STORE = re.compile(r"(st[a-z0-9]*|vst[a-z0-9.]*|v?push)\s")
+# The stack pointer, wherever it is an operand: 32-bit code computes the address of a spilled vector first
+# (`add r0, sp, #32`). TVM's functions have no frame pointer.
+STACK = re.compile(r"\bsp\b")
+
+LABEL = re.compile(r"([.\w$]+):")
+BRANCH = re.compile(r"(b|b\.?[a-z]{2}|cbn?z|tbn?z)\s(?:.*\s)?([.\w$]+)$")
+# Where a function begins: `.type name,%function` or `@function`.
+FUNCTION = re.compile(r"\.type\s+([^,\s]+),\s*[@%]function")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """An innermost loop: the instructions from its first label to the branch back, in the order of the text.
+
+    Attributes:
+        function: the function that it is in.
+        instructions: without labels and directives.
+    """
+
+    function: str
+    instructions: tuple[str, ...]
+
+    @property
+    def multiply_adds(self) -> list[str]:
+        """The multiply-adds of vectors."""
+        return self._those(MULTIPLY_ADD)
+
+    @property
+    def arithmetic(self) -> list[str]:
+        """All arithmetic on vectors of floats."""
+        return self._those(ARITHMETIC)
+
+    @property
+    def loads(self) -> list[str]:
+        """What reads memory."""
+        return self._those(LOAD)
+
+    @property
+    def stores(self) -> list[str]:
+        """What writes memory."""
+        return self._those(STORE)
+
+    @property
+    def stack_accesses(self) -> list[str]:
+        """What names the stack: values for which there was no register."""
+        return [instruction for instruction in self.instructions if STACK.search(instruction)]
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether it is the loop of a sum: multiply-adds, and nothing stored but to the stack."""
+        return bool(self.multiply_adds) and not set(self.stores) - set(self.stack_accesses)
+
+    def _those(self, pattern: re.Pattern[str]) -> list[str]:
+        return [instruction for instruction in self.instructions if pattern.match(instruction)]
+
+
+def registers(arithmetic: Sequence[str]) -> float:
+    """How many registers of 128 bits instructions compute; one of 64 bits is half."""
+    return sum(0.5 if HALF.match(instruction) else 1.0 for instruction in arithmetic)
+
+
+def innermost_loops(assembly: str) -> Iterator[Loop]:
+    """The loops that have no other loop inside them, in the order of the text.
+
+    A loop is what lies between a label and the last branch back to it. Jumps inside the loop are not followed.
+
+    Args:
+        assembly: a module's code as LLVM prints it for AArch64 or 32-bit ARM.
+    """
+    for function, lines in _functions(assembly):
+        places = {match[1]: index for index, line in enumerate(lines) if (match := LABEL.match(line))}
+        ends: dict[int, int] = {}
+        for index, line in enumerate(lines):
+            branch = BRANCH.match(line)
+            if branch and places.get(branch[2], index) < index:
+                ends[places[branch[2]]] = index
+        for start, end in ends.items():
+            if not any(start < other < end for other in ends):
+                body = lines[start : end + 1]
+                yield Loop(function, tuple(line for line in body if not LABEL.match(line) and line[0] != "."))
+
+
+def _functions(assembly: str) -> Iterator[tuple[str, list[str]]]:
+    """Each function's name and lines, stripped of comments, blanks and indentation."""
+    name, lines = "", []
+    for raw in assembly.splitlines():
+        line = re.split(r"//|@ |\s#\s", raw, maxsplit=1)[0].strip()
+        begins = FUNCTION.match(line)
+        if begins:
+            if lines:
+                yield name, lines
+            name, lines = begins[1], []
+        elif line:
+            lines.append(line)
+    if lines:
+        yield name, lines

@@ -1,0 +1,181 @@
+"""`edgedeploy push`: packages onto boards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgedeploy.cli.options import (
+    HostsOption,
+    JsonOption,
+    LastBoardOption,
+    StrictOption,
+    VirtualOption,
+    board_or_last,
+    complete_model,
+)
+
+if TYPE_CHECKING:
+    from edgedeploy.errors import EdgedeployError
+    from edgedeploy.progress import Progress
+    from edgedeploy.release.layout import Release
+    from edgedeploy.release.push import Pushed
+    from edgedeploy.remote.address import Address
+
+    Result = tuple[Address, Release, Pushed | EdgedeployError]
+
+
+def push(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="Packages, names of the zoo, or ONNX files; the packages in dist/BOARD by default.",
+            autocompletion=complete_model,
+        ),
+    ] = None,
+    board: LastBoardOption = None,
+    host: HostsOption = None,
+    virtual: VirtualOption = False,
+    strict_host_key: StrictOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
+    json_output: JsonOption = False,
+) -> None:
+    """Put packages on boards as releases, and switch to them there.
+
+    What the board already has is not sent again. A release is switched to when it has passed its self-test on the
+    board; until then, and if anything goes wrong, the one in use stays. Several boards are served at the same time.
+
+    Examples: edgedeploy push digits --board rpi4; edgedeploy push --board rpi4 --host pi@10.0.0.7 --host pi@10.0.0.8
+    """
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.errors import EdgedeployError
+    from edgedeploy.release.push import release_for
+    from edgedeploy.remote.address import addresses
+
+    progress = quiet_if(json_output)
+    board = board_or_last(board, progress)
+    targets = addresses(board, host or (), virtual=virtual, progress=progress)
+    releases = [release_for(package, board, progress) for package in _packages(models, board, progress)]
+    options = {"dry_run": dry_run, "keep": keep}
+    results = _push_all(targets, releases, options, strict=strict_host_key, progress=progress)
+    failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
+    if failures and len(results) == 1:
+        raise failures[0]
+    if json_output:
+        print_json([_as_dict(*result) for result in results])
+    else:
+        stdout().print(_table(results))
+    if failures:
+        from edgedeploy.cli.console import print_error
+
+        for failure in failures:
+            print_error(failure)
+        raise typer.Exit(failures[0].exit_code)
+
+
+def _packages(models: list[str] | None, board: str, progress: Progress) -> list[Path]:
+    """The packages that are meant, built if need be."""
+    from edgedeploy.build import default_output, prepare
+    from edgedeploy.errors import InputError
+
+    if models:
+        return [
+            Path(name) if name.endswith(".tar.gz") else prepare(name, board, progress=progress).package_path
+            for name in models
+        ]
+    folder = default_output("any", board).parent
+    packages = sorted(folder.glob("*.tar.gz"))
+    if not packages:
+        raise InputError(
+            f"there are no packages in {folder}", hints=[f"edgedeploy build --board {board}", "name a model"]
+        )
+    return packages
+
+
+def _push_all(
+    targets: list[Address], releases: list[Release], options: dict[str, Any], *, strict: bool, progress: Progress
+) -> list[Result]:
+    """Push to all boards at the same time, to each one release after another."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from edgedeploy.errors import EdgedeployError
+    from edgedeploy.progress import Notes
+    from edgedeploy.release.push import push as push_release
+    from edgedeploy.remote.connection import Connection
+
+    shown = progress if len(targets) == 1 else Notes(progress)
+
+    connections: list[Connection] = []
+
+    def serve(address: Address) -> list[Result]:
+        results: list[Result] = []
+        try:
+            with Connection(address, strict=strict, progress=shown) as connection:
+                connections.append(connection)
+                for release in releases:
+                    try:
+                        outcome = push_release(connection, release, progress=shown, **options)
+                        results.append((address, release, outcome))
+                    except EdgedeployError as error:
+                        results.append((address, release, error))
+        except EdgedeployError as error:
+            results += [(address, release, error) for release in releases[len(results) :]]
+        return results
+
+    if len(targets) == 1:
+        return serve(targets[0])
+    with ThreadPoolExecutor(max_workers=len(targets)) as pool:
+        try:
+            return [result for results in pool.map(serve, targets) for result in results]
+        except KeyboardInterrupt:
+            for connection in connections:  # the pool waits for its threads, which would go on
+                connection.close()
+            raise
+
+
+def _table(results: list[Result]) -> Any:
+    from rich.table import Table
+
+    from edgedeploy.errors import EdgedeployError
+
+    table = Table("board", "model", "release", "result", box=None, pad_edge=False)
+    table.add_column("sent, bytes", justify="right")
+    table.add_column("time, s", justify="right")
+    for address, release, outcome in results:
+        if isinstance(outcome, EdgedeployError):
+            table.add_row(str(address), release.model, "", f"failed: {outcome.what}", "", "")
+        else:
+            files = f" ({', '.join(outcome.uploaded)})" if outcome.uploaded else ""
+            sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
+            table.add_row(
+                str(address),
+                outcome.model,
+                outcome.id or "",
+                outcome.state + files,
+                f"{sent:,}",
+                f"{outcome.seconds:.1f}",
+            )
+    return table
+
+
+def _as_dict(address: Address, release: Release, outcome: Pushed | EdgedeployError) -> dict[str, Any]:
+    from edgedeploy.errors import EdgedeployError
+
+    common = {"host": str(address), "model": release.model}
+    if isinstance(outcome, EdgedeployError):
+        return {**common, "state": "failed", "error": str(outcome), "exit_code": outcome.exit_code}
+    return {
+        **common,
+        "state": outcome.state,
+        "release": outcome.id,
+        "current": outcome.current,
+        "uploaded": outcome.uploaded,
+        "sent_bytes": outcome.sent,
+        "seconds": outcome.seconds,
+        "machine": outcome.facts.line(),
+        "selftest": outcome.test,
+    }

@@ -1,0 +1,151 @@
+"""`edgedeploy virtual`: boards that nobody has at hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgedeploy.cli.options import JsonOption, complete_board
+
+if TYPE_CHECKING:
+    from edgedeploy.virtual.board import VirtualBoard
+
+app = typer.Typer(help="Start, list and end virtual boards.", no_args_is_help=True)
+
+
+def complete_virtual(incomplete: str) -> list[str]:
+    """Names of running virtual boards that begin with what was typed."""
+    from edgedeploy.virtual.board import running
+
+    return [virtual.name for virtual in running() if virtual.name.startswith(incomplete)]
+
+
+VirtualName = Annotated[str, typer.Argument(help="A virtual board's name.", autocompletion=complete_virtual)]
+
+
+@app.command()
+def up(
+    board: Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)],
+    name: Annotated[str | None, typer.Option("--name", help="What to call it; as the board unless given.")] = None,
+    suite: Annotated[
+        str | None, typer.Option("--suite", help="The Debian suite: bookworm unless given; bullseye has glibc 2.31.")
+    ] = None,
+    disk: Annotated[int, typer.Option("--disk", metavar="MIB", min=16, help="Room for what it writes, in MiB.")] = 1024,
+    json_output: JsonOption = False,
+) -> None:
+    """Start a virtual board, or find the one of that name that runs.
+
+    Its programs are those of the board's architecture, run by qemu where this machine cannot. It is reached over SSH as
+    any board: `--virtual` on other commands. What is written on it lies in memory and goes with it. Needs root,
+    mmdebstrap and qemu-user-static.
+
+    Example: edgedeploy virtual up rpi4
+    """
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.virtual.board import up as start
+
+    virtual = start(board, name=name, suite=suite, disk_mib=disk, progress=quiet_if(json_output))
+    if json_output:
+        print_json(_as_dict(virtual))
+        return
+    how = "emulated" if virtual.emulated else "not emulated"
+    stdout().print(
+        f"{virtual.name}: {virtual.suite}, {virtual.architecture}, {how}; end it with "
+        f"`edgedeploy virtual down {virtual.name}`, log in with `edgedeploy virtual ssh {virtual.name}`",
+        markup=False,
+    )
+
+
+@app.command("list")
+def list_running(json_output: JsonOption = False) -> None:
+    """List the virtual boards that run.
+
+    Example: edgedeploy virtual list
+    """
+    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.virtual.board import HOST, running
+
+    boards = running()
+    if json_output:
+        print_json([_as_dict(virtual) for virtual in boards])
+        return
+    from rich.table import Table
+
+    table = Table(
+        "virtual board", "board", "suite", "architecture", "emulated", "address", "process", box=None, pad_edge=False
+    )
+    for virtual in boards:
+        address = f"{virtual.user}@{HOST}:{virtual.port}"
+        emulated = "yes" if virtual.emulated else "no"
+        table.add_row(
+            virtual.name,
+            virtual.board,
+            virtual.suite,
+            virtual.architecture,
+            emulated,
+            address,
+            str(virtual.process.pid),
+        )
+    stdout().print(table)
+
+
+@app.command()
+def down(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Their names.", autocompletion=complete_virtual)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="End all that run.")] = False,
+) -> None:
+    """End virtual boards; what was written on them is gone.
+
+    Example: edgedeploy virtual down rpi4
+    """
+    from edgedeploy.cli.console import stdout
+    from edgedeploy.errors import InputError
+    from edgedeploy.virtual.board import down as end
+    from edgedeploy.virtual.board import require, running
+
+    if not names and not everything:
+        raise InputError("no virtual board is named", hints=["name some, or give --all"])
+    for virtual in running() if everything else [require(name) for name in names or []]:
+        end(virtual)
+        stdout().print(f"{virtual.name} has ended", markup=False)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def ssh(
+    name: VirtualName,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="What to run there; a shell if absent.")
+    ] = None,
+) -> None:
+    """Log in to a virtual board with OpenSSH's client, or run a command there.
+
+    Example: edgedeploy virtual ssh rpi4 uname -m
+    """
+    import os
+    import shutil
+
+    from edgedeploy.errors import VirtualBoardError
+    from edgedeploy.virtual.board import HOST, require
+
+    virtual = require(name)
+    program = shutil.which("ssh")
+    if program is None:
+        raise VirtualBoardError("there is no ssh", hints=["apt-get install openssh-client"])
+    options = ("-F", "none", "-i", str(virtual.key), "-p", str(virtual.port))
+    checks = (f"UserKnownHostsFile={virtual.known_hosts}", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes")
+    arguments = [part for check in checks for part in ("-o", check)]
+    os.execv(program, ["ssh", *options, *arguments, f"{virtual.user}@{HOST}", *(command or [])])
+
+
+def _as_dict(virtual: VirtualBoard) -> dict[str, object]:
+    from edgedeploy.virtual.board import HOST
+
+    return {
+        **virtual.model_dump(exclude={"process"}),
+        "host": HOST,
+        "key": str(virtual.key),
+        "pid": virtual.process.pid,
+    }

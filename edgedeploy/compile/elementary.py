@@ -1,0 +1,192 @@
+"""Elementary functions as arithmetic that runs on whole vectors: exp, sigmoid, tanh, log, erf, constant powers.
+
+LLVM turns `exp` of a vector into one call of the C library for each value. Here they become polynomials in
+float32, accurate to a few units in the last place, with no branch and no table; every CPU vectorises them.
+Infinities and NaN give what the C library gives; results of `exp` below the smallest normal number become zero.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call
+from tvm.tirx import Broadcast, FloatImm, Let, Select, Var, const, register_intrin_lowering, reinterpret
+
+# A scalar or vector expression of TIR.
+Expression = Any
+
+# TVM asks the rule of the highest level; its own are at 10 and, from Python, at 99.
+_LEVEL = 100
+
+_LOG2_E = 1.44269504088896341
+# ln 2 in two parts: small multiples of the first are exact in float32. Cephes, expf.c.
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4
+# Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits.
+_ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
+# Where exp becomes infinite, and where it is no normal number any more.
+_LARGEST_EXPONENT, _SMALLEST_EXPONENT = 88.7228317, -88.02
+_SMALLEST_NORMAL = 2.0**-126
+_HALF_ROOT_BITS = 0x3F3504F3  # sqrt(1/2)
+
+# Cephes, expf.c and logf.c.
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_LOG = (
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+# Rational approximations in x squared, as in Eigen: tanh for |x| <= 9, erf for |x| <= 4.
+_TANH = (
+    (
+        *(-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08),
+        *(1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03),
+    ),
+    (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03),
+)
+_ERF = (
+    (
+        *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
+        *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
+    ),
+    (
+        *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03),
+        *(-7.37332916720468e-03, -1.42647390514189e-02),
+    ),
+)
+
+
+@functools.cache
+def use_vector_arithmetic() -> None:
+    """Have TVM's LLVM targets compute the elementary functions of float32 values so, in this process.
+
+    TVM refuses a second rule of the same level: only the first call does anything.
+    """
+    for name, function in _FUNCTIONS.items():
+        register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(function), level=_LEVEL)
+
+
+def _lowering(function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
+    def lower(call: Call) -> Expression:
+        replacement = function(*call.args) if str(call.ty.dtype).startswith("float32") else None
+        return call if replacement is None else replacement
+
+    return lower
+
+
+def exponential(value: Expression) -> Expression:
+    """e to the power of `value`: the nearest power of two, times a polynomial for the rest."""
+
+    def of(x: Var) -> Expression:
+        clamped = tirx.max(tirx.min(x, _like(x, _LARGEST_EXPONENT)), _like(x, _SMALLEST_EXPONENT))
+        return _named(clamped, lambda c: _named(c * _like(x, _LOG2_E) + _like(x, _ROUNDER), lambda r: scaled(x, c, r)))
+
+    def scaled(x: Var, clamped: Var, rounded: Var) -> Expression:
+        whole = rounded - _like(x, _ROUNDER)
+        rest = clamped - whole * _like(x, _LN2_HIGH) - whole * _like(x, _LN2_LOW)
+        return _named(rest, lambda r: _named(_bits(rounded) - (_ROUNDER_BITS - 127), lambda b: product(x, r, b)))
+
+    def product(x: Var, rest: Var, bits: Var) -> Expression:
+        # Two to the 128th is no float32: there, half of it and a factor of two.
+        power = reinterpret(x.ty.dtype, tirx.min(bits, _like(bits, 254)) << 23)
+        twice = Select(bits > _like(bits, 254), _like(x, 2.0), _like(x, 1.0))
+        finite = (_polynomial(_EXP, rest) * rest * rest + rest + _like(x, 1.0)) * power * twice
+        return Select(x <= _like(x, _LARGEST_EXPONENT), finite, x * _like(x, math.inf))
+
+    return _named(value, of)
+
+
+def sigmoid(value: Expression) -> Expression:
+    """1 / (1 + exp(-value))."""
+    return _like(value, 1.0) / (_like(value, 1.0) + exponential(_like(value, 0.0) - value))
+
+
+def hyperbolic_tangent(value: Expression) -> Expression:
+    """tanh."""
+    return _odd_rational(value, 9.0, *_TANH)
+
+
+def error_function(value: Expression) -> Expression:
+    """erf."""
+    return _odd_rational(value, 4.0, *_ERF)
+
+
+def natural_logarithm(value: Expression) -> Expression:
+    """The logarithm of the mantissa, which lies between sqrt(1/2) and sqrt(2), plus the exponent's."""
+
+    def of(x: Var) -> Expression:
+        return _named(_bits(x) - _HALF_ROOT_BITS, lambda bits: parts(x, bits))
+
+    def parts(x: Var, bits: Var) -> Expression:
+        mantissa = reinterpret(x.ty.dtype, (bits & _like(bits, 0x7FFFFF)) + _HALF_ROOT_BITS)
+        exponent = tirx.Cast(x.ty.dtype, bits >> 23)
+        return _named(mantissa - _like(x, 1.0), lambda rest: _named(exponent, lambda e: total(x, rest, e)))
+
+    def total(x: Var, rest: Var, exponent: Var) -> Expression:
+        square = rest * rest
+        tail = _polynomial(_LOG, rest) * rest * square + exponent * _like(x, _LN2_LOW) - square * _like(x, 0.5)
+        finite = Select(x < _like(x, math.inf), tail + rest + exponent * _like(x, _LN2_HIGH), x)
+        # Zero, and the subnormal numbers that processors take for zero; negative numbers; NaN.
+        other = Select(x < _like(x, 0.0), _like(x, math.nan), Select(x < _like(x, 1.0), _like(x, -math.inf), x))
+        return Select(x >= _like(x, _SMALLEST_NORMAL), finite, other)
+
+    return _named(value, of)
+
+
+def power(base: Expression, exponent: Expression) -> Expression | None:
+    """exp(exponent * log(base)) for a constant that is not whole, for which negative bases have no power."""
+    constant = exponent.value if isinstance(exponent, Broadcast) else exponent
+    if not isinstance(constant, FloatImm) or float(constant.value).is_integer():
+        return None
+    return exponential(natural_logarithm(base) * exponent)
+
+
+_FUNCTIONS: dict[str, Callable[..., Expression | None]] = {
+    "exp": exponential,
+    "sigmoid": sigmoid,
+    "tanh": hyperbolic_tangent,
+    "log": natural_logarithm,
+    "erf": error_function,
+    "pow": power,
+}
+
+
+def _odd_rational(
+    value: Expression, bound: float, numerator: Sequence[float], denominator: Sequence[float]
+) -> Expression:
+    """x times a quotient of polynomials in x squared, of values cut to +-bound; NaN stays NaN."""
+
+    def of(x: Var) -> Expression:
+        cut = Select(x > _like(x, bound), _like(x, bound), x)
+        return _named(Select(x < _like(x, -bound), _like(x, -bound), cut), quotient)
+
+    def quotient(x: Var) -> Expression:
+        return _named(x * x, lambda square: x * _polynomial(numerator, square) / _polynomial(denominator, square))
+
+    return _named(value, of)
+
+
+def _polynomial(coefficients: Sequence[float], x: Var) -> Expression:
+    """Horner's rule, highest power first."""
+    result = _like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        result = result * x + _like(x, coefficient)
+    return result
+
+
+def _bits(x: Var) -> Expression:
+    """The bits of float32 values, as int32."""
+    return reinterpret(str(x.ty.dtype).replace("float", "int"), x)
+
+
+def _like(expression: Expression, value: float) -> Expression:
+    """A constant of an expression's type."""
+    return const(value, expression.ty.dtype)
+
+
+def _named(value: Expression, body: Callable[[Var], Expression]) -> Expression:
+    """An expression that uses a value more than once but computes it once."""
+    name = Var("value", value.ty)
+    return Let(name, value, body(name))

@@ -1,0 +1,90 @@
+"""Transposes that `ConvertLayout` leaves behind although nothing needs to move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.lowering import NHWC_OF_NCHW
+
+NCHW_OF_NHWC = [0, 3, 1, 2]
+
+
+def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
+    """Replace transposes that cost nothing to avoid.
+
+    One that moves only axes of length one becomes a reshape. One before a product of flattened pictures with a
+    constant matrix goes into the order of the matrix's rows, also where several such pictures are concatenated;
+    the products are summed in another order then.
+    """
+    remover = _Remover(module)
+    remover.builder_.update_func(module.get_global_var("main"), remover.visit_expr(module["main"]))
+    module = relax.transform.CanonicalizeBindings()(remover.builder_.get())
+    return relax.transform.DeadCodeElimination()(module)
+
+
+@relax.expr_functor.mutator
+class _Remover(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if is_call(call, "relax.permute_dims") and _moves_nothing(call):
+            call = relax.op.reshape(call.args[0], _shape(call))
+        if is_call(call, "relax.reshape"):
+            source = self._value(call.args[0])
+            # Two in a row would be a copy.
+            return relax.op.reshape(source.args[0], call.args[1]) if is_call(source, "relax.reshape") else call
+        if is_call(call, "relax.matmul"):
+            weights = constant_value(call.args[1])
+            if weights is not None and weights.ndim == 2 and len(_shape(call.args[0])) == 2:
+                features, order = self._as_they_lie(call.args[0])
+                if order is not None:
+                    return relax.op.matmul(features, relax.const(np.ascontiguousarray(weights[order])))
+        return call
+
+    def _as_they_lie(self, features: relax.Expr) -> tuple[relax.Expr, np.ndarray | None]:
+        """Flattened pictures, without the transposes before them.
+
+        Returns:
+            The features in the order of memory, and for each of them its index in the order that was asked for;
+            None instead if that is the same.
+        """
+        value = self._value(features)
+        if is_call(value, "relax.reshape"):
+            transpose = self._value(value.args[0])
+            if is_call(transpose, "relax.permute_dims") and list(map(int, transpose.attrs.axes)) == NCHW_OF_NHWC:
+                batch, *picture = _shape(transpose)
+                if _shape(value) == [batch, int(np.prod(picture))]:
+                    order = np.arange(np.prod(picture)).reshape(picture).transpose(1, 2, 0).ravel()
+                    return self.builder_.emit(relax.op.reshape(transpose.args[0], _shape(value))), order
+        if is_call(value, "relax.concat") and isinstance(value.args[0], relax.Tuple) and int(value.attrs.axis) == 1:
+            fields = list(value.args[0].fields)
+            parts = [self._as_they_lie(field) for field in fields]
+            if any(order is not None for _, order in parts):
+                counts = [_shape(field)[1] for field in fields]
+                starts = [sum(counts[:index]) for index in range(len(counts))]
+                orders = [
+                    start + (np.arange(count) if order is None else order)
+                    for (_, order), start, count in zip(parts, starts, counts, strict=True)
+                ]
+                return self.builder_.emit(relax.op.concat([part for part, _ in parts], 1)), np.concatenate(orders)
+        return features, None
+
+    def _value(self, expression: relax.Expr) -> Any:
+        return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+
+
+def _shape(expression: relax.Expr) -> list[int]:
+    return [int(size) for size in expression.ty.shape]
+
+
+def _moves_nothing(transpose: relax.Call) -> bool:
+    """Whether the axes longer than one keep their order."""
+    if not transpose.attrs.axes or list(map(int, transpose.attrs.axes)) == NHWC_OF_NCHW:
+        return False  # the latter is looked for at the network's inputs
+    before = _shape(transpose.args[0])
+    long = [int(axis) for axis in transpose.attrs.axes if before[int(axis)] > 1]
+    return long == sorted(long)

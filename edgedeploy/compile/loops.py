@@ -1,0 +1,54 @@
+"""What a scheduled function's loops are: vectors or single values, on all threads or on one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm.tirx import ForKind
+
+
+@dataclass(frozen=True)
+class Stores:
+    """How many values one call of a function stores, sorted by the loops around the store.
+
+    A sum stores once for each of its terms.
+
+    Attributes:
+        total: all of them.
+        scalar: those stored one by one, in no vectorised loop.
+        serial_scalar: those of `scalar` that are stored by one thread.
+    """
+
+    total: int
+    scalar: int
+    serial_scalar: int
+
+
+def stores_of(function: tvm.tirx.PrimFunc) -> Stores:
+    """Count the stores of a function whose loops have constant lengths."""
+    found = list(_stores(function.body, ()))
+    counted = [(math.prod(int(loop.extent) for loop in loops), {loop.kind for loop in loops}) for loops in found]
+    scalar = [(count, kinds) for count, kinds in counted if ForKind.VECTORIZED not in kinds]
+    return Stores(
+        total=sum(count for count, _ in counted),
+        scalar=sum(count for count, _ in scalar),
+        serial_scalar=sum(count for count, kinds in scalar if ForKind.PARALLEL not in kinds),
+    )
+
+
+def _stores(statement: Any, loops: tuple[tvm.tirx.For, ...]) -> Iterator[tuple[tvm.tirx.For, ...]]:
+    """The loops around each store."""
+    if isinstance(statement, tvm.tirx.BufferStore):
+        yield loops
+    if isinstance(statement, tvm.tirx.For):
+        loops = (*loops, statement)
+    for part in ("block", "init", "body", "then_case", "else_case"):
+        inner = getattr(statement, part, None)
+        if inner is not None:
+            yield from _stores(inner, loops)
+    for inner in getattr(statement, "seq", ()):
+        yield from _stores(inner, loops)

@@ -1,0 +1,94 @@
+"""Which form each convolution takes: direct, on a first layer's planes, or Winograd's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import tvm
+from tvm import relax, te
+
+from edgedeploy.board import Board
+from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.operators import direct, winograd
+from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.tiles import choose_depthwise_tile, choose_tile, lanes_for
+
+NHWC_OF_NCHW = [0, 2, 3, 1]
+
+
+def lower_convolutions(module: tvm.IRModule, board: Board) -> tvm.IRModule:
+    """Replace each `conv2d` by a function of ours that a template knows.
+
+    Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
+    for it, it reads the NCHW planes instead: its input values are broadcast one by one, from wherever they lie.
+    """
+    lowerer = _Lowerer(module, board)
+    lowerer.builder_.update_func(module.get_global_var("main"), lowerer.visit_expr(module["main"]))
+    return relax.transform.DeadCodeElimination()(lowerer.builder_.get())
+
+
+@relax.expr_functor.mutator
+class _Lowerer(relax.PyExprMutator):
+    def __init__(self, module: tvm.IRModule, board: Board) -> None:
+        super().__init__(module)
+        self._board = board
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if not is_call(call, "relax.nn.conv2d") or call.attrs.data_layout != "NHWC":
+            return call
+        data, weights = call.args
+        groups = int(call.attrs.groups)
+        sizes = [int(size) for size in weights.ty.shape]
+        window = _window(call)
+        _, rows, columns, outputs = (int(size) for size in call.ty.shape)
+        if sizes[2] == 1 and groups == outputs > 1:
+            tile = choose_depthwise_tile(rows, columns, outputs, window.kernel, window.strides[1], self._board)
+            form = partial(direct.convolution, window=window, groups=groups, tile=tile)
+            return self._emit(direct.DEPTHWISE, form, data, weights)
+        if groups == 1:
+            winograds = self._winograd(call, window)
+            if winograds is not None:
+                return winograds
+        tile = choose_tile(rows, columns, outputs // groups, math.prod(sizes[:3]), self._board)
+        planes = self._planes(data)
+        if groups == 1 and planes is not None:
+            form = partial(direct.convolution_of_planes, window=window, tile=tile, lanes=lanes_for(self._board))
+            return self._emit(f"{direct.DENSE}_planes", form, planes, weights)
+        form = partial(direct.convolution, window=window, groups=groups, tile=tile)
+        return self._emit(direct.DENSE, form, data, weights)
+
+    def _winograd(self, call: relax.Call, window: Window) -> relax.Expr | None:
+        """Winograd's form of a convolution, if it has one that costs less than a direct one."""
+        data, weights = call.args[0], constant_value(call.args[1])
+        batch, rows, columns, outputs = (int(size) for size in call.ty.shape)
+        fits = window.kernel == (winograd.TAPS, winograd.TAPS) and window.strides == window.dilation == (1, 1)
+        if weights is None or weights.dtype != "float32" or batch != 1 or not fits:
+            return None
+        plan = winograd.choose_plan(rows, columns, weights.shape[2], outputs, self._board)
+        if plan is None:
+            return None
+        transformed = relax.const(winograd.transform_weights(weights, plan.size))
+        form = partial(winograd.convolution, padding=window.padding, plan=plan)
+        return self._emit(f"{direct.DENSE}_{winograd.PRODUCT}", form, data, transformed)
+
+    def _planes(self, data: relax.Expr) -> relax.Expr | None:
+        """The NCHW tensor that a value in NHWC was transposed from."""
+        transpose = self.lookup_binding(data) if isinstance(data, relax.Var) else data
+        if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
+            return None
+        return transpose.args[0] if [int(axis) for axis in transpose.attrs.axes] == NHWC_OF_NCHW else None
+
+    def _emit(self, name: str, form: Callable[..., te.Tensor], data: relax.Expr, weights: relax.Expr) -> relax.Expr:
+        """A call of a new function that is written in tensor expressions."""
+        return self.builder_.call_te(lambda *tensors: form(*tensors), data, weights, primfunc_name_hint=name)
+
+
+def _window(call: relax.Call) -> Window:
+    kernel_height, kernel_width, _, _ = (int(size) for size in call.args[1].ty.shape)
+    down, across = (int(step) for step in call.attrs.strides)
+    apart_down, apart_across = (int(step) for step in call.attrs.dilation)
+    top, left, bottom, right = (int(width) for width in call.attrs.padding)
+    return Window((kernel_height, kernel_width), (down, across), (apart_down, apart_across), (top, left, bottom, right))

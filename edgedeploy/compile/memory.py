@@ -1,0 +1,56 @@
+"""How much memory a network needs, as planned when it was built."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.package.manifest import Memory
+
+# How LLVM's text form shows what TVM's code generator makes of a buffer inside of a function: a call through a
+# pointer that was just loaded, with device type, device, and the size in bytes.
+_FUNCTION = re.compile(r"define .*?@\"?(?P<name>[^\"(]+)")
+_LOAD = re.compile(r"\s*(?P<pointer>%\S+) = load ptr, ptr @__TVMBackendAllocWorkspace")
+_CALL = re.compile(r"call .*?(?P<pointer>%\S+)\(i32 [^,]+, i32 [^,]+, i64 (?P<bytes>\d+),")
+_PARALLEL = "__tvm_parallel_lambda"
+
+
+def planned_memory(module: tvm.IRModule, code: Iterable[str]) -> Memory:
+    """Read the memory plan of a network.
+
+    Args:
+        module: Relax's module after `StaticPlanBlockMemory`, lowered for the virtual machine.
+        code: its functions, as LLVM's text form shows them.
+    """
+    storages: list[int] = []
+    constants: list[int] = []
+
+    def visit(expression: relax.Expr) -> None:
+        if is_call(expression, "relax.vm.alloc_storage"):
+            storages.append(math.prod(int(size) for size in expression.args[0].values))
+        else:
+            array = constant_value(expression)
+            if array is not None:
+                constants.append(array.nbytes)
+
+    relax.analysis.post_order_visit(module["main"].body, visit)
+    return Memory(workspace_bytes=sum(storages), scratch_bytes=_scratch_bytes(code), constants_bytes=sum(constants))
+
+
+def _scratch_bytes(code: Iterable[str]) -> int:
+    """The most that one thread takes at once: in a function, and in the body of a parallel loop that it runs."""
+    taken: dict[bool, list[int]] = {False: [0], True: [0]}
+    for line in "\n".join(code).splitlines():
+        if function := _FUNCTION.match(line):
+            sizes, pointers = taken[function["name"].startswith(_PARALLEL)], set()
+            sizes.append(0)
+        elif load := _LOAD.match(line):
+            pointers.add(load["pointer"])
+        elif (call := _CALL.search(line)) and call["pointer"] in pointers:
+            sizes[-1] += int(call["bytes"])
+    return max(taken[False]) + max(taken[True])

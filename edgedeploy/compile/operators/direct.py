@@ -1,0 +1,181 @@
+"""Direct convolutions: sums over the taps and the input channels, on a picture of whole tiles.
+
+Tiles of the size that the registers want need not divide the picture: the picture is taken as large as whole
+tiles are, and the result is cropped. A row of 113 pixels, a prime, could not be tiled otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import te
+
+from edgedeploy.compile.tiles import Tile, round_up
+
+# What the templates look for: the names of the blocks that accumulate.
+DENSE = "conv2d"
+DEPTHWISE = "depthwise_conv2d"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where a convolution's taps lie.
+
+    Attributes:
+        kernel: rows and columns of taps.
+        strides, dilation: in rows and columns.
+        padding: rows and columns of zeros at top, left, bottom, right.
+    """
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: tuple[int, int, int, int]
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of the output for a picture of that size."""
+        top, left, bottom, right = self.padding
+        reach = [(taps - 1) * step + 1 for taps, step in zip(self.kernel, self.dilation, strict=True)]
+        rows = (height + top + bottom - reach[0]) // self.strides[0] + 1
+        columns = (width + left + right - reach[1]) // self.strides[1] + 1
+        return rows, columns
+
+    def input_size(self, rows: int, columns: int) -> tuple[int, int]:
+        """Padded rows and columns that so many outputs read."""
+        sizes = [
+            (count - 1) * stride + (taps - 1) * step + 1
+            for count, stride, taps, step in zip((rows, columns), self.strides, self.kernel, self.dilation, strict=True)
+        ]
+        return sizes[0], sizes[1]
+
+
+def convolution(data: te.Tensor, weights: te.Tensor, window: Window, groups: int, tile: Tile) -> te.Tensor:
+    """A convolution in NHWC.
+
+    Args:
+        data: n x height x width x inputs, float.
+        weights: kernel height x kernel width x inputs of one group x outputs.
+        window: the taps.
+        groups: output channels are as many equal groups, each of which sums over its own inputs.
+        tile: what the template will compute at a time; a note on the block that accumulates.
+
+    Returns:
+        n x rows x columns x outputs.
+    """
+    batch, height, width, _ = (int(size) for size in data.shape)
+    inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
+    rows, columns = window.output_size(height, width)
+    whole = tile.whole(rows, columns)
+    read = _whole_picture(data, window, whole)
+    ky, kx, taps = _taps(window)
+    per_group = outputs // groups
+    if groups > 1 and inputs == per_group == 1:
+        whole_result = te.compute(
+            (batch, *whole, outputs),
+            lambda n, y, x, f: te.sum(read(n, *taps(y, x), f) * weights[ky, kx, 0, f], axis=[ky, kx]),
+            name=DEPTHWISE,
+            attrs=_note(tile),
+        )
+    else:
+        ic = te.reduce_axis((0, inputs), "rc")
+        whole_result = te.compute(
+            (batch, *whole, outputs),
+            lambda n, y, x, f: te.sum(
+                read(n, *taps(y, x), f // per_group * inputs + ic if groups > 1 else ic) * weights[ky, kx, ic, f],
+                axis=[ky, kx, ic],
+            ),
+            name=DENSE,
+            attrs=_note(tile),
+        )
+    return crop(whole_result, rows, columns)
+
+
+def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window, tile: Tile, lanes: int) -> te.Tensor:
+    """A convolution from NCHW to NHWC: a first layer, which reads the picture's planes as they come.
+
+    Args:
+        planes: n x inputs x height x width, float.
+        weights: kernel height x kernel width x inputs x outputs.
+        window: the taps.
+        tile: as for `convolution`.
+        lanes: the padded rows begin and end on multiples of this many values, so that each vector of them is
+            either all picture or all padding where the picture's width is a multiple of it.
+
+    Returns:
+        n x rows x columns x outputs.
+    """
+    batch, inputs, height, width = (int(size) for size in planes.shape)
+    outputs = int(weights.shape[3])
+    rows, columns = window.output_size(height, width)
+    whole = tile.whole(rows, columns)
+    top, left, _, _ = window.padding
+    padded_height, padded_width = window.input_size(*whole)
+    margin = round_up(left, lanes)
+    padded = te.compute(
+        (batch, inputs, max(padded_height, top + height), round_up(max(padded_width - left, width) + margin, lanes)),
+        lambda n, c, y, x: tvm.tirx.if_then_else(
+            tvm.tirx.all(y >= top, y < top + height, x >= margin, x < margin + width),
+            planes[n, c, y - top, x - margin],
+            tvm.tirx.const(0, planes.dtype),
+        ),
+        name="pad_temp",
+    )
+    ky, kx, taps = _taps(window)
+    ic = te.reduce_axis((0, inputs), "rc")
+
+    def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
+        row, column = taps(y, x)
+        return te.sum(padded[n, ic, row, column + (margin - left)] * weights[ky, kx, ic, f], axis=[ky, kx, ic])
+
+    whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE, attrs=_note(tile))
+    return crop(whole_result, rows, columns)
+
+
+def crop(whole: te.Tensor, rows: int, columns: int) -> te.Tensor:
+    """The first rows and columns of an NHWC tensor."""
+    batch, height, width, channels = (int(size) for size in whole.shape)
+    if (height, width) == (rows, columns):
+        return whole
+    return te.compute((batch, rows, columns, channels), lambda n, y, x, f: whole[n, y, x, f], name="crop")
+
+
+def _note(tile: Tile) -> dict[str, list[int]]:
+    return {"tile": [tile.rows, tile.columns, tile.channels]}
+
+
+def _taps(window: Window) -> tuple[Any, Any, Any]:
+    """The axes over the taps, and a function from an output's pixel to the padded pixel at the tap."""
+    ky = te.reduce_axis((0, window.kernel[0]), "ry")
+    kx = te.reduce_axis((0, window.kernel[1]), "rx")
+
+    def taps(y: Any, x: Any) -> tuple[Any, Any]:
+        return (
+            y * window.strides[0] + ky * window.dilation[0],
+            x * window.strides[1] + kx * window.dilation[1],
+        )
+
+    return ky, kx, taps
+
+
+def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
+    """A function that reads the input as if it were padded, and as large as whole tiles read."""
+    batch, height, width, channels = (int(size) for size in data.shape)
+    top, left, _, _ = window.padding
+    padded_height, padded_width = window.input_size(*whole)
+    if (top, left) == (0, 0) and padded_width <= width:
+        if padded_height <= height:
+            return lambda n, y, x, c: data[n, y, x, c]
+        # Rows below the picture are cropped: any values do, and the last row needs no copy.
+        return lambda n, y, x, c: data[n, tvm.tirx.min(y, height - 1), x, c]
+    padded = te.compute(
+        (batch, max(padded_height, top + height), max(padded_width, left + width), channels),
+        lambda n, y, x, c: tvm.tirx.if_then_else(
+            tvm.tirx.all(y >= top, y < top + height, x >= left, x < left + width),
+            data[n, y - top, x - left, c],
+            tvm.tirx.const(0, data.dtype),
+        ),
+        name="pad_temp",
+    )
+    return lambda n, y, x, c: padded[n, y, x, c]

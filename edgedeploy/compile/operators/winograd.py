@@ -1,0 +1,275 @@
+"""Winograd's convolutions with 3x3 taps: fewer multiplications, for transforms before and after.
+
+A tile of m x m outputs is computed from (m+2) x (m+2) inputs d and the taps g as
+`A^T [(G g G^T) * (B^T d B)] A`: (m+2)^2 multiplications for each pair of channels instead of 9 m^2. Summed over
+the input channels, they are (m+2)^2 products of matrices. G g G^T is computed when the network is built.
+
+Source: A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016, sections 4.1 and 4.3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import te
+
+from edgedeploy.board import Board
+from edgedeploy.compile.operators.direct import crop
+from edgedeploy.compile.tiles import (
+    MEMORY_BYTES,
+    Tile,
+    direct_cycles,
+    lanes_for,
+    round_up,
+    step_cycles,
+    tile_registers,
+    vector_length,
+)
+
+# The name of the block that accumulates, which the template looks for.
+PRODUCT = "winograd"
+
+TAPS = 3
+
+
+@dataclass(frozen=True)
+class Transform:
+    """The matrices for tiles of m x m outputs: G is (m+2) x 3, B^T is (m+2) x (m+2), A^T is m x (m+2)."""
+
+    weights: np.ndarray
+    inputs: np.ndarray
+    outputs: np.ndarray
+
+
+TRANSFORMS = {
+    2: Transform(
+        weights=np.array([[1, 0, 0], [1 / 2, 1 / 2, 1 / 2], [1 / 2, -1 / 2, 1 / 2], [0, 0, 1]]),
+        inputs=np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]),
+        outputs=np.array([[1, 1, 1, 0], [0, 1, -1, -1]]),
+    ),
+    4: Transform(
+        weights=np.array(
+            [
+                [1 / 4, 0, 0],
+                [-1 / 6, -1 / 6, -1 / 6],
+                [-1 / 6, 1 / 6, -1 / 6],
+                [1 / 24, 1 / 12, 1 / 6],
+                [1 / 24, -1 / 12, 1 / 6],
+                [0, 0, 1],
+            ]
+        ),
+        inputs=np.array(
+            [
+                [4, 0, -5, 0, 1, 0],
+                [0, -4, -4, 1, 1, 0],
+                [0, 4, -4, -1, 1, 0],
+                [0, -2, -1, 2, 1, 0],
+                [0, 2, -1, -2, 1, 0],
+                [0, 4, 0, -5, 0, 1],
+            ]
+        ),
+        outputs=np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]]),
+    ),
+}
+
+# Cycles that both transforms together take for a value of a tile, per vector of channels and multiply-add unit.
+_TRANSFORM_CYCLES = 30
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a Winograd convolution is divided.
+
+    Attributes:
+        size: outputs of a tile, in rows and in columns (m).
+        band: rows of tiles that are transformed, multiplied and transformed back together.
+        product: pixels and channels of the matrix products' register tile; its pixels are tiles of the picture.
+        shared: the weights exceed the second cache: each thread multiplies all tiles by a part of the weights,
+            and all tiles are one band. Otherwise each thread takes bands, and all of the weights.
+    """
+
+    size: int
+    band: int
+    product: Tile
+    shared: bool
+
+    @property
+    def values(self) -> int:
+        """Inputs of a tile, in rows and in columns (m + 2)."""
+        return self.size + TAPS - 1
+
+    def tiles(self, width: int) -> int:
+        """Tiles of a band, in whole register tiles."""
+        return round_up(self.band * -(-width // self.size), self.product.columns)
+
+
+def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Plan | None:
+    """The division that costs the least, or None where a direct convolution costs no more.
+
+    Args:
+        rows, columns: of the output.
+        inputs, outputs: channels.
+        board: whose vectors, registers and second cache are modelled.
+    """
+    plans = [plan for size in TRANSFORMS for plan in _plans(size, rows, columns, inputs, outputs, board)]
+    cycles, _, plan = min(
+        (_cycles(plan, rows, columns, inputs, outputs, board), order, plan) for order, plan in enumerate(plans)
+    )
+    return plan if cycles < 0.9 * direct_cycles(rows, columns, TAPS * TAPS, inputs, outputs, board) else None
+
+
+def _plans(size: int, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> list[Plan]:
+    """The divisions that fit the caches."""
+    tile_rows, tile_columns = -(-rows // size), -(-columns // size)
+    values = (size + TAPS - 1) ** 2
+    cache = board.cache.l2_kib * 1024
+    shared = 4 * values * inputs * outputs > cache
+    plans = []
+    for band in [tile_rows] if shared else range(1, tile_rows + 1):
+        product = _product_tile(band * tile_columns, outputs, board)
+        plan = Plan(size, band, product, shared)
+        between = 4 * values * plan.tiles(columns) * (inputs + product.channels)
+        if not shared and between > cache / 3 and band > 1:
+            break
+        plans.append(plan)
+    return plans
+
+
+def _product_tile(tiles: int, channels: int, board: Board) -> Tile:
+    """The register tile of the products: `tiles` pixels in one row."""
+    lanes = lanes_for(board)
+    length = vector_length(channels, lanes)
+    best, best_rate = Tile(1, 1, length), 0.0
+    for vectors in (2, 1, 3, 4):
+        for columns in range(1, tile_registers(board)):
+            if columns * vectors + vectors + 1 > tile_registers(board):
+                break
+            if channels % (vectors * length):
+                continue
+            tile = Tile(1, columns, vectors * length)
+            rate = columns * vectors * tile.useful(1, tiles) / step_cycles(columns, vectors, board)
+            if rate > best_rate * 1.001:
+                best, best_rate = tile, rate
+    return best
+
+
+def _cycles(plan: Plan, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> float:
+    """An estimate for all cores together."""
+    bands = -(-rows // (plan.size * plan.band))
+    tiles, values = plan.tiles(columns), plan.values**2
+    length = vector_length(plan.product.channels, lanes_for(board))
+    vectors = plan.product.channels // length
+    steps = tiles / plan.product.columns * outputs / plan.product.channels * values * inputs
+    product = steps * step_cycles(plan.product.columns, vectors, board)
+    transformed = inputs / vector_length(inputs, lanes_for(board)) + outputs / length
+    transforms = _TRANSFORM_CYCLES * values * tiles * transformed / 2 / max(1.0, board.fma.per_cycle)
+    weights = 4 * values * inputs * outputs
+    balance = 1.0 if plan.shared else -(-bands // board.cores) * board.cores / bands
+    reading = weights / MEMORY_BYTES + (0 if plan.shared else (bands - 1) * weights / (4 * MEMORY_BYTES))
+    return bands * balance * (product + transforms) + reading
+
+
+def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
+    """G g G^T of 3 x 3 x inputs x outputs weights: (m+2) x (m+2) x inputs x outputs, in the weights' dtype."""
+    matrix = TRANSFORMS[size].weights
+    transformed = np.einsum("ia,abco,jb->ijco", matrix, weights.astype(np.float64), matrix, optimize=True)
+    return np.ascontiguousarray(transformed.astype(weights.dtype))
+
+
+def convolution(data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, int, int], plan: Plan) -> te.Tensor:
+    """A convolution in NHWC with 3x3 taps and steps of one.
+
+    Args:
+        data: 1 x height x width x inputs, float.
+        weights: transformed, (m+2) x (m+2) x inputs x outputs.
+        padding: rows and columns of zeros at top, left, bottom, right.
+        plan: how it is divided; a note on the block that multiplies.
+
+    Returns:
+        1 x rows x columns x outputs.
+    """
+    _, height, width, inputs = (int(size) for size in data.shape)
+    outputs = int(weights.shape[3])
+    top, left, bottom, right = padding
+    rows, columns = height + top + bottom - (TAPS - 1), width + left + right - (TAPS - 1)
+    size, values, band = plan.size, plan.values, plan.band
+    across = -(-columns // size)
+    bands, tiles = -(-rows // (size * band)), plan.tiles(columns)
+    matrices = TRANSFORMS[size]
+
+    padded = te.compute(
+        (1, (bands - 1) * band * size + (tiles - 1) // across * size + values, (across - 1) * size + values, inputs),
+        lambda n, y, x, c: tvm.tirx.if_then_else(
+            tvm.tirx.all(y >= top, y < top + height, x >= left, x < left + width),
+            data[n, y - top, x - left, c],
+            tvm.tirx.const(0, data.dtype),
+        ),
+        name="pad_temp",
+    )
+
+    def value_of_tile(b: Any, t: Any, y: Any, x: Any, c: Any) -> Any:
+        return padded[0, (b * band + t // across) * size + y, t % across * size + x, c]
+
+    half = te.compute(
+        (bands, tiles, values, values, inputs),
+        lambda b, t, i, x, c: _combine(matrices.inputs, i, lambda y: value_of_tile(b, t, y, x, c)),
+        name="transform_rows",
+    )
+    transformed = te.compute(
+        (bands, values, values, tiles, inputs),
+        lambda b, i, j, t, c: _combine(matrices.inputs, j, lambda x: half[b, t, i, x, c]),
+        name="transform_columns",
+    )
+    ic = te.reduce_axis((0, inputs), "rc")
+    product = te.compute(
+        (bands, values, values, tiles, outputs),
+        lambda b, i, j, t, f: te.sum(transformed[b, i, j, t, ic] * weights[i, j, ic, f], axis=[ic]),
+        name=PRODUCT,
+        attrs={
+            "size": size,
+            "band": band,
+            "tile": [1, plan.product.columns, plan.product.channels],
+            "shared": int(plan.shared),
+        },
+    )
+    half_back = te.compute(
+        (bands, tiles, size, values, outputs),
+        lambda b, t, y, j, f: _combine(matrices.outputs, y, lambda i: product[b, i, j, t, f]),
+        name="restore_rows",
+    )
+
+    def output(n: Any, y: Any, x: Any, f: Any) -> Any:
+        b, row = y // (band * size), y % (band * size)
+        tile = row // size * across + x // size
+        return _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f])
+
+    whole = te.compute((1, bands * band * size, across * size, outputs), output, name="restore_columns")
+    return crop(whole, rows, columns)
+
+
+def multiplications(rows: int, columns: int, inputs: int, outputs: int, plan: Plan) -> int:
+    """How many multiply-adds the products take, whole tiles counted."""
+    bands = -(-rows // (plan.size * plan.band))
+    return math.prod((bands, plan.tiles(columns), plan.values**2, inputs, outputs))
+
+
+def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any]) -> Any:
+    """The sum of values weighted by one row of a matrix; zeros vanish where the row is known, once unrolled."""
+    total = None
+    for column in range(matrix.shape[1]):
+        term = _element(matrix[:, column], row) * value(column)
+        total = term if total is None else total + term
+    return total
+
+
+def _element(values: np.ndarray, index: Any) -> Any:
+    """An element of a constant vector at an index that is a variable until it is unrolled."""
+    chosen = tvm.tirx.const(float(values[-1]), "float32")
+    for position in range(len(values) - 2, -1, -1):
+        chosen = tvm.tirx.Select(index == position, tvm.tirx.const(float(values[position]), "float32"), chosen)
+    return chosen

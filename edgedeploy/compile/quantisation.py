@@ -1,0 +1,70 @@
+"""Rounding to the steps of a quantised tensor, in float and by operators that keep any layout.
+
+Networks of QuantizeLinear and DequantizeLinear pairs run in float here, rounded where they say. In TVM's own form,
+the pair stops layouts: a transpose stays on each side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.folding import constant_value, is_call
+
+
+def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite `dequantize(quantize(x))` with constant scales to elementwise operators on float32.
+
+    With the integers' range [low, high], z their zero point and s the scale, what ONNX defines as
+    `(saturate(round(x / s) + z) - z) * s` is computed as `round(min(max(x / s, low - z), high - z)) * s`; halves are
+    rounded to even in both.
+    """
+    rounder = _Rounder(module)
+    rounder.builder_.update_func(module.get_global_var("main"), rounder.visit_expr(module["main"]))
+    return relax.transform.DeadCodeElimination()(rounder.builder_.get())
+
+
+@relax.expr_functor.mutator
+class _Rounder(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if not is_call(call, "relax.dequantize") or str(call.ty.dtype) != "float32":
+            return call
+        quantised = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else call.args[0]
+        if not is_call(quantised, "relax.quantize") or str(quantised.args[0].ty.dtype) != "float32":
+            return call
+        parameters = [_parameters(each) for each in (quantised, call)]
+        if None in parameters or not all(map(_equal, *parameters)):  # type: ignore[arg-type]
+            return call
+        scale, zero_point = parameters[0]  # type: ignore[misc]
+        limits = np.iinfo(str(quantised.ty.dtype))
+        if limits.bits > 16:  # float32 does not hold all of their values
+            return call
+        low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
+        value = self.builder_.emit(relax.op.divide(quantised.args[0], _constant(scale)))
+        value = self.builder_.emit(relax.op.maximum(value, _constant(low)))
+        value = self.builder_.emit(relax.op.minimum(value, _constant(high)))
+        value = self.builder_.emit(relax.op.round(value))
+        return relax.op.multiply(value, _constant(scale))
+
+
+def _parameters(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
+    """Scale and zero point, in shapes that broadcast; None if they are no constants."""
+    scale, zero_point = (constant_value(argument) for argument in call.args[1:3])
+    if scale is None or zero_point is None:
+        return None
+    dimensions = len(call.ty.shape)
+    shape = [-1 if axis == call.attrs.axis % dimensions else 1 for axis in range(dimensions)]
+    return tuple(  # type: ignore[return-value]
+        value.reshape(()) if value.size == 1 else value.reshape(shape)
+        for value in (scale.astype(np.float32), zero_point.astype(np.int64))
+    )
+
+
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.array_equal(one, other))
+
+
+def _constant(value: np.ndarray) -> relax.Expr:
+    return relax.const(np.asarray(value, np.float32))

@@ -1,0 +1,111 @@
+"""How a block walks through its buffers: which loops run through memory without a break, and which cross it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tvm.tirx import IntImm, Sub
+from tvm.tirx.analysis import undefined_vars
+
+from edgedeploy.compile.schedules.kernel import Kernel
+
+
+def fuse_contiguous(kernel: Kernel, block: Any) -> list[list[int]]:
+    """Fuse the loops around an elementwise block that every buffer walks as one.
+
+    A loop is fused with the one inside it if each buffer either has both variables in neighbouring
+    dimensions, the inner one for the whole of its dimension, or has neither.
+
+    Returns:
+        For each loop that is left, outermost first, the former loops, by index, that are in it.
+    """
+    schedule = kernel.schedule
+    loops, extents = schedule.get_loops(block), kernel.extents(block)
+    variables = [variable.var for variable in schedule.get(block).iter_vars]
+    if len(variables) != len(loops):
+        return [[index] for index in range(len(loops))]
+    accesses = _accesses(kernel, block)
+    long = [index for index, extent in enumerate(extents) if extent > 1]
+    groups: list[list[int]] = []
+    for index in long:
+        if groups and all(
+            _walks_as_one(shape, indices, variables[groups[-1][-1]], variables[index], extents[index])
+            for shape, indices in accesses
+        ):
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    # Loops of one iteration join whatever is before them.
+    starts = [0, *(group[0] for group in groups[1:]), len(loops)]
+    members = [list(range(first, last)) for first, last in itertools.pairwise(starts)]
+    for group in members:
+        if len(group) > 1:
+            schedule.fuse(*(loops[index] for index in group))
+    return members
+
+
+def crossing_loop(kernel: Kernel, block: Any) -> int | None:
+    """The loop, by index, that runs along the memory of a buffer that the innermost loop crosses, as in a transpose."""
+    schedule = kernel.schedule
+    extents = kernel.extents(block)
+    variables = [variable.var for variable in schedule.get(block).iter_vars]
+    if len(variables) != len(extents):
+        return None
+    inner = max((index for index, extent in enumerate(extents) if extent > 1), default=None)
+    for _, indices in _accesses(kernel, block):
+        if inner is None or not indices or not any(_uses(each, variables[inner]) for each in indices[:-1]):
+            continue
+        for index, variable in enumerate(variables):
+            if index != inner and extents[index] > 1 and indices[-1].same_as(variable):
+                return index
+    return None
+
+
+def _accesses(kernel: Kernel, block: Any) -> list[tuple[list[int], list[Any]]]:
+    """Shape and indices of all that a block reads and writes, without the dimensions of one element."""
+    found = []
+    statement = kernel.schedule.get(block)
+    for region in [*statement.reads, *statement.writes]:
+        shape = [int(size) for size in region.source.ty.shape]
+        indices = [each.min for each in region.region]
+        kept = [position for position, size in enumerate(shape) if size > 1]
+        found.append(([shape[position] for position in kept], [indices[position] for position in kept]))
+    return found
+
+
+def _walks_as_one(shape: list[int], indices: list[Any], outer: Any, inner: Any, extent: int) -> bool:
+    users = [position for position, index in enumerate(indices) if _uses(index, outer) or _uses(index, inner)]
+    if not users:
+        return True
+    if len(users) != 2 or users[1] != users[0] + 1 or shape[users[1]] != extent:
+        return False
+    return bool(indices[users[0]].same_as(outer) and indices[users[1]].same_as(inner))
+
+
+def _uses(index: Any, variable: Any) -> bool:
+    return not isinstance(index, IntImm) and any(each.same_as(variable) for each in undefined_vars(index))
+
+
+def joints(kernel: Kernel, block: Any) -> list[int]:
+    """Where, along its innermost loop, a block goes on with another buffer, as a concat does."""
+    statement = kernel.schedule.get(block)
+    innermost = statement.iter_vars[-1].var
+    offsets = set()
+    for region in statement.reads:
+        for index in (each.min for each in region.region):
+            if isinstance(index, Sub) and index.a.same_as(innermost) and isinstance(index.b, IntImm):
+                offsets.add(int(index.b.value))
+    return sorted(offsets)
+
+
+def computes_indices(kernel: Kernel, block: Any) -> bool:
+    """Whether an element of a block may come from anywhere in a buffer, as in a mirror padding or a gather.
+
+    TVM 0.27 cannot partition the loops around such indices (their types get mixed).
+    """
+    return any(
+        not isinstance(each.extent, IntImm) or int(each.extent.value) > 1
+        for region in kernel.schedule.get(block).reads
+        for each in region.region
+    )

@@ -1,0 +1,104 @@
+"""Winograd's convolutions: bands of tiles are transformed, multiplied and transformed back in one task.
+
+The matrix products have the register tile and the packed weights of a direct convolution. Both transforms run
+over vectors of channels, with everything else unrolled: the matrices' zeros and ones then vanish.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from edgedeploy.board import Board
+from edgedeploy.compile.operators import winograd
+from edgedeploy.compile.schedules.convolution import pack
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, whole_vectors
+from edgedeploy.compile.tiles import MAX_VECTORS, lanes_for, vector_length
+
+
+def matches(kernel: Kernel) -> bool:
+    """A convolution that was written as Winograd's."""
+    return kernel.anchor() == winograd.PRODUCT
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule the transforms, the products and everything fused with them."""
+    schedule, lanes = kernel.schedule, lanes_for(board)
+    product = kernel.block(winograd.PRODUCT)
+    tile = kernel.noted_tile(winograd.PRODUCT)
+    size, band = int(kernel.note(winograd.PRODUCT, "size")), int(kernel.note(winograd.PRODUCT, "band"))
+    shared = bool(kernel.note(winograd.PRODUCT, "shared"))
+    kernel.tile = f"F({size}x{size}), {tile.columns} tiles x {tile.channels} channels"
+    packing = pack(kernel, product, tile.channels)
+    inputs = kernel.extents(product)[-1]
+
+    *first, last = kernel.after(winograd.PRODUCT)
+    kernel.inline(name for name in first if name != "restore_rows")
+    output = kernel.block(last)
+    extents = kernel.extents(output)
+    batch, row, column, channel = schedule.get_loops(output)
+    block, row, row_in = schedule.split(row, [None, band, size])
+    column, column_in = schedule.split(column, [None, size])
+    tile_channels = kernel.choose(whole_vectors(extents[3], MAX_VECTORS, tile.channels, lanes), tile.channels)
+    channel, channel_in = schedule.split(channel, [None, tile_channels])
+    vector, channel_in = schedule.split(channel_in, [None, vector_length(tile.channels, lanes)])
+    order = [channel, block] if shared else [block, channel]
+    schedule.reorder(batch, *order, row, column, vector, row_in, column_in, channel_in)
+    tasks = [batch, channel, block] if shared else [batch, block]
+    task = kernel.parallelize(tasks, 2 * math.prod(extents) * winograd.TAPS**2 * inputs)
+    _unroll(kernel, [row_in, column_in], channel_in)
+
+    restore = kernel.block("restore_rows")
+    schedule.compute_at(restore, vector, preserve_unit_loops=True)
+    loops = schedule.get_loops(restore)
+    _unroll(kernel, loops[-3:-1], loops[-1])
+    schedule.set_scope(restore, 0, "local")
+
+    _multiply(kernel, product, tile.columns, task if shared else channel, lanes)
+    _transform(kernel, task, shared, lanes)
+    return packing
+
+
+def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -> None:
+    """The products of a task: for each of the values of a tile, register tiles of pixels x channels."""
+    schedule = kernel.schedule
+    store = schedule.cache_write(product, 0, "local")
+    schedule.compute_at(store, loop, preserve_unit_loops=True)
+    pixel, channel = schedule.get_loops(store)[-2:]
+    tile_pixels = kernel.choose(divisors(int(schedule.get(pixel).extent)), tiles)
+    pixel, pixel_in = schedule.split(pixel, [None, tile_pixels])
+    kernel.vectorize(channel, lanes, unroll=True)
+    schedule.unroll(pixel_in)
+    kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1)
+
+
+def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int) -> None:
+    """The transform of the inputs: inside the task, or for all tasks before them."""
+    schedule = kernel.schedule
+    columns, rows = kernel.block("transform_columns"), kernel.block("transform_rows")
+    if not shared:
+        schedule.compute_at(columns, task, preserve_unit_loops=True)
+    band, i, j, pixel, channel = schedule.get_loops(columns)[-5:]
+    channel, channel_in = schedule.split(channel, [None, vector_length(int(schedule.get(channel).extent), lanes)])
+    schedule.reorder(pixel, channel, i, j, channel_in)
+    _unroll(kernel, [i, j], channel_in)
+    if shared:
+        channel = schedule.fuse(band, pixel, channel)
+        schedule.parallel(channel)
+    schedule.compute_at(rows, channel, preserve_unit_loops=True)
+    loops = schedule.get_loops(rows)
+    _unroll(kernel, loops[-3:-1], loops[-1])
+    schedule.set_scope(rows, 0, "local")
+    before = kernel.before("transform_rows")
+    if shared:
+        kernel.pad_first(before, lanes)
+    else:
+        kernel.pad_inside(before, task, lanes)
+
+
+def _unroll(kernel: Kernel, loops: list[Any], vector: Any) -> None:
+    """Unroll loops around one that is a vector."""
+    for loop in loops:
+        kernel.schedule.unroll(loop)
+    if int(kernel.schedule.get(vector).extent) > 1:
+        kernel.schedule.vectorize(vector)

@@ -1,0 +1,172 @@
+"""Sizes of register tiles, from a model of what a step of a convolution's reduction costs on a board.
+
+All costs are in cycles of one core. The constants without a source were fitted to timings on x86-64 with
+512-bit vectors; what they decide is only which of several correct forms is generated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgedeploy.board import Board
+
+# Bytes that arrive per cycle from beyond the second cache, beside the arithmetic.
+MEMORY_BYTES = 4
+
+# Most rows of a tile: each is one more pointer in the innermost loop.
+MAX_ROWS = 4
+
+# Most vectors of channels of a tile.
+MAX_VECTORS = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Output pixels (rows x columns) and output channels whose sums are in registers at the same time."""
+
+    rows: int
+    columns: int
+    channels: int
+
+    def whole(self, height: int, width: int) -> tuple[int, int]:
+        """The least rows and columns, at least as many, that whole tiles cover."""
+        return round_up(height, self.rows), round_up(width, self.columns)
+
+    def useful(self, height: int, width: int) -> float:
+        """The part of the computed pixels that is not cropped."""
+        return height * width / math.prod(self.whole(height, width))
+
+    def __str__(self) -> str:
+        pixels = f"{self.rows} x {self.columns}" if self.rows > 1 else f"{self.columns}"
+        return f"{pixels} pixels x {self.channels} channels"
+
+
+def lanes_for(board: Board) -> int:
+    """How many float32 values a vector register of the board holds."""
+    return board.vector.bits // 32
+
+
+def round_up(number: int, step: int) -> int:
+    """The least multiple of `step` that is not below `number`."""
+    return -(-number // step) * step
+
+
+def vector_length(extent: int, lanes: int) -> int:
+    """The longest power of two up to `lanes` that divides an extent."""
+    length = lanes
+    while extent % length:
+        length //= 2
+    return length
+
+
+def tile_registers(board: Board) -> int:
+    """How many vector registers a tile may fill with sums, weights and one input.
+
+    On x86 all of them: multiply-adds read an operand from memory. Elsewhere inputs are loaded first, and LLVM moves
+    loads ahead of their use: without three in sixteen registers to spare it spills (`benchmarks/arm_loops.py`).
+    """
+    registers = board.vector.registers
+    return registers if board.architecture.startswith("x86") else registers * 13 // 16
+
+
+def step_cycles(pixels: int, vectors: int, board: Board) -> float:
+    """What one step of the reduction costs: pixels x vectors multiply-adds, from as many inputs and weights.
+
+    Multiply-adds are started at the board's rate, but not before those of the last step are done. Loads hide
+    behind them, though not fully, until there are more loads than cycles.
+    """
+    loads = pixels + vectors
+    arithmetic = max(pixels * vectors / board.fma.per_cycle, board.fma.latency)
+    return max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)
+
+
+def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: Board) -> float:
+    """What a tile costs whose sums have `depth` terms: the steps, then the results one by one.
+
+    Where tiles reach beyond the picture, each pixel is stored under a condition.
+    """
+    return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
+
+
+def choose_tile(height: int, width: int, channels: int, depth: int, board: Board) -> Tile:
+    """The tile that does the most useful arithmetic in a cycle.
+
+    Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
+    picture: what lies beyond it is computed and cropped, and counts as useless.
+
+    Args:
+        height, width: of the output, in pixels.
+        channels: output channels, of one group; the tile's divide them.
+        depth: terms of each sum: taps x input channels of one group.
+        board: whose registers and multiply-add units are modelled.
+    """
+    best, best_rate = Tile(1, 1, 1), 0.0
+    registers = tile_registers(board)
+    for vectors, length in _vectors(channels, lanes_for(board)):
+        for rows in range(1, min(MAX_ROWS, height) + 1):
+            for columns in range(1, min(width, registers) + 1):
+                pixels = rows * columns
+                if pixels * vectors + vectors + 1 > registers:
+                    break
+                tile = Tile(rows, columns, vectors * length)
+                useful = tile.useful(height, width)
+                cycles = tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
+                rate = pixels * tile.channels * useful / cycles
+                if rate > best_rate * 1.001:
+                    best, best_rate = tile, rate
+    return best
+
+
+def choose_depthwise_tile(
+    height: int, width: int, channels: int, kernel: tuple[int, int], stride: int, board: Board
+) -> Tile:
+    """A tile for a convolution that filters each channel by itself: one row, up to two vectors of channels.
+
+    On x86 every multiply-add has a load of its own, so registers serve only to hide latency: half of them are
+    enough. Elsewhere LLVM keeps weights in registers beside the sums: those of up to nine taps, which it unrolls,
+    and a row of inputs; or those of a row of taps, and a few inputs (limits found with `benchmarks/arm_loops.py`).
+
+    Args:
+        height, width: of the output, in pixels.
+        channels: of the output.
+        kernel: rows and columns of taps.
+        stride: in columns.
+        board: whose registers are modelled.
+    """
+    length = vector_length(channels, lanes_for(board))
+    vectors = 2 if channels % (2 * length) == 0 else 1
+    if board.architecture.startswith("x86"):
+        most = max(1, (board.vector.registers - 2) // 2 // vectors)
+    elif math.prod(kernel) <= 9:
+        vectors = 1
+        most = max(2, (board.vector.registers - math.prod(kernel) - kernel[1] + stride) // (1 + stride))
+    else:
+        most = max(2, (tile_registers(board) - 3 * stride) // vectors - kernel[1])
+    tiles = [Tile(1, columns, vectors * length) for columns in range(1, min(most, width) + 1)]
+    return max(tiles, key=lambda tile: tile.useful(height, width) * tile.columns / (tile.columns + 0.5))
+
+
+def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
+    """How many vectors of which length a tile of these channels may have."""
+    for vectors in (2, 1, 3, 4, MAX_VECTORS):
+        length = lanes
+        while length >= 1:
+            if channels % (vectors * length) == 0:
+                yield vectors, length
+                break
+            length //= 2
+
+
+def direct_cycles(height: int, width: int, taps: int, inputs: int, outputs: int, board: Board) -> float:
+    """An estimate of a direct convolution of `taps` positions, its weights read once from memory."""
+    depth = taps * inputs
+    tile = choose_tile(height, width, outputs, depth, board)
+    pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
+    useful = tile.useful(height, width)
+    tiles = height * width / useful / pixels * outputs / tile.channels
+    return (
+        tiles * tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
+        + 4 * taps * inputs * outputs / MEMORY_BYTES
+    )

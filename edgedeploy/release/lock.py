@@ -1,0 +1,120 @@
+"""One at a time: who changes a board's releases holds a lock there for as long as the connection stands.
+
+The lock is flock(2)'s, held by a shell on the board that waits for signs of life. It ends with that shell: when we
+let go, when our process or the connection ends, and when no sign came for a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from edgedeploy.errors import BoardBusyError, BoardConnectionError, ReleaseError
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.facts import BASE
+
+_PATIENCE_S = 3.0
+_BEAT_S = 10
+_SILENCE_S = 60
+
+_HOLD = """
+cd && mkdir -p "$1/blobs" "$1/releases" && cd "$1" || exit 1
+command -v flock >/dev/null || { echo none; exit; }
+exec 9>>lock
+flock -n 9 || { echo "held by $(cat lock)"; exit; }
+echo "$2" >lock
+clear() { rm -rf staging-* blobs/incoming-* releases/*/staging-*; }
+clear
+echo locked
+watch() {
+    ( trap 'kill $sleep; exit' TERM; sleep "$1" & sleep=$!; wait $sleep && kill $$ ) </dev/null >/dev/null 2>&1 9>&- &
+    watcher=$!
+}
+watch "$3"
+while read -r beat; do kill $watcher; watch "$3"; done
+kill $watcher
+clear
+"""
+
+Check = Callable[[], None]
+
+
+@contextlib.contextmanager
+def locked(connection: Connection) -> Iterator[Check]:
+    """Hold the board's lock while the block runs; what a push that was cut off left half done is cleared away.
+
+    Gives a function that raises BoardConnectionError if the lock was lost meanwhile.
+
+    Raises:
+        BoardBusyError: somebody else holds it.
+        ReleaseError: the board has no flock, or its folder cannot be made.
+    """
+    owner = f"{getpass.getuser()} on {socket.gethostname()}, process {os.getpid()}"
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        channel = connection.open(_HOLD, BASE, owner, str(_SILENCE_S))
+        stream = channel.makefile("r")
+        try:
+            said = stream.readline().strip()
+            if said == "locked":
+                break
+            messages = channel.makefile_stderr("r").read().decode(errors="replace").strip()
+        except (OSError, EOFError) as error:
+            raise connection.lost(error) from error
+        channel.close()
+        if not said.startswith("held by") or time.monotonic() > deadline:
+            raise _refused(connection, said, messages)
+        time.sleep(0.2)
+    done = threading.Event()
+
+    def beat() -> None:
+        while not done.wait(_BEAT_S):
+            with contextlib.suppress(OSError):
+                channel.sendall(b".\n")
+
+    def check() -> None:
+        if channel.exit_status_ready() or not connection.alive:
+            raise (
+                connection.lost()
+                if not connection.alive
+                else BoardConnectionError(
+                    f"the lock on {connection.address} was lost", hints=["do it again: what was sent is kept"]
+                )
+            )
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield check
+    finally:
+        done.set()
+        thread.join()
+        with contextlib.suppress(OSError, EOFError):
+            channel.shutdown_write()
+            stream.read()  # until the shell there has ended
+        channel.close()
+
+
+def _refused(connection: Connection, said: str, messages: str) -> Exception:
+    if said.startswith("held by"):
+        return BoardBusyError(
+            f"somebody else changes the releases on {connection.address}",
+            why=f"the lock is {said}",
+            hints=["wait until that is done, and do it again"],
+        )
+    if said == "none":
+        return ReleaseError(
+            f"{connection.address} has no flock", hints=["install util-linux there, or a busybox that has it"]
+        )
+    if not connection.alive:
+        return connection.lost()
+    return ReleaseError(
+        f"the folder for releases on {connection.address} cannot be made",
+        why=messages or None,
+        hints=[f"look at ~/{BASE} there: who owns it, and whether its disk is full or read-only"],
+    )

@@ -1,0 +1,1 @@
+"""Boards over SSH: where they are, whose host keys are trusted, what they are, and commands run on them."""

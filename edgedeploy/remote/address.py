@@ -1,0 +1,98 @@
+"""Where a board is reached: from the command line, from its profile, or as a virtual board."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedeploy.board import BOARDS, load_board
+from edgedeploy.errors import InputError
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
+
+# Names a running virtual board where an address is expected.
+VIRTUAL = "virtual:"
+
+# No address begins with a dash or holds what a shell or an SSH client would take for something else.
+_ADDRESS = re.compile(
+    r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where and how a board is logged in to. What is None is left to `~/.ssh/config` and its defaults.
+
+    Attributes:
+        host: a name or number, or an alias of `~/.ssh/config`.
+        user, port: of the login.
+        key: the only private key to offer, or None for the user's own keys and agent.
+        known_hosts: the only file of trusted host keys, or None for edgedeploy's and the user's own.
+        name: what the address is called in messages, where that is not what it is.
+    """
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+    key: Path | None = None
+    known_hosts: Path | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        user = f"{self.user}@" if self.user else ""
+        port = f":{self.port}" if self.port and self.port != 22 else ""
+        return self.name or f"{user}{self.host}{port}"
+
+
+def parse_address(text: str) -> Address:
+    """The address that `[USER@]HOST[:PORT]` or `virtual:NAME` means.
+
+    Raises:
+        InputError: it has another form, a password among them.
+        UnknownNameError: no such virtual board runs.
+    """
+    if text.startswith(VIRTUAL):
+        return address_of(require(text.removeprefix(VIRTUAL)))
+    parts = _ADDRESS.fullmatch(text)
+    port = int(parts["port"]) if parts and parts["port"] else None
+    if parts is None or (port is not None and not 0 < port < 65536):
+        # What was typed may hold a password: it is not repeated.
+        raise InputError(
+            "an address has another form than USER@HOST:PORT",
+            hints=["write it as HOST, USER@HOST, USER@HOST:PORT or virtual:NAME", "passwords are not taken: use a key"],
+        )
+    return Address(parts["host"].strip("[]"), parts["user"], port)
+
+
+def address_of(virtual: VirtualBoard) -> Address:
+    """Where a virtual board is logged in to."""
+    return Address(HOST, virtual.user, virtual.port, virtual.key, virtual.known_hosts, f"{VIRTUAL}{virtual.name}")
+
+
+def addresses(
+    board_name: str, hosts: Sequence[str] = (), *, virtual: bool = False, progress: Progress = SILENT
+) -> list[Address]:
+    """The boards that are meant: those of the command line, the virtual one, or the profile's.
+
+    A virtual board that does not run yet is started.
+
+    Raises:
+        InputError: none is stated anywhere, or one has no possible form.
+        VirtualBoardError: as `virtual.board.up`.
+    """
+    if virtual and hosts:
+        raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])
+    if virtual:
+        return [address_of(up(board_name, progress=progress))]
+    if hosts:
+        return list(dict.fromkeys(parse_address(host) for host in hosts))
+    board = load_board(board_name)
+    if board.ssh is None:
+        raise InputError(
+            f"board {BOARDS.find(board_name).stem!r} is this machine",
+            why="its profile has no `ssh`",
+            hints=["name another board with --board", "say where it is with --host USER@HOST", "give --virtual"],
+        )
+    return [Address(board.ssh.host, board.ssh.user, None if board.ssh.port == 22 else board.ssh.port)]

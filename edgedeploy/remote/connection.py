@@ -1,0 +1,288 @@
+"""One board over SSH: commands with their output, files streamed into commands, channels that stay open.
+
+Fabric reads `~/.ssh/config` and makes the connection, through jump hosts if need be; what it trusts and how
+commands run is decided here. On the board nothing is needed but sshd and a POSIX shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shlex
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import fabric
+import paramiko
+
+from edgedeploy.errors import BoardConnectionError, last_line
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote.address import Address
+from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_file, openssh_known_hosts
+
+# What paramiko logs as errors also ends in an exception, which is reported once, as ours.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+CONNECT_S = 15
+COMMAND_S = 120
+
+# A connection whose other end is silent for so long is broken; TCP alone would wait for a quarter of an hour.
+_SILENCE_S = 30
+_KEEPALIVE_S = 5
+_BLOCK = 1 << 15
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that ran on a board: its exit code, its output, and its messages."""
+
+    code: int
+    output: bytes
+    messages: str
+
+    @property
+    def text(self) -> str:
+        """The output as text without white space at its ends."""
+        return self.output.decode(errors="replace").strip()
+
+
+class Connection:
+    """A board that we are logged in to; a context manager.
+
+    Attributes:
+        address: where it is.
+        sent: bytes of commands and content that were sent to it.
+    """
+
+    def __init__(self, address: Address, *, strict: bool = False, progress: Progress = SILENT) -> None:
+        """Log in.
+
+        Args:
+            address: the board.
+            strict: refuse a host key that is not known.
+            progress: is told when a host key is recorded.
+
+        Raises:
+            BoardConnectionError: the board cannot be reached, or does not let us in.
+            HostKeyError: its host key is refused.
+        """
+        self.address = address
+        self.sent = 0
+        self._fabric = _configured(address, strict=strict, progress=progress)
+        with _explained(address, self._fabric):
+            self._fabric.open()
+        self._transport: paramiko.Transport = self._fabric.transport
+        self._transport.set_keepalive(_KEEPALIVE_S)
+        with contextlib.suppress(AttributeError, OSError):  # through a jump host there is no socket of our own
+            self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_S * 1000)
+            # Requests and replies are small and wait for each other.
+            self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Log out; whatever still runs in channels of this connection loses its input."""
+        with contextlib.suppress(Exception):
+            self._fabric.close()
+
+    def run(
+        self,
+        script: str,
+        *arguments: str,
+        content: Iterable[bytes] = (),
+        timeout_s: float = COMMAND_S,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> Completed:
+        """Run a POSIX shell script on the board and wait for its end.
+
+        Args:
+            script: the script; its arguments are `$1`, `$2`, ... in it.
+            arguments: passed as they are, whatever characters they hold.
+            content: goes to its standard input, block by block.
+            timeout_s: how long it may be silent once it has its input.
+            advance: called with the size of each part that was sent.
+
+        Raises:
+            BoardConnectionError: the connection broke, or the time was over.
+        """
+        channel = self.open(script, *arguments)
+        with contextlib.closing(channel):
+            for block in content:
+                view = memoryview(block)
+                for start in range(0, len(view), _BLOCK):
+                    part = bytes(view[start : start + _BLOCK])
+                    if not self._send(channel, part):
+                        break
+                    advance(len(part))
+            with contextlib.suppress(OSError):
+                channel.shutdown_write()
+            return self._completed(channel, timeout_s)
+
+    def open(self, script: str, *arguments: str) -> paramiko.Channel:
+        """Start a POSIX shell script on the board; its input and output are the channel's.
+
+        Raises:
+            BoardConnectionError: the connection broke.
+        """
+        command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments])
+        try:
+            channel = self._transport.open_session(timeout=CONNECT_S)
+            channel.settimeout(_SILENCE_S)
+            channel.exec_command(command)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise self.lost(error) from error
+        self.sent += len(command)
+        return channel
+
+    def rename(self, source: str, target: str) -> None:
+        """Put `source` in the place of `target`, both relative to the home folder, as rename(2) does: at once.
+
+        `mv` would move it into the folder that a link at `target` leads to, unless it knows `-T`, which not
+        every board's does.
+
+        Raises:
+            BoardConnectionError: the connection broke, or the board has no SFTP.
+            OSError: the board refuses.
+        """
+        try:
+            with self._transport.open_sftp_client() as sftp:
+                sftp.posix_rename(source, target)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            if not self.alive:
+                raise self.lost(error) from error
+            if isinstance(error, OSError):
+                raise
+            raise BoardConnectionError(
+                f"{self.address} takes no SFTP",
+                why=last_line(error),
+                hints=["apt-get install openssh-sftp-server there"],
+            ) from error
+
+    def lost(self, error: BaseException | None = None) -> BoardConnectionError:
+        """The error for a connection that broke."""
+        return BoardConnectionError(
+            f"the connection to {self.address} broke",
+            why=(last_line(error) if error and str(error) else "the board does not answer any more"),
+            hints=["look whether the board has power and network, and do it again: what was sent is kept"],
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection still stands, as far as is known."""
+        return bool(self._transport.is_active())
+
+    def _send(self, channel: paramiko.Channel, part: bytes) -> bool:
+        """Send a part; False if the command has ended without wanting it."""
+        try:
+            channel.sendall(part)
+        except (OSError, paramiko.SSHException) as error:
+            if isinstance(error, TimeoutError) or not self.alive:
+                raise self.lost(error) from error
+            return False
+        self.sent += len(part)
+        return True
+
+    def _completed(self, channel: paramiko.Channel, timeout_s: float) -> Completed:
+        channel.settimeout(timeout_s)
+        try:
+            output = b"".join(iter(lambda: channel.recv(_BLOCK), b""))
+            messages = b"".join(iter(lambda: channel.recv_stderr(_BLOCK), b""))
+        except TimeoutError as error:
+            raise BoardConnectionError(
+                f"a command on {self.address} said nothing for {timeout_s:g} s",
+                hints=["look what the board is doing: it may be out of memory"],
+            ) from error
+        deadline = time.monotonic() + CONNECT_S
+        while not channel.exit_status_ready() and self.alive and time.monotonic() < deadline:
+            time.sleep(0.005)
+        code = channel.recv_exit_status() if channel.exit_status_ready() else -1
+        if code < 0 and not self.alive:
+            raise self.lost()
+        return Completed(code, output, messages.decode(errors="replace").strip())
+
+
+def _configured(address: Address, *, strict: bool, progress: Progress) -> Any:
+    """A connection of Fabric's that trusts the host keys that we trust, at each hop."""
+    connection = fabric.Connection(
+        address.host,
+        user=address.user,
+        port=address.port,
+        connect_timeout=CONNECT_S,
+        connect_kwargs=_offers(address.key),
+        # A virtual board is no host of the user's network: what `~/.ssh/config` says of 127.0.0.1 is not meant.
+        config=fabric.Config(overrides={"load_ssh_configs": address.key is None}),
+    )
+    for hop in _hops(connection):
+        own = address.known_hosts if hop is connection else None
+        record = None if own else known_hosts_file()
+        for path in _trusted(own):
+            if path.is_file():
+                hop.client.load_system_host_keys(str(path))
+        hop.client.set_missing_host_key_policy(FirstUse(record, strict=strict, progress=progress))
+    return connection
+
+
+def _hops(connection: Any) -> Iterator[Any]:
+    """A connection of Fabric's, and those of the jump hosts before it."""
+    while isinstance(connection, fabric.Connection):
+        yield connection
+        connection = connection.gateway
+
+
+def _offers(key: Path | None) -> dict[str, Any]:
+    common = {"banner_timeout": CONNECT_S, "auth_timeout": CONNECT_S}
+    if key is None:
+        return common
+    return common | {"key_filename": str(key), "allow_agent": False, "look_for_keys": False}
+
+
+def _trusted(own: Path | None) -> list[Path]:
+    return [own] if own else [openssh_known_hosts(), known_hosts_file()]
+
+
+@contextlib.contextmanager
+def _explained(address: Address, connection: Any) -> Iterator[None]:
+    """Turn what goes wrong while connecting into our errors."""
+    where = "the profile's `ssh`, or --host USER@HOST"
+    try:
+        yield
+    except paramiko.BadHostKeyException as error:
+        names = [known_as(hop.host, hop.port) for hop in _hops(connection)]
+        raise changed(error, names, _trusted(address.known_hosts)) from error
+    except paramiko.PasswordRequiredException as error:
+        raise BoardConnectionError(
+            f"a key for {address} needs its passphrase", hints=["add it to the agent: ssh-add"]
+        ) from error
+    except paramiko.AuthenticationException as error:
+        raise _refused(address, error) from error
+    except socket.gaierror as error:
+        raise BoardConnectionError(
+            f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
+        ) from error
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        if "No authentication methods" in str(error):  # there is no key at all to offer
+            raise _refused(address, error) from error
+        raise BoardConnectionError(
+            f"{address} cannot be reached",
+            why=last_line(error),
+            hints=["look whether it is switched on and runs an SSH server", f"correct {where}", "use --virtual"],
+        ) from error
+
+
+def _refused(address: Address, error: Exception) -> BoardConnectionError:
+    return BoardConnectionError(
+        f"{address} does not let us in",
+        why=last_line(error),
+        hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
+    )

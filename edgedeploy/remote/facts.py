@@ -1,0 +1,173 @@
+"""What a board is, asked of its agent or, where there is none yet, of its shell."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from edgedeploy.documents import Record
+from edgedeploy.errors import BoardConnectionError
+from edgedeploy.files import replacing
+from edgedeploy.package.abi import ARM_FLOAT_HARD
+from edgedeploy.remote.address import Address
+from edgedeploy.remote.connection import Connection
+
+# Below the home folder on the board; what lies there is described in docs/boards.md.
+BASE = ".local/share/edgedeploy"
+
+# ELF's e_machine.
+_MACHINES = {3: "EM_386", 40: "EM_ARM", 62: "EM_X86_64", 183: "EM_AARCH64", 243: "EM_RISCV"}
+
+
+class Facts(Record):
+    """What a board is. What it does not tell is None, or empty.
+
+    Attributes:
+        machine, kernel: as `uname` says.
+        system: the name of its distribution.
+        hardware: the name of the board, or of its processor.
+        elf_class, elf_machine, float_abi: of the programs that run on it; a 64-bit kernel may carry a 32-bit system.
+        glibc: the version of its C library.
+        features: of the processor, as /proc/cpuinfo names them.
+        cores: how many processors it has.
+        governor: of the first core's frequency.
+        temperature_c: of the hottest zone, in degrees Celsius.
+        memory_bytes: of memory in all.
+        free_bytes: that may be written below the home folder.
+        agent: the build of the agent that answered.
+    """
+
+    machine: str | None = None
+    kernel: str | None = None
+    system: str | None = None
+    hardware: str | None = None
+    elf_class: Literal[32, 64] | None = None
+    elf_machine: str | None = None
+    float_abi: Literal["hard", "soft"] | None = None
+    glibc: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None = None
+    features: list[str] = []
+    cores: int | None = None
+    governor: str | None = None
+    temperature_c: float | None = None
+    memory_bytes: int | None = None
+    free_bytes: int | None = None
+    agent: str | None = None
+
+    def line(self) -> str:
+        """The board in one line: what it is, its cores, their governor, its temperature."""
+        parts = [
+            self.hardware or self.machine or "unknown hardware",
+            f"{self.cores} cores" if self.cores else None,
+            f"governor {self.governor}" if self.governor else None,
+            f"{self.temperature_c:.1f} °C" if self.temperature_c is not None else None,
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def probe(connection: Connection) -> Facts:
+    """Ask a board what it is.
+
+    Raises:
+        BoardConnectionError: the connection broke, or nothing sensible comes back.
+    """
+    done = connection.run('cd "$HOME/$1" && exec ./agent facts', BASE)
+    by_agent = done.code == 0
+    if not by_agent:
+        done = connection.run((resources.files("edgedeploy.remote") / "probe.sh").read_text(encoding="utf-8"))
+    try:
+        return _of_agent(json.loads(done.output)) if by_agent else _of_shell(done.output)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # ValidationError is a ValueError
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise BoardConnectionError(
+            f"{connection.address} does not say what it is",
+            why=done.messages or why,
+            hints=["edgedeploy needs a POSIX shell and /proc on the board"],
+        ) from error
+
+
+def facts_file(board: str, address: Address) -> Path:
+    """Where the facts of a board are stored."""
+    import platformdirs
+
+    name = re.sub(r"[^\w.@-]", "_", f"{board}-{address}")
+    return Path(platformdirs.user_data_dir("edgedeploy")) / "boards" / f"{name}.json"
+
+
+def store(board: str, address: Address, facts: Facts) -> Path:
+    """Store the facts of a board.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    path = facts_file(board, address)
+    with replacing(path) as temporary:
+        temporary.write_text(facts.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _of_agent(answer: dict[str, Any]) -> Facts:
+    return Facts(
+        machine=answer["machine"],
+        kernel=answer["kernel"],
+        system=answer["system"],
+        hardware=answer["hardware"] or answer["cpu"]["name"],
+        elf_class=answer["elf"]["class"],
+        elf_machine=answer["elf"]["machine"],
+        float_abi=answer["elf"]["float_abi"],
+        glibc=answer["glibc"],
+        features=answer["cpu"]["features"] or [],
+        cores=answer["cores"],
+        governor=answer["governor"],
+        temperature_c=answer["temperature_c"],
+        memory_bytes=answer["memory"]["total_bytes"],
+        free_bytes=answer["disk"]["free_bytes"],
+        agent=answer["agent"]["build"],
+    )
+
+
+def _of_shell(output: bytes) -> Facts:
+    text, empty, elf = output.partition(b"\n\n")
+    if not empty:
+        raise ValueError("its answer is cut off")
+    lines = (line.partition(" ") for line in text.decode(errors="replace").splitlines())
+    said = {name: value.strip() or None for name, _, value in lines}
+    elf_class, machine, float_abi = _of_elf(elf)
+    return Facts(
+        machine=said["machine"],
+        kernel=said.get("kernel"),
+        system=said.get("system"),
+        hardware=said.get("hardware"),
+        elf_class=elf_class,
+        elf_machine=machine,
+        float_abi=float_abi,
+        glibc=said.get("glibc"),
+        features=sorted((said.get("features") or "").split()),
+        cores=_number(said.get("cores")),
+        governor=said.get("governor"),
+        temperature_c=_number(said.get("temperature"), 1e-3),
+        memory_bytes=_number(said.get("memory"), 1024),
+        free_bytes=_number(said.get("free"), 1024),
+    )
+
+
+def _number(text: str | None, unit: float = 1) -> Any:
+    return int(text) * unit if text else None
+
+
+def _of_elf(head: bytes) -> tuple[Literal[32, 64], str, Literal["hard", "soft"] | None]:
+    """Class, machine and float ABI that the head of an ELF file states."""
+    if len(head) < 52 or head[:4] != b"\x7fELF":
+        raise ValueError("its shell is no ELF file")
+    order = "<" if head[5] == 1 else ">"
+    (number,) = struct.unpack_from(f"{order}H", head, 18)
+    machine = _MACHINES.get(number, str(number))
+    if head[4] == 2:
+        return 64, machine, None
+    (flags,) = struct.unpack_from(f"{order}I", head, 36)
+    return 32, machine, ("hard" if flags & ARM_FLOAT_HARD else "soft") if machine == "EM_ARM" else None

@@ -1,0 +1,199 @@
+/* The threads of a network: linked into each network's library, in the place of TVM's own pool.
+ *
+ * TVM's pool yields to the scheduler while it waits, which costs 3 to 5 microseconds for each function, gives each
+ * thread one fixed share, and counts half of an x86 machine's processors. Here waiting threads spin for a short
+ * while before they sleep, and take the next share when they are done with one: a thread that the system held up
+ * leaves the rest to the others.
+ *
+ * A network's functions reach this through the pointer that TVM's runtime fills in when it loads the library
+ * (`__TVMBackendParallelLaunch`), once `edgedeploy_set_threads` has been called.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* tvm/runtime/c_backend_api.h: TVMParallelGroupEnv, FTVMParallelLambda, TVMBackendParallelLaunch. */
+typedef struct {
+  void* sync_handle;
+  int32_t num_task;
+} Group;
+typedef int (*Share)(int task_id, Group* group, void* data);
+extern int (*__TVMBackendParallelLaunch)(Share share, void* data, int num_task) __attribute__((weak));
+
+/* tvm/ffi/c_api.h: TVMFFIAny, whose types 0 and 1 are none and integer. */
+typedef struct {
+  int32_t type;
+  uint32_t padding;
+  int64_t value;
+} Any;
+
+enum {
+  MOST_THREADS = 256,
+  SHARES_PER_THREAD = 4,  /* the last ones end together; more would cost more than they even out */
+  SPIN_MICROSECONDS = 100 /* longer than what lies between two functions of a network */
+};
+
+static int threads = 1;
+static pthread_t workers[MOST_THREADS];
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+static atomic_int sleeping, stopping;
+static atomic_flag launching = ATOMIC_FLAG_INIT;
+
+/* The work: `shares` is the count of shares, shifted, and the next one to take. Who takes one by exchanging it may
+ * read the others: they change only when all shares are done. */
+static atomic_uint shares;
+static atomic_int unfinished, failed;
+static Share run_share;
+static void* run_data;
+static Group run_group;
+static uint32_t run_mode;
+
+static void pause_briefly(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* How a thread rounds and whether it flushes subnormal numbers: workers calculate as the calling thread does. */
+static uint32_t arithmetic_mode(void) {
+#if defined(__x86_64__)
+  return __builtin_ia32_stmxcsr() & ~0x3fu; /* without the exceptions that occurred */
+#elif defined(__aarch64__)
+  uint64_t mode;
+  __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+  return (uint32_t)mode;
+#elif defined(__arm__)
+  uint32_t mode;
+  __asm__ volatile("vmrs %0, fpscr" : "=r"(mode));
+  return mode & 0x07c00000u; /* alternative half precision, default NaN, flush to zero, rounding */
+#else
+  return 0;
+#endif
+}
+
+static void set_arithmetic_mode(uint32_t mode) {
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(mode);
+#elif defined(__aarch64__)
+  __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)mode));
+#elif defined(__arm__)
+  __asm__ volatile("vmsr fpscr, %0" : : "r"(mode));
+#endif
+}
+
+static int is_work_left(void) {
+  unsigned now = atomic_load(&shares);
+  return (now & 0xffff) < now >> 16;
+}
+
+static void take_shares(void) {
+  unsigned now = atomic_load(&shares);
+  while ((now & 0xffff) < now >> 16) {
+    if (!atomic_compare_exchange_weak(&shares, &now, now + 1)) continue;
+    if (arithmetic_mode() != run_mode) set_arithmetic_mode(run_mode);
+    int share = (int)(now & 0xffff);
+    if (run_share(share, &run_group, run_data) != 0) atomic_store(&failed, share + 1);
+    atomic_fetch_sub(&unfinished, 1);
+    now = atomic_load(&shares);
+  }
+}
+
+static int64_t microseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Whether the condition came true within the time to spin. */
+#define SPIN_UNTIL(condition)                                       \
+  ({                                                                \
+    int64_t end = microseconds() + SPIN_MICROSECONDS;               \
+    int is_true = (condition);                                      \
+    while (!is_true && microseconds() < end) {                      \
+      for (int i = 0; i < 32 && !is_true; i++, is_true = (condition)) pause_briefly(); \
+    }                                                               \
+    is_true;                                                        \
+  })
+
+static void* work(void* unused) {
+  (void)unused;
+  while (!atomic_load(&stopping)) {
+    take_shares();
+    if (SPIN_UNTIL(is_work_left() || atomic_load(&stopping))) continue;
+    pthread_mutex_lock(&mutex);
+    atomic_fetch_add(&sleeping, 1);
+    while (!is_work_left() && !atomic_load(&stopping)) pthread_cond_wait(&wake, &mutex);
+    atomic_fetch_sub(&sleeping, 1);
+    pthread_mutex_unlock(&mutex);
+  }
+  return NULL;
+}
+
+static void wake_all(void) {
+  if (!atomic_load(&sleeping)) return;
+  pthread_mutex_lock(&mutex);
+  pthread_cond_broadcast(&wake);
+  pthread_mutex_unlock(&mutex);
+}
+
+static int run_alone(Share share, void* data, int count) {
+  Group group = {NULL, count};
+  for (int i = 0; i < count; i++) {
+    int result = share(i, &group, data);
+    if (result != 0) return result;
+  }
+  return 0;
+}
+
+/* Run all shares of a loop. A second thread that calls meanwhile runs its own alone. */
+static int launch(Share share, void* data, int wanted) {
+  int count = wanted > 0 ? wanted : threads > 1 ? threads * SHARES_PER_THREAD : 1;
+  if (threads == 1 || atomic_flag_test_and_set(&launching)) return run_alone(share, data, count);
+  run_share = share;
+  run_data = data;
+  run_group = (Group){NULL, count};
+  run_mode = arithmetic_mode();
+  atomic_store(&failed, 0);
+  atomic_store(&unfinished, count);
+  atomic_store(&shares, (unsigned)count << 16);
+  wake_all();
+  take_shares();
+  while (!SPIN_UNTIL(!atomic_load(&unfinished))) sched_yield();
+  int failure = atomic_load(&failed);
+  /* Once more in this thread, which is where the caller looks for the error. */
+  int result = failure ? share(failure - 1, &run_group, data) : 0;
+  atomic_flag_clear(&launching);
+  return result;
+}
+
+static void stop(void) {
+  atomic_store(&stopping, 1);
+  pthread_mutex_lock(&mutex);
+  pthread_cond_broadcast(&wake);
+  pthread_mutex_unlock(&mutex);
+  for (int i = 1; i < threads; i++) pthread_join(workers[i], NULL);
+  atomic_store(&stopping, 0);
+  threads = 1;
+}
+
+__attribute__((destructor)) static void stop_at_unloading(void) { stop(); }
+
+/* edgedeploy_set_threads(count) -> how many threads there are now, as a function that TVM's modules offer. */
+__attribute__((visibility("default"))) int __tvm_ffi_edgedeploy_set_threads(void* self, const Any* arguments,
+                                                                            int32_t count, Any* result) {
+  (void)self;
+  if (count != 1 || arguments[0].type != 1) return -1;
+  stop();
+  int wanted = arguments[0].value < MOST_THREADS ? (int)arguments[0].value : MOST_THREADS;
+  while (threads < wanted && pthread_create(&workers[threads], NULL, work, NULL) == 0) threads++;
+  if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = launch;
+  *result = (Any){1, 0, threads};
+  return 0;
+}

@@ -1,0 +1,80 @@
+"""Where a package runs: in this process, or on a board over SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.interface import Runner
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where networks run.
+
+    Attributes:
+        board: the name of the board's profile.
+        host: the board's address if it is not the profile's.
+        virtual: whether the profile's virtual board is meant.
+        strict: whether host keys must be known.
+    """
+
+    board: str = "local"
+    host: str | None = None
+    virtual: bool = False
+    strict: bool = False
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The address, if one is given."""
+        return (self.host,) if self.host else ()
+
+    @property
+    def remote(self) -> bool:
+        """Whether that is reached over SSH."""
+        from edgedeploy.board import load_board
+
+        return self.virtual or self.host is not None or not load_board(self.board).runs_here
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A package that is ready to run.
+
+    Attributes:
+        runner: it.
+        machine: the board in one line, or None for this machine.
+    """
+
+    runner: Runner
+    machine: str | None = None
+
+
+@contextmanager
+def opened(package: Path, place: Place, threads: int | None = None, progress: Progress = SILENT) -> Iterator[Opened]:
+    """A package, ready to run where `place` says. On a board it lies afterwards as a release that is not switched to.
+
+    Raises:
+        EdgedeployError: any of the errors of loading it here, or of bringing it to the board.
+    """
+    if not place.remote:
+        from edgedeploy.runtime.session import Session
+
+        yield Opened(Session.open(package, threads))
+        return
+    from edgedeploy.release.layout import folder_of
+    from edgedeploy.release.push import push, release_for
+    from edgedeploy.remote.address import addresses
+    from edgedeploy.remote.connection import Connection
+    from edgedeploy.runtime.remote import RemoteSession
+
+    [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
+    with Connection(address, strict=place.strict, progress=progress) as connection:
+        release = release_for(package, place.board, progress)
+        pushed = push(connection, release, activate=False, progress=progress)
+        assert pushed.id is not None  # only a dry run leaves it open
+        with RemoteSession(connection, folder_of(pushed.model, pushed.id), threads) as session:
+            yield Opened(session, pushed.facts.line())

@@ -1,0 +1,161 @@
+"""A package that runs on a board: the agent there answers requests over the SSH connection."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import paramiko
+
+from edgedeploy.errors import EdgedeployError, InputError, PackageError, ReleaseError
+from edgedeploy.remote.connection import Connection
+from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.runtime.session import check_tensors
+from edgedeploy.runtime.timing import Timing
+
+# The version of the protocol that docs/agent.md describes.
+_PROTOCOL = 1
+
+# An emulated board needs minutes for what a real one does in a second.
+_REPLY_S = 1800
+
+# Exit codes of the agent, and what they are here.
+_ERRORS: Mapping[int, type[EdgedeployError]] = {7: InputError, 8: PackageError}
+
+_SERVE = """
+cd && cd "$1" && shift && exec ./agent serve . "$@"
+"""
+
+
+class RemoteSession:
+    """A `Runner` on a board; a context manager."""
+
+    def __init__(self, connection: Connection, folder: str, threads: int | None = None) -> None:
+        """Load a release that lies on a board.
+
+        Args:
+            connection: the board.
+            folder: the release, relative to the home folder.
+            threads: how many threads to run with; what the package says if None.
+
+        Raises:
+            PackageError: the board does not load it.
+            InputError: more threads were asked for than the board has processors.
+            BoardConnectionError: the connection broke.
+        """
+        self._connection = connection
+        options = ["--threads", str(threads)] if threads else []
+        self._channel = connection.open(_SERVE, folder, *options)
+        self._channel.settimeout(_REPLY_S)
+        self._stream = self._channel.makefile("rb")
+        hello = self._reply()
+        if hello.get("protocol") != _PROTOCOL:
+            raise ReleaseError(
+                f"the agent on {connection.address} speaks another protocol",
+                why=f"it is {hello.get('protocol')}, {_PROTOCOL} is understood here",
+                hints=["push the package again: that brings the agent that belongs to it"],
+            )
+        self.inputs = [_spec(each) for each in hello["inputs"]]
+        self.outputs = [_spec(each) for each in hello["outputs"]]
+        self.threads = int(hello["threads"])
+
+    def __enter__(self) -> RemoteSession:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the agent end."""
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+        self._channel.close()
+
+    def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
+        """One inference on the board: arrays by input name, to arrays by output name.
+
+        Raises:
+            InputError: as `Session.run`.
+            ReleaseError: the agent cannot do it, or ended.
+            BoardConnectionError: the connection broke.
+        """
+        reply = self._ask({"command": "run"}, tensors)
+        content = self._read(int(reply.get("bytes", 0)))
+        if len(content) != sum(map(_size, self.outputs)):
+            raise self._broken(f"it gave {len(content)} bytes of outputs")
+        arrays, start = {}, 0
+        for spec in self.outputs:
+            flat = np.frombuffer(content, spec.dtype, math.prod(spec.shape), start)
+            arrays[spec.name] = flat.reshape(spec.shape).copy()
+            start += _size(spec)
+        return arrays
+
+    def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
+        """As `Session.measure`; the times are taken on the board and hold no transfer.
+
+        Raises:
+            InputError, ReleaseError, BoardConnectionError: as `run`.
+        """
+        request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
+        return Timing(tuple(map(float, self._ask(request, tensors)["runs_ms"])))
+
+    def _ask(self, request: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
+        content = b"".join(array.tobytes() for array in check_tensors(tensors, self.inputs))
+        line = json.dumps({**request, "bytes": len(content)}) + "\n"
+        try:
+            self._channel.sendall(line.encode() + content)
+        except (OSError, paramiko.SSHException) as error:
+            raise self._ended() from error
+        reply = self._reply()
+        if not reply.get("ok"):
+            kind = _ERRORS.get(int(reply.get("code", 1)), ReleaseError)
+            raise kind(
+                f"the agent on {self._connection.address} cannot do what it was asked", why=str(reply.get("error"))
+            )
+        return reply
+
+    def _reply(self) -> dict[str, Any]:
+        try:
+            line = self._stream.readline()
+        except TimeoutError as error:
+            raise self._broken(f"it said nothing for {_REPLY_S} s") from error
+        if not line.endswith(b"\n"):
+            raise self._ended()
+        try:
+            return dict(json.loads(line))
+        except ValueError as error:
+            raise self._broken(f"it said {line[:80]!r}") from error
+
+    def _read(self, count: int) -> bytes:
+        content = bytes(self._stream.read(count)) if count else b""
+        if len(content) != count:
+            raise self._ended()
+        return content
+
+    def _broken(self, why: str) -> ReleaseError:
+        self.close()
+        return ReleaseError(f"the agent on {self._connection.address} does not answer as it should", why=why)
+
+    def _ended(self) -> EdgedeployError:
+        """The error for an agent that ended."""
+        with contextlib.suppress(OSError, TimeoutError):
+            self._channel.settimeout(10)
+            messages = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
+            code = self._channel.recv_exit_status() if self._connection.alive else -1
+            if self._connection.alive:
+                kind = _ERRORS.get(code, ReleaseError)
+                why = messages.removeprefix("agent: ") or f"it ended with code {code}, as it does for want of memory"
+                return kind(f"the agent on {self._connection.address} ended", why=why)
+        return self._connection.lost()
+
+
+def _spec(said: dict[str, Any]) -> TensorSpec:
+    return TensorSpec(name=said["name"], shape=said["shape"], dtype=said["dtype"])
+
+
+def _size(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize

@@ -1,0 +1,296 @@
+"""Virtual boards: started, found again, ended.
+
+A virtual board is one process (`board.sh` under unshare) with all that belongs to it, and a folder in which its
+record, keys and messages lie. The process is the truth: a folder without it is a leftover, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from edgedeploy.board import BOARDS, load_board
+from edgedeploy.documents import Record
+from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
+from edgedeploy.files import cannot_write
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
+from edgedeploy.virtual.process import Process
+from edgedeploy.virtual.rootfs import DEFAULT_SUITE, rootfs
+
+HOST = "127.0.0.1"
+DEFAULT_DISK_MIB = 1024
+
+_RECORD = "board.json"
+_START_S = 60
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+
+
+class VirtualBoard(Record):
+    """A virtual board that was started.
+
+    Attributes:
+        name: what it is called.
+        board: the name of its profile.
+        suite, architecture: the Debian it runs.
+        emulated: whether qemu runs its programs.
+        user, port: how it is logged in to, at 127.0.0.1.
+        process: the process that it is.
+    """
+
+    name: str
+    board: str
+    suite: str
+    architecture: str
+    emulated: bool
+    user: str
+    port: int
+    process: Process
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie."""
+        return _states() / self.name
+
+    @property
+    def key(self) -> Path:
+        """The private key that logs in to it."""
+        return self.folder / "key"
+
+    @property
+    def known_hosts(self) -> Path:
+        """A file in OpenSSH's form with the key that it shows."""
+        return self.folder / "known_hosts"
+
+
+def up(
+    board_name: str,
+    *,
+    name: str | None = None,
+    suite: str | None = None,
+    disk_mib: int | None = None,
+    progress: Progress = SILENT,
+) -> VirtualBoard:
+    """The virtual board of a profile: the one that runs, or a new one.
+
+    Args:
+        board_name: the profile.
+        name: what the virtual board is called; as the profile unless given.
+        suite: the Debian suite; bookworm unless given.
+        disk_mib: how much it can write, in MiB of memory.
+
+    Raises:
+        VirtualBoardError: this machine cannot have it, or one of that name runs with other properties.
+        UnknownNameError, ConfigurationError: as `load_board`.
+        InputError: the name cannot be one of a virtual board.
+    """
+    board = load_board(board_name)
+    label = BOARDS.find(board_name).stem
+    name = label if name is None else name
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot name a virtual board", hints=["use letters, digits, dots and dashes"])
+    require_means()
+    emulation = emulation_of(board)
+    with _claimed(name):
+        running = find(name)
+        if running:
+            _require_same(running, label, suite)
+            return running
+        user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
+        register(emulation)
+        suite = suite or DEFAULT_SUITE
+        root = rootfs(suite, emulation.debian, progress)
+        folder = _states() / name
+        with progress.stage(f"start virtual board {name}"):
+            try:
+                port = _free_port()
+                _prepare(folder, emulation, suite=suite, user=user, port=port)
+                process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB)
+                virtual = VirtualBoard(
+                    name=name,
+                    board=label,
+                    suite=suite,
+                    architecture=emulation.debian,
+                    emulated=emulation.qemu is not None,
+                    user=user,
+                    port=port,
+                    process=process,
+                )
+                (folder / _RECORD).write_text(virtual.model_dump_json(), encoding="utf-8")
+            except OSError as error:
+                raise cannot_write(folder, error) from error
+            try:
+                _await_sshd(virtual)
+            except BaseException:
+                down(virtual)
+                raise
+        return virtual
+
+
+def find(name: str) -> VirtualBoard | None:
+    """The virtual board of a name, if it runs; leftovers of one that does not are removed."""
+    folder = _states() / name
+    try:
+        virtual = VirtualBoard.model_validate_json((folder / _RECORD).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    if virtual.process.alive:
+        return virtual
+    _forget(folder)
+    return None
+
+
+def running() -> list[VirtualBoard]:
+    """The virtual boards that run, by name."""
+    found = [find(path.parent.name) for path in sorted(_states().glob(f"*/{_RECORD}"))]
+    return [virtual for virtual in found if virtual]
+
+
+def require(name: str) -> VirtualBoard:
+    """The virtual board of a name.
+
+    Raises:
+        UnknownNameError: none of that name runs.
+    """
+    virtual = find(name)
+    if virtual is None:
+        names = [each.name for each in running()]
+        raise UnknownNameError(
+            f"no virtual board {name!r} runs",
+            why=f"those that run: {', '.join(names)}" if names else "none runs",
+            hints=["start one with `edgedeploy virtual up BOARD`"],
+        )
+    return virtual
+
+
+def down(virtual: VirtualBoard) -> None:
+    """End a virtual board; what was written on it is gone."""
+    virtual.process.end()
+    _forget(virtual.folder)
+
+
+def _states() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("edgedeploy")) / "virtual"
+
+
+@contextlib.contextmanager
+def _claimed(name: str) -> Iterator[None]:
+    """Nobody else starts a board of that name while the block runs."""
+    path = _states() / f".{name}.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = path.open("w")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _require_same(virtual: VirtualBoard, label: str, suite: str | None) -> None:
+    for what, wanted, found in (("board", label, virtual.board), ("suite", suite or virtual.suite, virtual.suite)):
+        if wanted != found:
+            raise VirtualBoardError(
+                f"a virtual board {virtual.name!r} runs with {what} {found}, not {wanted}",
+                hints=[f"edgedeploy virtual down {virtual.name}", "give the new one another --name"],
+            )
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])
+
+
+def _prepare(folder: Path, emulation: Emulation, *, suite: str, user: str, port: int) -> None:
+    """Write the files that a board starts with: keys, accounts, sshd's configuration, /proc/cpuinfo."""
+    _forget(folder)
+    (folder / "etc/ssh").mkdir(parents=True)
+    (folder / "proc").mkdir()
+    (folder / "mount").mkdir()
+    folder.chmod(0o700)
+    _make_key(folder / "key", folder / "etc/ssh/authorized_keys")
+    _make_key(folder / "etc/ssh/host_key", folder / "etc/ssh/host_key.pub")
+    host_key = (folder / "etc/ssh/host_key.pub").read_text(encoding="ascii")
+    (folder / "known_hosts").write_text(f"[{HOST}]:{port} {host_key}", encoding="ascii")
+    files = {
+        "etc/passwd": [
+            "root:x:0:0:root:/root:/bin/sh",
+            "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin",
+            f"{user}:x:1000:1000::/home/{user}:/bin/sh",
+        ],
+        "etc/group": ["root:x:0:", "nogroup:x:65534:", f"{user}:x:1000:"],
+        "etc/os-release": ["ID=debian", f"VERSION_CODENAME={suite}", f'PRETTY_NAME="Debian {suite}, virtual board"'],
+        "etc/shadow": ["root:*:19000::::::", f"{user}:*:19000::::::"],
+        "etc/ssh/sshd_config": [
+            f"ListenAddress {HOST}",
+            "HostKey /etc/ssh/host_key",
+            "AuthorizedKeysFile /etc/ssh/authorized_keys",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "UsePAM no",
+            "UseDNS no",
+            f"AllowUsers {user}",
+            "Subsystem sftp /usr/lib/openssh/sftp-server",
+            # sshd gives its sessions an environment of their own; qemu reads the core from it.
+            *([f"SetEnv QEMU_CPU={emulation.cpu}"] if emulation.cpu else []),
+        ],
+    }
+    for name, lines in files.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    if emulation.cpuinfo:
+        (folder / "proc/cpuinfo").write_text(emulation.cpuinfo, encoding="ascii")
+
+
+def _make_key(private: Path, public: Path) -> None:
+    """A new key for Ed25519, in OpenSSH's form."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private.touch(mode=0o600)
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    )
+    form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    public.write_bytes(key.public_key().public_bytes(*form) + b"\n")
+
+
+def _start(folder: Path, root: Path, port: int, name: str, user: str, disk_mib: int) -> Process:
+    script = resources.files("edgedeploy.virtual") / "board.sh"
+    with resources.as_file(script) as path:
+        namespaces = ("--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+        arguments = (str(root.resolve()), str(folder.resolve()), str(port), name, user, str(disk_mib))
+        return Process.start(["unshare", *namespaces, "sh", str(path), *arguments], folder / "log")
+
+
+def _await_sshd(virtual: VirtualBoard) -> None:
+    """Wait until its sshd answers."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and virtual.process.alive:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, virtual.port), timeout=5) as stream:
+            if stream.recv(4) == b"SSH-":
+                return
+        time.sleep(0.05)
+    log = (virtual.folder / "log").read_text(encoding="utf-8", errors="replace").strip()
+    raise VirtualBoardError(
+        f"virtual board {virtual.name} did not start",
+        why=log[-500:] or f"its sshd did not answer within {_START_S} s",
+        hints=["look whether this machine allows mounts in a namespace: containers often need more privileges"],
+    )
+
+
+def _forget(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,43 @@
+#!/bin/sh
+# The first process of a virtual board, in namespaces of its own: puts its root together and becomes its sshd.
+#
+#   board.sh ROOTFS FOLDER PORT NAME USER MIB
+#
+# ROOTFS is only read. What the board writes goes to a file system of MIB mebibytes in memory, which ends with
+# this process. FOLDER holds the board's own files: etc/ is copied over its /etc, proc/ is shown in its /proc.
+set -eu
+rootfs=$1 folder=$2 port=$3 name=$4 user=$5 mebibytes=$6
+
+echo "$name" >/proc/sys/kernel/hostname
+cd "$folder/mount"
+mount -t tmpfs -o "size=${mebibytes}m,mode=755" edgedeploy .
+cd "$folder/mount" # again, for the file system that lies there now
+mkdir lower upper work root
+mount --bind "$rootfs" lower
+# Relative names: in the options of an overlay, colons and commas of a path would need escapes.
+mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work edgedeploy root
+cd root
+
+cp -R "$folder/etc/." etc/
+chmod 600 etc/ssh/host_key etc/shadow
+chmod 644 etc/ssh/authorized_keys
+mkdir -p "home/$user" proc dev run/sshd tmp var/empty
+chown 1000:1000 "home/$user"
+chmod 1777 tmp
+
+mount -t proc proc proc
+for file in "$folder"/proc/*; do
+    [ ! -f "$file" ] || mount --bind "$file" "proc/${file##*/}"
+done
+mount -t tmpfs -o size=64m,mode=755 dev dev
+mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
+ln -s pts/ptmx dev/ptmx
+ln -s /proc/self/fd dev/fd
+chmod 1777 dev/shm
+for node in null:3 zero:5 full:7 random:8 urandom:9; do
+    mknod -m 666 "dev/${node%:*}" c 1 "${node#*:}"
+done
+mknod -m 666 dev/tty c 5 0
+
+exec chroot . /usr/sbin/sshd -D -e -f /etc/ssh/sshd_config -p "$port"

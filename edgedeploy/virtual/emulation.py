@@ -1,0 +1,130 @@
+"""What of a board's architecture this machine can run: itself, or through qemu's user emulation."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgedeploy.board import Board
+from edgedeploy.errors import VirtualBoardError
+from edgedeploy.hosts import cpuinfo_of
+
+_BINFMT = Path("/proc/sys/fs/binfmt_misc")
+
+# Debian's name of an architecture, and qemu's, by the first part of a triple.
+_ARCHITECTURES = {
+    "aarch64": ("arm64", "aarch64"),
+    "armv7a": ("armhf", "arm"),
+    "x86_64": ("amd64", "x86_64"),
+}
+
+# What virtual boards are made with, and the packages of Debian's that have it.
+_PROGRAMS = {"unshare": "util-linux", "mount": "mount", "chroot": "coreutils", "mmdebstrap": "mmdebstrap"}
+
+_INSTALL = "apt-get install qemu-user-static binfmt-support"
+_WITHOUT = "use --board local: the network then runs in this process"
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """How programs of a board run here.
+
+    Attributes:
+        debian: Debian's name of the architecture.
+        qemu: qemu's name of it, or None where this machine runs its programs itself.
+        cpu: the core that qemu stands in for, or None where it is the machine's own, or one that this qemu
+            does not know.
+        cpuinfo: what the board's /proc/cpuinfo says, or None where it is the machine's own.
+    """
+
+    debian: str
+    qemu: str | None = None
+    cpu: str | None = None
+    cpuinfo: str | None = None
+
+
+def emulation_of(board: Board) -> Emulation:
+    """How programs of `board` run on this machine.
+
+    Raises:
+        VirtualBoardError: Debian has no such architecture, or its emulator is not installed.
+    """
+    if board.architecture not in _ARCHITECTURES:
+        raise VirtualBoardError(
+            f"there are no virtual boards of architecture {board.architecture}",
+            why=f"there are those of {', '.join(_ARCHITECTURES)}",
+        )
+    debian, qemu = _ARCHITECTURES[board.architecture]
+    if board.architecture == platform.machine():
+        return Emulation(debian)
+    program = shutil.which(f"qemu-{qemu}-static") or shutil.which(f"qemu-{qemu}")
+    if program is None:
+        raise VirtualBoardError(
+            f"programs for {board.architecture} do not run on this machine",
+            why=f"there is no qemu-{qemu}-static",
+            hints=[_INSTALL, _WITHOUT],
+        )
+    cpu = board.cpu if _knows(program, board.cpu) else None
+    return Emulation(debian, qemu, cpu, cpuinfo_of(board.cpu, board.cores))
+
+
+def require_means() -> None:
+    """Raise VirtualBoardError unless this process is root and has the programs that virtual boards are made with."""
+    if os.geteuid() != 0:
+        raise VirtualBoardError(
+            "virtual boards need root",
+            why="they have file systems and processes of their own",
+            hints=["run the same command with sudo", _WITHOUT],
+        )
+    for program, package in _PROGRAMS.items():
+        if shutil.which(program) is None:
+            raise VirtualBoardError(
+                f"there is no {program}, which virtual boards need", hints=[f"apt-get install {package}", _WITHOUT]
+            )
+
+
+def register(emulation: Emulation) -> None:
+    """Have the kernel start the emulator for programs of its architecture; does nothing where that is so already.
+
+    Raises:
+        VirtualBoardError: the kernel does not take it.
+    """
+    if emulation.qemu is None:
+        return
+    name = f"qemu-{emulation.qemu}"
+    if _registered(name):
+        return
+    if not (_BINFMT / "register").exists():
+        _try("mount", "-t", "binfmt_misc", "binfmt_misc", str(_BINFMT))
+    if not _registered(name):
+        _try("update-binfmts", "--enable", name)
+    if not _registered(name):
+        raise VirtualBoardError(
+            f"the kernel does not start {name} for programs of its architecture",
+            why=f"{_BINFMT / name} is absent, or is not enabled with flag F, which works in another root",
+            hints=[_INSTALL, f"update-binfmts --enable {name}", _WITHOUT],
+        )
+
+
+def _registered(name: str) -> bool:
+    try:
+        text = (_BINFMT / name).read_text(encoding="utf-8")
+    except OSError:
+        return False
+    flags = next((line.partition(":")[2] for line in text.splitlines() if line.startswith("flags")), "")
+    return text.startswith("enabled") and "F" in flags
+
+
+def _knows(program: str, cpu: str) -> bool:
+    known = subprocess.run([program, "-cpu", "help"], capture_output=True, text=True, check=False)
+    return cpu in known.stdout.split()
+
+
+def _try(*command: str) -> None:
+    """Run a command whose success shows elsewhere."""
+    if shutil.which(command[0]):
+        subprocess.run(command, capture_output=True, check=False)

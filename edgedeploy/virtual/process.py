@@ -1,0 +1,77 @@
+"""Processes that outlive the one that started them, known beyond doubt afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgedeploy.documents import Record
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_END_S = 10
+
+
+class Process(Record):
+    """A process: its number, when it started in clock ticks since boot, and which boot that was.
+
+    Numbers are used again; the three together are not.
+    """
+
+    pid: int
+    started: int
+    boot: str
+
+    @classmethod
+    def start(cls, command: Sequence[str], log: Path) -> Process:
+        """Start a program in a session of its own, with its messages in `log`."""
+        program = shutil.which(command[0])
+        if program is None:
+            raise FileNotFoundError(command[0])
+        with log.open("wb") as output:
+            pid = os.posix_spawn(
+                program,
+                list(command),
+                dict(os.environ),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
+                ],
+                setsid=True,
+            )
+        return cls(pid=pid, started=_started(pid) or 0, boot=_boot())
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process still runs."""
+        with contextlib.suppress(ChildProcessError):  # one of ours that has ended waits to be asked
+            os.waitpid(self.pid, os.WNOHANG)
+        return self.boot == _boot() and _started(self.pid) == self.started
+
+    def end(self) -> None:
+        """End it, and wait until it has ended."""
+        if not self.alive:
+            return
+        os.kill(self.pid, signal.SIGKILL)
+        deadline = time.monotonic() + _END_S
+        while self.alive and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _boot() -> str:
+    return _BOOT_ID.read_text(encoding="ascii").strip()
+
+
+def _started(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat (proc(5)), or None if there is no such process, or it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *fields = text.rpartition(")")[2].split()  # the program's name may hold anything
+    return None if state in "ZX" else int(fields[18])

@@ -1,0 +1,115 @@
+"""Root file systems of virtual boards: made by mmdebstrap, kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from edgedeploy.errors import VirtualBoardError
+from edgedeploy.progress import SILENT, Progress
+
+DEFAULT_SUITE = "bookworm"
+
+# Where Debian's packages come from, unless the environment names another mirror. The suite's own archive alone:
+# what a board's userland is should not change with each update.
+MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"
+_MIRROR = "http://deb.debian.org/debian"
+
+PACKAGES = ("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux")
+
+# What no board here needs, and takes most of the room.
+_SUPERFLUOUS = (
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+    "usr/share/perl*",
+    "usr/lib/*/perl*",
+)
+
+_HOOKS = Path("/usr/share/mmdebstrap/hooks")
+_TIMEOUT_S = 900
+
+
+def rootfs(suite: str, architecture: str, progress: Progress = SILENT) -> Path:
+    """The folder with the root file system of a Debian `suite` for an `architecture`, made if it is not there.
+
+    Only files are unpacked and no maintainer script runs, so that no emulator is needed; busybox stands in for
+    all the programs that are not there.
+
+    Raises:
+        VirtualBoardError: mmdebstrap fails, or the programs in it do not run.
+    """
+    key = hashlib.sha256(json.dumps([suite, architecture, PACKAGES, _SUPERFLUOUS]).encode()).hexdigest()[:12]
+    folder = _cache() / f"{suite}-{architecture}-{key}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        progress.stage(f"root file system of {suite} for {architecture}"),
+        # Nothing of a half made one stays, and nobody ever finds it under its name.
+        tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as temporary,
+    ):
+        root = Path(temporary) / "root"
+        _unpack(suite, architecture, root)
+        _furnish(root, suite, architecture)
+        try:
+            root.rename(folder)
+        except OSError:  # another process was quicker
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def _cache() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
+
+
+def _unpack(suite: str, architecture: str, root: Path) -> None:
+    command = ["mmdebstrap", f"--architectures={architecture}", "--variant=extract", f"--include={','.join(PACKAGES)}"]
+    if (_HOOKS / "merged-usr").is_dir():
+        command.append(f"--hook-dir={_HOOKS / 'merged-usr'}")
+    done = subprocess.run(
+        [*command, suite, str(root), os.environ.get(MIRROR_VARIABLE, _MIRROR)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:", "W: Failed"))]
+        raise VirtualBoardError(
+            f"mmdebstrap cannot make a root file system of {suite} for {architecture}",
+            why="; ".join(said[:3]) or done.stderr.strip()[-500:],
+            hints=[
+                f"look whether the mirror can be reached; {MIRROR_VARIABLE} names another",
+                f"look whether there is a suite {suite!r}: bullseye, bookworm and trixie are some",
+            ],
+        )
+
+
+def _furnish(root: Path, suite: str, architecture: str) -> None:
+    """What maintainer scripts would have done, as far as sshd and a shell need it."""
+    for pattern in _SUPERFLUOUS:
+        for path in root.glob(pattern):
+            shutil.rmtree(path, ignore_errors=True)
+    for name in ("proc", "dev", "run", "home", "root", "tmp", "var/empty", "etc/ssh"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    try:
+        listed = subprocess.run(
+            ["chroot", str(root), "/bin/busybox", "--list"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise VirtualBoardError(f"programs of {suite} for {architecture} do not run here", why=str(error)) from error
+    for applet in listed.stdout.split():
+        if not any(os.path.lexists(root / folder / applet) for folder in ("bin", "usr/bin", "sbin", "usr/sbin")):
+            (root / "bin" / applet).symlink_to("/bin/busybox")

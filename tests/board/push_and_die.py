@@ -1,0 +1,67 @@
+"""Pushes a package and kills itself on the way: push_and_die.py VIRTUAL_BOARD PACKAGE AGENT MOMENT.
+
+MOMENT is `before STAGE`, `during STAGE`, `after STAGE` or `at N` bytes of the upload.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from edgedeploy.board import load_board
+from edgedeploy.progress import Progress
+from edgedeploy.release.layout import Release
+from edgedeploy.release.push import push
+from edgedeploy.remote.address import parse_address
+from edgedeploy.remote.connection import Connection
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Fate(Progress):
+    """Kills this process at one moment of a push."""
+
+    def __init__(self, moment: str) -> None:
+        self._when, _, self._what = moment.partition(" ")
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        meant = title.startswith(self._what)
+        if meant and self._when == "before":
+            die()
+        if meant and self._when == "during":
+            threading.Timer(0.03, die).start()
+        yield
+        if meant and self._when != "before":
+            die()
+
+    @contextmanager
+    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+        sent = 0
+
+        def advance(count: int) -> None:
+            nonlocal sent
+            sent += count
+            if self._when == "at" and sent >= int(self._what):
+                die()
+
+        with self.stage(title):
+            yield advance
+
+
+def main() -> None:
+    name, package, agent, moment = sys.argv[1:]
+    release = Release.of(Path(package), Path(agent), load_board("local"))
+    with Connection(parse_address(f"virtual:{name}")) as connection:
+        push(connection, release, progress=Fate(moment))
+
+
+if __name__ == "__main__":
+    main()

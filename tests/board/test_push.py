@@ -1,0 +1,241 @@
+"""Releases: put on a board whole, tested there, switched to at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+from board_releases import BASE, Bench
+from cable import Cable
+from conftest import Command
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import BoardBusyError, PackageError, ReleaseError, UnsuitableBoardError
+from edgedeploy.package.archive import read_package, write_package
+from edgedeploy.release.layout import Release
+from edgedeploy.release.lock import locked
+from edgedeploy.release.push import push
+from edgedeploy.remote.connection import Connection
+
+
+def test_a_release_is_the_package_with_its_agent(bench: Bench) -> None:
+    pushed = bench.push(bench.first)
+    assert pushed.state == "pushed"
+    assert pushed.test["passed"] is True
+    _, contents = read_package(bench.first)
+    found = bench.say(f"cd {BASE}/releases/digits/current/ && find . -type f | sort").splitlines()
+    assert found == sorted(f"./{name}" for name in [*contents, "manifest.json", "agent"])
+    assert bench.current() == pushed.id
+
+
+def test_the_release_in_use_runs(bench: Bench) -> None:
+    bench.push(bench.first)
+    assert bench.current_works()
+
+
+def test_an_unchanged_model_is_hardly_sent_again(bench: Bench, tmp_path: Path) -> None:
+    first = bench.push(bench.first)
+    with Cable(bench.virtual, tmp_path) as cable:
+        with Connection(cable.address) as connection:
+            second = push(connection, bench.release(bench.first))
+        assert cable.sent < 10_000
+    assert (second.state, second.id, second.uploaded) == ("already there", first.id, {})
+
+
+def test_of_a_changed_model_only_what_changed_is_sent(bench: Bench) -> None:
+    bench.push(bench.first)
+    second = bench.push(bench.second)
+    assert set(second.uploaded) == {"manifest.json", "model.so", "selftest/output-0.bin"}
+    assert second.sent < sum(second.uploaded.values()) + 10_000
+    assert bench.current() == second.id
+
+
+def test_two_models_share_what_is_equal(bench: Bench, tmp_path: Path) -> None:
+    bench.push(bench.first)
+    manifest, contents = read_package(bench.first)
+    renamed = tmp_path / "renamed.tar.gz"
+    write_package(renamed, manifest.model_copy(update={"model": "renamed"}), contents)
+    assert set(bench.push(renamed).uploaded) == {"manifest.json"}
+    assert bench.current("renamed") != ""
+    assert bench.current() != ""
+
+
+def test_a_dry_run_changes_nothing(bench: Bench) -> None:
+    with bench.connected() as connection:
+        plan = push(connection, bench.release(bench.first), dry_run=True)
+    assert plan.state == "would be pushed"
+    assert "model.so" in plan.uploaded
+    assert bench.say(f"ls {BASE} 2>/dev/null") == ""
+
+
+def test_a_release_can_be_brought_without_switching_to_it(bench: Bench) -> None:
+    first = bench.push(bench.first)
+    second = bench.push(bench.second, activate=False)
+    assert bench.current() == first.id
+    assert second.id in bench.releases()
+
+
+def test_old_releases_go(bench: Bench) -> None:
+    bench.push(bench.first)
+    middle = bench.push(bench.variant(1))
+    last = bench.push(bench.second, keep=2)
+    assert bench.releases() == [middle.id, last.id]
+    assert bench.current_works()
+
+
+def test_the_release_in_use_stays_however_old(bench: Bench, board_command: Command) -> None:
+    first = bench.push(bench.first)
+    bench.push(bench.variant(1), activate=False)
+    last = bench.push(bench.variant(2), activate=False)
+    assert len(bench.releases()) == 3
+    code, _, err = board_command("releases", "gc", "--keep", 1, "--board", "local", "--host", "virtual:bench")
+    assert code == 0, err
+    assert bench.releases() == [first.id, last.id]
+    assert bench.current_works()
+
+
+def test_files_that_no_release_has_any_more_go(bench: Bench) -> None:
+    bench.push(bench.first)
+    bench.push(bench.second, keep=1)
+    names = bench.say(f"ls {BASE}/blobs").split()
+    assert sorted(names) == sorted(set(bench.release(bench.second).blobs.values()))
+
+
+def test_going_back_and_forth(bench: Bench, board_command: Command) -> None:
+    first, second = bench.push(bench.first), bench.push(bench.second)
+    at = ("--board", "local", "--host", f"virtual:{bench.virtual.name}")
+    code, out, err = board_command("releases", "rollback", "digits", *at)
+    assert code == 0, err
+    assert first.id in out
+    assert bench.current() == first.id
+    code, _, err = board_command("releases", "rollback", "digits", *at)
+    assert code == 16
+    assert "oldest" in err
+    assert board_command("releases", "activate", "digits", second.id, *at)[0] == 0
+    assert bench.current() == second.id
+    listed = json.loads(board_command("releases", "list", "--json", *at)[1])
+    assert [(each["id"], each["current"]) for each in listed] == [(first.id, False), (second.id, True)]
+    assert board_command("releases", "gc", "--keep", "1", *at)[1] == f"digits/{first.id} is removed\n"
+    assert bench.releases() == [second.id]
+    assert second.id in board_command("releases", "list", *at)[1]
+
+
+@pytest.mark.parametrize("name", ["../x", "20260101T000000Z-zzzzzzzz", "current"])
+def test_names_of_releases_are_not_paths(bench: Bench, board_command: Command, name: str) -> None:
+    assert board_command("releases", "activate", "digits", name, "--host", f"virtual:{bench.virtual.name}")[0] == 7
+
+
+def altered(bench: Bench, path: Path, **changes: object) -> Path:
+    """The first package with another need."""
+    manifest, contents = read_package(bench.first)
+    abi = manifest.abi.model_copy(update=changes)
+    write_package(path, manifest.model_copy(update={"abi": abi}), contents)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "numbers"),
+    [
+        ({"glibc": "2.99"}, ("2.99", "2.36")),
+        ({"machine": "EM_ARM", "elf_class": 32, "float_abi": "hard"}, ("EM_ARM (32 bits)", "(64 bits)")),
+        ({"cpu": "sapphirerapids"}, ("sapphirerapids", "amx_tile")),
+    ],
+    ids=["a newer glibc", "another architecture", "features that the processor lacks"],
+)
+def test_a_package_that_cannot_run_is_refused_before_anything_is_sent(
+    bench: Bench, tmp_path: Path, changes: dict[str, object], numbers: tuple[str, str]
+) -> None:
+    before = bench.push(bench.first)
+    package = altered(bench, tmp_path / "digits.tar.gz", **changes)
+    with bench.connected() as connection, pytest.raises(UnsuitableBoardError) as caught:
+        push(connection, bench.release(package))
+    assert all(number in str(caught.value) for number in numbers)
+    assert connection.sent < 4000
+    assert bench.current() == before.id
+    assert bench.current_works()
+
+
+def test_a_package_with_a_name_that_is_a_path_is_refused(bench: Bench, tmp_path: Path) -> None:
+    manifest, contents = read_package(bench.first)
+    path = tmp_path / "digits.tar.gz"
+    write_package(path, manifest.model_copy(update={"model": "../../evil"}), contents)
+    with pytest.raises(PackageError, match="evil"):
+        Release.of(path, bench.agent, load_board("local"))
+
+
+def test_a_package_with_a_changed_byte_is_refused_here(bench: Bench, tmp_path: Path) -> None:
+    content = bytearray(bench.first.read_bytes())
+    content[len(content) // 2] ^= 1
+    path = tmp_path / "digits.tar.gz"
+    path.write_bytes(content)
+    with pytest.raises(PackageError):
+        bench.release(path)
+
+
+def test_a_second_push_at_the_same_time_is_refused(bench: Bench) -> None:
+    with (
+        bench.connected() as holder,
+        locked(holder),
+        bench.connected() as connection,
+        pytest.raises(BoardBusyError, match="process"),
+    ):
+        push(connection, bench.release(bench.first))
+    assert bench.push(bench.first).state == "pushed"
+
+
+def test_a_board_that_is_not_ours_to_write_is_told(bench: Bench) -> None:
+    bench.say(f"mkdir -p .local/share && touch {BASE}")
+    try:
+        with pytest.raises(ReleaseError, match="cannot be made"):
+            bench.push(bench.first)
+    finally:
+        bench.say(f"rm {BASE}")
+
+
+def test_several_boards_are_pushed_to_at_once(bench: Bench, board_command: Command) -> None:
+    hosts = ("--host", f"virtual:{bench.virtual.name}", "--host", f"virtual:{bench.other().name}")
+    code, out, err = board_command("push", bench.first, "--board", "local", *hosts)
+    assert code == 0, err
+    assert out.count("pushed") == 2
+    code, out, _ = board_command("push", bench.first, "--board", "local", *hosts, "--json")
+    assert [each["state"] for each in json.loads(out)] == ["already there", "already there"]
+
+
+def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command: Command) -> None:
+    hosts = ("--host", "board@127.0.0.1:1", "--host", f"virtual:{bench.virtual.name}")
+    code, out, err = board_command("push", bench.first, "--board", "local", *hosts)
+    assert code == 13
+    assert "cannot be reached" in out
+    assert "pushed" in out
+    assert "error: " in err
+    assert bench.current_works()
+
+
+def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, board_command: Command) -> None:
+    Path("dist/local").mkdir(parents=True)
+    Path("dist/local/digits.tar.gz").write_bytes(bench.first.read_bytes())
+    code, out, err = board_command("push", "--host", f"virtual:{bench.virtual.name}")
+    assert code == 0, err
+    assert "board local, the last one that was built for" in err
+    assert "digits" in out
+
+
+def test_without_a_board_and_a_build_a_board_must_be_named(board_command: Command) -> None:
+    code, _, err = board_command("push")
+    assert code == 7
+    assert "--board" in err
+
+
+def test_the_lock_is_held_as_long_as_its_owner_lives(bench: Bench) -> None:
+    """Signs of life keep it; the shell that holds it is gone as soon as we let go."""
+    released = threading.Event()
+    with bench.connected() as connection:
+        with locked(connection) as check:
+            check()
+            assert bench.say(f"cat {BASE}/lock").startswith("root on")
+        released.set()
+        with locked(connection):
+            pass
+    assert bench.say("ps").count("flock") == 0

@@ -1,0 +1,314 @@
+"""Pushes that go wrong: the release in use stays, the message says why, and a second push succeeds.
+
+In each test the board uses a first release while a second one, with another network, is pushed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from board_releases import BASE, Bench
+from cable import Cable
+from virtual_boards import Start
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import BoardConnectionError, HostKeyError, ReleaseError, UnsuitableBoardError
+from edgedeploy.progress import Progress
+from edgedeploy.release.layout import Release
+from edgedeploy.release.push import Pushed, push
+from edgedeploy.remote.address import address_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.virtual.board import VirtualBoard, down
+
+
+@pytest.fixture
+def old(bench: Bench) -> str:
+    """The release that is in use when things go wrong."""
+    pushed = bench.push(bench.first)
+    assert pushed.id is not None
+    return pushed.id
+
+
+class Meddler(Progress):
+    """Does something when a stage of a push begins."""
+
+    def __init__(self, title: str, deed: Callable[[], object]) -> None:
+        self._title, self._deed = title, deed
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        if title.startswith(self._title):
+            self._deed()
+        yield
+
+    @contextmanager
+    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+        with self.stage(title):
+            yield lambda count: None
+
+
+def second_push_succeeds(bench: Bench) -> Pushed:
+    pushed = bench.push(bench.second)
+    assert bench.current() == pushed.id
+    assert bench.current_works()
+    leftovers = bench.say(f"cd {BASE} && ls -d staging-* blobs/incoming-* releases/*/staging-* 2>/dev/null")
+    assert leftovers == ""
+    return pushed
+
+
+KEPT = ["before probe", "before upload", "at 40000", "after upload", "during self-test", "before switch"]
+SWITCHED = ["after switch", "during sweep"]
+# As many again, beside those.
+MORE_KEPT = [
+    "before take stock",
+    "at 1",
+    "at 70000",
+    "before assemble",
+    "during assemble",
+    "after assemble",
+    "before self-test",
+    "after self-test",
+]
+MORE_SWITCHED = ["before sweep", "after sweep"]
+SLOW = [pytest.param(moment, marks=pytest.mark.slow) for moment in MORE_KEPT + MORE_SWITCHED]
+
+
+@pytest.mark.parametrize("moment", [*KEPT, *SWITCHED, *SLOW])
+def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
+    script = Path(__file__).with_name("push_and_die.py")
+    command = [sys.executable, str(script), bench.virtual.name, str(bench.second), str(bench.agent), moment]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert (bench.current() == old) == (moment in KEPT + MORE_KEPT)
+    assert bench.current_works()
+    # The lock ended with its owner: nobody has to wait for it, or remove it.
+    started = time.monotonic()
+    second_push_succeeds(bench)
+    assert time.monotonic() - started < 10
+
+
+def test_what_was_uploaded_before_is_not_sent_again(bench: Bench, old: str) -> None:
+    script = Path(__file__).with_name("push_and_die.py")
+    command = [sys.executable, str(script), bench.virtual.name, str(bench.second), str(bench.agent), "after upload"]
+    subprocess.run(command, capture_output=True, check=False)
+    assert second_push_succeeds(bench).uploaded == {}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
+def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: float) -> None:
+    release = bench.release(bench.second)
+    with Cable(bench.virtual, tmp_path) as whole:
+        with Connection(whole.address) as connection:
+            push(connection, bench.release(bench.variant(1)), dry_run=True)
+        handshake = whole.sent
+    payload = sum(len(release.contents[name]) for name in ("manifest.json", "model.so", "selftest/output-0.bin"))
+    with (
+        Cable(bench.virtual, tmp_path, cut_after=handshake + int(share * payload)) as cable,
+        Connection(cable.address) as connection,
+        pytest.raises(BoardConnectionError, match="broke") as caught,
+    ):
+        push(connection, release)
+    assert any("do it again" in hint for hint in caught.value.hints)
+    assert bench.current() == old
+    assert bench.current_works()
+    second_push_succeeds(bench)
+
+
+@pytest.mark.parametrize("stage", ["upload", "assemble", "self-test", "switch"])
+def test_the_board_loses_its_power(bench: Bench, start: Start, stage: str) -> None:
+    virtual = start("local", name="fragile")
+    with (
+        Connection(address_of(virtual)) as connection,
+        pytest.raises(BoardConnectionError, match="broke"),
+    ):
+        push(connection, bench.release(bench.second), progress=Meddler(stage, lambda: down(virtual)))
+
+
+@pytest.fixture
+def small(start: Start, bench: Bench) -> Iterator[Bench]:
+    """A board with so little room that it can be filled."""
+    virtual = start("local", name="small", disk_mib=32)
+    made = Bench(virtual, bench.agent, bench.first, bench.second, start)
+    made.say(f"rm -rf {BASE} filler")
+    made.push(made.first)
+    yield made
+    down(virtual)
+
+
+def fill(bench: Bench, *, leaving_kib: int) -> None:
+    """Fill the board's disk but for so many KiB."""
+    free = int(bench.say("df -Pk . | awk 'NR == 2 { print $4 }'"))
+    bench.say(f"dd if=/dev/zero of=filler bs=1k count={free - leaving_kib}")
+
+
+def test_a_full_disk_is_noticed_before_anything_is_sent(small: Bench) -> None:
+    old = small.current()
+    fill(small, leaving_kib=100)
+    with pytest.raises(UnsuitableBoardError, match=r"KiB are needed, \d+ KiB are free") as caught:
+        small.push(small.second)
+    assert any("releases gc" in hint for hint in caught.value.hints)
+    assert small.current() == old
+    assert small.current_works()
+    small.say("rm filler")
+    second_push_succeeds(small)
+
+
+@pytest.mark.parametrize("stage", ["upload", "assemble"])
+@pytest.mark.parametrize("leaving_kib", [0, 20])
+def test_the_disk_fills_up_meanwhile(small: Bench, stage: str, leaving_kib: int) -> None:
+    old = small.current()
+    meddler = Meddler(stage, lambda: fill(small, leaving_kib=leaving_kib))
+    try:
+        small.push(small.second, progress=meddler)
+    except ReleaseError as error:
+        assert "No space left" in str(error)  # noqa: PT017
+        assert any("releases gc" in hint for hint in error.hints)  # noqa: PT017
+        assert small.current() == old
+    else:
+        # Links and folders of a file system in memory need no room: only uploads do.
+        assert stage == "assemble"
+    assert small.current_works()
+    small.say("rm filler")
+    second_push_succeeds(small)
+
+
+def flip(bench: Bench, path: str) -> None:
+    """Change one byte of a file on the board."""
+    bench.say(f"cd {BASE} && printf 'X' | dd of={path} bs=1 seek=5000 conv=notrunc")
+
+
+def test_a_byte_changes_between_upload_and_self_test(bench: Bench, old: str) -> None:
+    blob = bench.release(bench.second).blobs["model.so"]
+    with pytest.raises(ReleaseError, match="self-test") as caught:
+        bench.push(bench.second, progress=Meddler("assemble", lambda: flip(bench, f"blobs/{blob}")))
+    assert "model.so" in str(caught.value)
+    assert bench.current() == old
+    assert bench.current_works()
+    assert "model.so" in second_push_succeeds(bench).uploaded
+
+
+def test_a_byte_of_the_release_in_use_has_changed(bench: Bench, old: str) -> None:
+    flip(bench, f"releases/digits/{old}/model.so")
+    assert not bench.current_works()
+    repaired = bench.push(bench.first)
+    assert repaired.state == "pushed"
+    assert set(repaired.uploaded) == {"model.so"}
+    assert bench.current() == repaired.id != old
+    assert bench.current_works()
+
+
+def test_a_file_of_the_release_in_use_was_replaced(bench: Bench, old: str) -> None:
+    bench.say(f"cd {BASE}/releases/digits/{old} && echo other >new && mv new model.so")
+    repaired = bench.push(bench.first)
+    assert (repaired.state, repaired.uploaded) == ("pushed", {})
+    assert bench.current_works()
+
+
+def test_outputs_differ_on_the_board(bench: Bench, old: str, tmp_path: Path) -> None:
+    from edgedeploy.package.archive import describe, read_package, write_package
+
+    manifest, contents = read_package(bench.second)
+    wrong = {**contents, "selftest/output-0.bin": bytes(len(contents["selftest/output-0.bin"]))}
+    path = tmp_path / "wrong.tar.gz"
+    write_package(path, manifest.model_copy(update={"files": describe(wrong)}), wrong)
+    with pytest.raises(ReleaseError, match=r"output 'prob' differs by .* is allowed"):
+        bench.push(path)
+    assert bench.current() == old
+    assert bench.current_works()
+    second_push_succeeds(bench)
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "rm model.so && ln -s /etc/passwd model.so",
+        "rm model.so && mkdir model.so",
+        "rm selftest/input-0.bin",
+        "rm model.so && cp manifest.json model.so",
+        "sed -i s,model.so,../model.so, manifest.json",
+        "echo '{' >manifest.json",
+    ],
+    ids=["a link", "a folder", "a missing file", "another file", "a name that climbs out", "a broken manifest"],
+)
+def test_the_board_refuses_a_hostile_package(bench: Bench, old: str, trick: str) -> None:
+    folder = f"{BASE}/releases/digits"
+    deed = Meddler("self-test", lambda: bench.say(f"cd {folder}/staging-*/ && chmod +w manifest.json && {trick}"))
+    with pytest.raises(ReleaseError, match="self-test"):
+        bench.push(bench.second, progress=deed)
+    assert bench.current() == old
+    second_push_succeeds(bench)
+
+
+def test_the_host_key_changes(bench: Bench, old: str, tmp_path: Path, start: Start) -> None:
+    stranger = start("local", name="second")
+    with Cable(bench.virtual, tmp_path) as cable:
+        known = cable.address.known_hosts
+        assert known is not None
+        theirs = known.read_text()
+        known.write_text(f"[127.0.0.1]:{cable.address.port} {stranger.known_hosts.read_text().partition(' ')[2]}")
+        with pytest.raises(HostKeyError, match="nothing was sent") as caught:
+            Connection(cable.address)
+        assert any("ssh-keygen" in hint for hint in caught.value.hints)
+        known.write_text(theirs)
+        with Connection(cable.address) as connection:
+            push(connection, bench.release(bench.second))
+    assert bench.current() != old
+    assert bench.current_works()
+
+
+@pytest.fixture(scope="module")
+def packages_of_boards(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Packages of the bundled network for boards of other architectures."""
+    from edgedeploy.build import build, find_source
+
+    def package(board: str) -> Path:
+        return build(find_source("digits"), board, tmp_path_factory.mktemp("package") / f"{board}.tar.gz").path
+
+    return package
+
+
+def test_an_armhf_package_does_not_go_to_an_aarch64_board(
+    start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]
+) -> None:
+    virtual = start("rpi4")
+    release = Release.of(packages_of_boards("rpi-armhf"), bench.agent, load_board("rpi4"))
+    with (
+        Connection(address_of(virtual)) as connection,
+        pytest.raises(UnsuitableBoardError, match=r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)"),
+    ):
+        push(connection, release)
+
+
+def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(start: Start, bench: Bench) -> None:
+    from edgedeploy.package.archive import read_package, write_package
+
+    old_system = start("local", name="old", suite="bullseye")
+    manifest, contents = read_package(bench.first)
+    abi = manifest.abi.model_copy(update={"glibc": "2.34"})
+    path = bench.first.with_name("newer.tar.gz")
+    write_package(path, manifest.model_copy(update={"abi": abi}), contents)
+    with (
+        Connection(address_of(old_system)) as connection,
+        pytest.raises(UnsuitableBoardError, match=r"needs glibc 2\.34, the board has 2\.31"),
+    ):
+        push(connection, bench.release(path))
+
+
+def test_a_board_of_an_old_system_takes_what_it_can_run(
+    start: Start, bench: Bench, board_on: Callable[[VirtualBoard], Bench]
+) -> None:
+    made = board_on(start("local", name="old", suite="bullseye"))
+    assert made.push(made.first).state == "pushed"
+    assert made.current_works()
+
+
+@pytest.fixture
+def board_on(bench: Bench, start: Start) -> Callable[[VirtualBoard], Bench]:
+    """The same packages for another board."""
+    return lambda virtual: Bench(virtual, bench.agent, bench.first, bench.second, start)

@@ -1,0 +1,157 @@
+"""Networks on a board give what they give here, and say on which board."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from board_releases import Bench
+from cable import Cable
+from conftest import Command
+
+from edgedeploy.build import find_source
+from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
+from edgedeploy.release.layout import folder_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.runtime.arrays import fill
+from edgedeploy.runtime.remote import RemoteSession
+
+
+@pytest.fixture
+def folder(bench: Bench) -> str:
+    """A release on the board."""
+    pushed = bench.push(bench.first)
+    assert pushed.id is not None
+    return folder_of("digits", pushed.id)
+
+
+@pytest.fixture
+def session(bench: Bench, folder: str) -> Iterator[RemoteSession]:
+    with bench.connected() as connection, RemoteSession(connection, folder) as session:
+        yield session
+
+
+def test_outputs_are_those_of_onnxruntime(session: RemoteSession) -> None:
+    reference = onnxruntime.InferenceSession(find_source("digits").file)
+    for seed in range(3):
+        inputs = {spec.name: fill(spec, "normal", seed) for spec in session.inputs}
+        expected = reference.run(None, inputs)
+        outputs = session.run(inputs)
+        for spec, wanted in zip(session.outputs, expected, strict=True):
+            assert outputs[spec.name].dtype == wanted.dtype
+            np.testing.assert_allclose(outputs[spec.name], wanted, atol=1e-4 * np.abs(wanted).max() + 1e-6)
+
+
+def test_times_are_measured_on_the_board(session: RemoteSession) -> None:
+    inputs = {spec.name: fill(spec, "ones") for spec in session.inputs}
+    timing = session.measure(inputs, repeat=7, number=2, warmup=1)
+    assert len(timing.runs_ms) == 7
+    assert min(timing.runs_ms) > 0
+
+
+def test_inputs_are_checked_here(session: RemoteSession) -> None:
+    with pytest.raises(InputError, match="shape"):
+        session.run({session.inputs[0].name: np.zeros((1, 1), np.float32)})
+    assert session.run({session.inputs[0].name: fill(session.inputs[0], "zeros")})
+
+
+def test_more_threads_than_the_board_has_are_refused(bench: Bench, folder: str) -> None:
+    with bench.connected() as connection, pytest.raises(InputError, match="processors"):
+        RemoteSession(connection, folder, threads=9999)
+
+
+def test_a_package_that_is_damaged_on_the_board_does_not_run(bench: Bench, folder: str) -> None:
+    bench.say(f"cd {folder} && rm model.so && echo x >model.so")
+    with bench.connected() as connection, pytest.raises(PackageError):
+        RemoteSession(connection, folder)
+
+
+def test_an_agent_that_is_killed_is_told_from_a_broken_connection(bench: Bench, folder: str, tmp_path: Path) -> None:
+    with bench.connected() as connection, RemoteSession(connection, folder) as session:
+        bench.say("pkill -9 -f 'agent serve'")
+        with pytest.raises(ReleaseError, match="ended"):
+            session.run({spec.name: fill(spec, "ones") for spec in session.inputs})
+    with Cable(bench.virtual, tmp_path) as cable:
+        connection = Connection(cable.address)
+        session = RemoteSession(connection, folder)
+        cable.cut()
+        with pytest.raises(BoardConnectionError, match="broke"):
+            session.run({spec.name: fill(spec, "ones") for spec in session.inputs})
+        connection.close()
+
+
+def test_nothing_runs_on_the_board_afterwards(bench: Bench, folder: str) -> None:
+    with bench.connected() as connection, RemoteSession(connection, folder):
+        assert "agent serve" in bench.say("ps")
+    assert "agent serve" not in bench.say("sleep 0.5; ps")
+
+
+def masked(log: str) -> str:
+    """A log without its times, and without what stands for the machine."""
+    return re.sub(r"\d+\.\d+ ms|thread \d+", "#", log)
+
+
+def test_a_demo_prints_the_same_log_and_the_boards_line(bench: Bench, board_command: Command) -> None:
+    code, here, err = board_command("demo", "digits", "--board", "local")
+    assert code == 0, err
+    code, there, err = board_command("demo", "digits", "--board", "local", "--host", f"virtual:{bench.virtual.name}")
+    assert code == 0, err
+    *lines, board = there.splitlines()
+    assert masked("\n".join(lines)) == masked(here.rstrip("\n"))
+    assert re.match(r"board : .+, \d+ cores", board)
+
+
+def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -> None:
+    used = bench.push(bench.second)
+    code, _, err = board_command("demo", "digits", "--board", "local", "--host", f"virtual:{bench.virtual.name}")
+    assert code == 0, err
+    assert len(bench.releases()) == 2
+    assert bench.current() == used.id
+
+
+def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Bench, board_command: Command) -> None:
+    Path("dist/local").mkdir(parents=True)
+    Path("dist/local/any.tar.gz").write_bytes(bench.first.read_bytes())
+    code, _, err = board_command("demo", "digits")
+    assert code == 0
+    assert "board local, the last one that was built for" in err
+
+
+def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:
+    host = f"virtual:{bench.virtual.name}"
+    code, out, err = board_command("run", bench.first, "--host", host, "--json", "-o", "out.npz", "--repeat", 3)
+    assert code == 0, err
+    said = json.loads(out)
+    assert said["model"] == "digits"
+    assert said["machine"]
+    assert said["min_ms"] <= said["median_ms"] <= said["max_ms"]
+    assert list(np.load("out.npz")) == [each["name"] for each in said["outputs"]]
+
+
+@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
+def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: Command, board: str) -> None:
+    code, out, err = board_command("build", "digits", "--board", board, "--virtual", "--json")
+    assert code == 0, err
+    [built] = json.loads(out)
+    assert built["checked"]
+    assert 0 <= built["error_of_tolerance"] < 1
+    code, out, err = board_command("demo", "digits", "--virtual")
+    assert code == 0, err
+    assert f"board {board}, the last one that was built for" in err
+
+
+@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
+def test_an_emulated_board_reads_a_digit(board_command: Command, board: str) -> None:
+    code, out, err = board_command("demo", "digits", "--board", board, "--virtual")
+    assert code == 0, err
+    assert re.search(r"-\n0\.99\d+, 3\n", out)
+    assert re.search(r"board : .+ cores", out)
+    code, out, err = board_command("push", "digits", "--board", board, "--virtual")
+    assert code == 0, err
+    assert "already there" in out
+    assert "yes" in board_command("releases", "list", "--board", board, "--virtual")[1]

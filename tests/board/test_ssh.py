@@ -1,0 +1,235 @@
+"""Logging in: with the user's keys and configuration, to boards whose host keys are known."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import paramiko
+import pytest
+from virtual_boards import Start
+
+from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, UnknownNameError
+from edgedeploy.progress import Progress
+from edgedeploy.remote.address import Address, address_of, parse_address
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.facts import probe
+from edgedeploy.remote.hostkeys import known_hosts_file
+from edgedeploy.virtual.board import VirtualBoard
+
+
+class Notebook(Progress):
+    """Keeps what the user is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture
+def board(start: Start) -> VirtualBoard:
+    return start("local", name="own")
+
+
+@pytest.fixture(autouse=True)
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home folder with an empty `.ssh`, and empty files of edgedeploy."""
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return folder
+
+
+def like_any_other(board: VirtualBoard) -> Address:
+    """The address of a virtual board, with its key but without trust in its host key."""
+    return replace(address_of(board), known_hosts=None, name=None)
+
+
+def logged_in(address: Address, **options: object) -> str:
+    with Connection(address, **options) as connection:  # type: ignore[arg-type]
+        return connection.run("hostname").text
+
+
+def test_runs_scripts_with_arguments_that_no_shell_reads(board: VirtualBoard) -> None:
+    with Connection(address_of(board)) as connection:
+        odd = ["a b", "$HOME", "'", '"', "`id`", "*", "\\", "ü", ""]
+        done = connection.run("for each; do printf '%s|' \"$each\"; done", *odd)
+    assert done.output.decode() == "|".join(odd) + "|"
+
+
+def test_a_command_has_output_messages_and_exit_code(board: VirtualBoard) -> None:
+    with Connection(address_of(board)) as connection:
+        done = connection.run("echo out; echo err >&2; exit 7")
+    assert (done.code, done.output, done.messages) == (7, b"out\n", "err")
+
+
+def test_content_arrives_as_it_was_sent(board: VirtualBoard) -> None:
+    content = bytes(range(256)) * 5000
+    counted: list[int] = []
+    with Connection(address_of(board)) as connection:
+        assert connection.run("cat", content=[content], advance=counted.append).output == content
+    assert sum(counted) == len(content)
+
+
+def test_a_command_that_wants_no_more_input_is_no_broken_connection(board: VirtualBoard) -> None:
+    with Connection(address_of(board)) as connection:
+        assert connection.run("exit 3", content=[bytes(32 << 20)]).code == 3
+        assert connection.run("echo on").text == "on"
+
+
+def test_an_unknown_host_key_is_recorded_once_and_shown(board: VirtualBoard) -> None:
+    notes = Notebook()
+    assert logged_in(like_any_other(board), progress=notes) == "own"
+    fingerprint = paramiko.Ed25519Key(filename=str(board.folder / "etc/ssh/host_key")).fingerprint
+    assert len(notes.lines) == 1
+    assert fingerprint in notes.lines[0]
+    assert logged_in(like_any_other(board), progress=notes, strict=True) == "own"
+    assert len(notes.lines) == 1
+    assert len(known_hosts_file().read_text().splitlines()) == 1
+
+
+def test_an_unknown_host_key_is_refused_where_that_is_asked_for(board: VirtualBoard) -> None:
+    with pytest.raises(HostKeyError, match=r"not known.*SHA256:"):
+        logged_in(like_any_other(board), strict=True)
+    assert not known_hosts_file().exists()
+
+
+def other_key(board: VirtualBoard) -> str:
+    """A line of a file of known hosts that says another key of the board."""
+    key = paramiko.ECDSAKey.generate()
+    return f"[127.0.0.1]:{board.port} {key.get_name()} {key.get_base64()}\n"
+
+
+@pytest.mark.parametrize("whose", ["edgedeploy's", "the user's"])
+def test_a_changed_host_key_is_refused_with_the_remedy(board: VirtualBoard, ssh: Path, whose: str) -> None:
+    path = known_hosts_file() if whose == "edgedeploy's" else ssh / "known_hosts"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(other_key(board))
+    with pytest.raises(HostKeyError, match="has changed") as caught:
+        logged_in(like_any_other(board))
+    [remedy] = [hint for hint in caught.value.hints if "ssh-keygen" in hint]
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("OpenSSH's client is not installed: the remedy was not tried")
+    subprocess.run(remedy.partition(": ")[2], shell=True, check=True, capture_output=True)
+    assert logged_in(like_any_other(board)) == "own"
+
+
+def test_a_host_key_that_openssh_knows_is_trusted(board: VirtualBoard, ssh: Path) -> None:
+    shutil.copy(board.known_hosts, ssh / "known_hosts")
+    assert logged_in(like_any_other(board), strict=True) == "own"
+    assert not known_hosts_file().exists()
+
+
+def write_config(ssh: Path, *stanzas: str) -> None:
+    (ssh / "config").write_text("\n".join(stanzas))
+
+
+def stanza(alias: str, board: VirtualBoard, *, key: bool = True, more: str = "") -> str:
+    identity = f"IdentityFile {board.key}" if key else ""
+    return f"Host {alias}\n HostName 127.0.0.1\n Port {board.port}\n User {board.user}\n {identity}\n {more}\n"
+
+
+def test_an_alias_of_the_ssh_configuration_is_an_address(board: VirtualBoard, ssh: Path) -> None:
+    write_config(ssh, stanza("desk", board))
+    assert logged_in(parse_address("desk")) == "own"
+
+
+def test_a_jump_host_is_gone_through_and_its_host_key_checked(board: VirtualBoard, start: Start, ssh: Path) -> None:
+    behind = start("local", name="second")
+    write_config(ssh, stanza("jump", board), stanza("behind", behind, more="ProxyJump jump"))
+    notes = Notebook()
+    assert logged_in(parse_address("behind"), progress=notes) == "second"
+    assert len(notes.lines) == 2
+    known_hosts_file().write_text(known_hosts_file().read_text().replace(*swapped(board)))
+    with pytest.raises(HostKeyError, match=str(board.port)):
+        logged_in(parse_address("behind"))
+
+
+def swapped(board: VirtualBoard) -> tuple[str, str]:
+    """The known line of a board, and another one in its place."""
+    [line] = [line for line in known_hosts_file().read_text().splitlines(True) if f":{board.port} " in line]
+    return line, other_key(board)
+
+
+def test_keys_of_the_ssh_agent_are_offered(
+    board: VirtualBoard, ssh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("ssh-agent") is None:
+        pytest.skip("OpenSSH's client is not installed")
+    write_config(ssh, stanza("desk", board, key=False))
+    with pytest.raises(BoardConnectionError, match="does not let us in"):
+        logged_in(parse_address("desk"))
+    socket = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
+    try:
+        while not socket.exists():
+            assert agent.poll() is None
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        subprocess.run(["ssh-add", "-q", str(board.key)], check=True, capture_output=True)
+        assert logged_in(parse_address("desk")) == "own"
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+Spoil = Callable[[Address], Address]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda address: replace(address, host="no-such-board.invalid"), "no host"),
+        (lambda address: replace(address, port=1), "cannot be reached"),
+        (lambda address: replace(address, user="nobody-here"), "does not let us in"),
+    ],
+    ids=["no such host", "nothing listens", "unknown user"],
+)
+def test_says_why_a_board_is_not_reached(board: VirtualBoard, spoil: Spoil, message: str) -> None:
+    with pytest.raises(BoardConnectionError, match=message) as caught:
+        logged_in(spoil(like_any_other(board)))
+    assert caught.value.hints
+
+
+@pytest.mark.parametrize("text", ["", "-oProxyCommand=x", "pi:secret@host", "a b", "pi@host:0", "pi@host:99999", "x;y"])
+def test_what_is_no_address_is_refused_without_repeating_it(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_address(text)
+    assert "secret" not in str(caught.value)
+
+
+def test_addresses_have_their_usual_forms() -> None:
+    assert parse_address("host") == Address("host")
+    assert parse_address("pi@10.0.0.7:2222") == Address("10.0.0.7", "pi", 2222)
+    assert parse_address("pi@[fe80::1]:22") == Address("fe80::1", "pi", 22)
+    with pytest.raises(UnknownNameError):
+        parse_address("virtual:absent")
+
+
+def test_a_board_says_what_it_is_before_anything_was_put_there(board: VirtualBoard) -> None:
+    with Connection(address_of(board)) as connection:
+        connection.run("rm -rf .local")
+        facts = probe(connection)
+    assert facts.agent is None
+    assert (facts.elf_machine, facts.elf_class) == ("EM_X86_64", 64) or facts.machine != "x86_64"
+    assert facts.glibc == "2.36"
+    assert facts.cores
+    assert facts.features
+    assert facts.free_bytes
+    assert facts.free_bytes > 500 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("rpi4", ("aarch64", "EM_AARCH64", 64, None)), ("rpi-armhf", ("armv7l", "EM_ARM", 32, "hard"))],
+)
+def test_boards_of_other_architectures_say_so(start: Start, name: str, expected: tuple[object, ...]) -> None:
+    with Connection(address_of(start(name))) as connection:
+        facts = probe(connection)
+    assert (facts.machine, facts.elf_machine, facts.elf_class, facts.float_abi) == expected

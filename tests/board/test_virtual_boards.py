@@ -1,0 +1,212 @@
+"""Virtual boards: another machine to all that reaches them, and nothing left of them afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import subprocess
+from pathlib import Path
+
+import paramiko
+import pytest
+from conftest import Command
+from virtual_boards import Start
+
+from edgedeploy.errors import VirtualBoardError
+from edgedeploy.hosts import cpuinfo_of, missing_features
+from edgedeploy.virtual import emulation
+from edgedeploy.virtual.board import VirtualBoard, down, find, running
+
+
+def connect(virtual: VirtualBoard) -> paramiko.SSHClient:
+    """Log in as any SSH client would; an unknown host key is refused."""
+    client = paramiko.SSHClient()
+    client.load_host_keys(str(virtual.known_hosts))
+    client.connect(
+        "127.0.0.1", virtual.port, virtual.user, key_filename=str(virtual.key), allow_agent=False, look_for_keys=False
+    )
+    return client
+
+
+def said(virtual: VirtualBoard, command: str) -> str:
+    with connect(virtual) as client:
+        return client.exec_command(command)[1].read().decode().strip()
+
+
+def mounted_here() -> str:
+    return Path("/proc/mounts").read_text()
+
+
+def test_has_users_and_a_name_of_its_own(start: Start) -> None:
+    virtual = start("local", name="own")
+    assert said(virtual, "id -un; hostname; pwd") == "board\nown\n/home/board"
+
+
+def test_is_of_this_machines_architecture_without_an_emulator(start: Start) -> None:
+    virtual = start("local", name="own")
+    assert not virtual.emulated
+    assert said(virtual, "uname -m") == platform.machine()
+
+
+@pytest.mark.parametrize(("board", "machine", "part"), [("rpi4", "aarch64", "0xd08"), ("rpi-armhf", "armv7l", "0xc07")])
+def test_emulates_the_boards_architecture_and_core(start: Start, board: str, machine: str, part: str) -> None:
+    virtual = start(board)
+    assert said(virtual, "uname -m; id -un") == f"{machine}\npi"
+    assert part in said(virtual, "cat /proc/cpuinfo")
+    if virtual.emulated:
+        # What programs are told of the core is that core's: a newer one's instructions are not among it.
+        told = said(virtual, "LD_SHOW_AUXV=1 getconf PAGE_SIZE")
+        assert "AT_HWCAP" in told
+        assert "QEMU_CPU=cortex-a7" in said(virtual, "env")
+
+
+def test_an_older_suite_brings_an_older_glibc(start: Start) -> None:
+    virtual = start("local", name="old", suite="bullseye")
+    assert said(virtual, "getconf GNU_LIBC_VERSION") == "glibc 2.31"
+
+
+def test_takes_files_over_sftp(start: Start) -> None:
+    virtual = start("local", name="own")
+    with connect(virtual) as client, client.open_sftp() as sftp:
+        with sftp.open("sent", "wb") as stream:
+            stream.write(b"content")
+        assert sftp.stat("sent").st_size == 7
+    assert said(virtual, "cat sent; rm sent") == "content"
+
+
+def test_what_is_written_stays_on_the_board(start: Start) -> None:
+    first, second = start("local", name="own"), start("local", name="second")
+    said(first, "echo here >/tmp/file")
+    assert said(second, "ls /tmp") == ""
+    assert said(first, "cat /tmp/file") == "here"
+
+
+def test_its_disk_has_the_size_that_was_asked_for(start: Start) -> None:
+    virtual = start("local", name="small", disk_mib=16)
+    assert "No space left" in said(virtual, "dd if=/dev/zero of=big bs=1M count=20 2>&1")
+    assert 15 << 20 < int(said(virtual, "wc -c <big")) <= 16 << 20
+
+
+def test_only_its_own_key_logs_in(start: Start, tmp_path: Path) -> None:
+    virtual = start("local", name="own")
+    other = paramiko.RSAKey.generate(2048)
+    with paramiko.SSHClient() as client:
+        client.load_host_keys(str(virtual.known_hosts))
+        with pytest.raises(paramiko.AuthenticationException):
+            client.connect("127.0.0.1", virtual.port, virtual.user, pkey=other, allow_agent=False, look_for_keys=False)
+
+
+def test_listens_on_loopback_only(start: Start) -> None:
+    virtual = start("local", name="own")
+    listening = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    assert next(address for address in listening if address.endswith(f":{virtual.port:04X}")).startswith("0100007F")
+
+
+def test_is_found_again_instead_of_started_twice(start: Start) -> None:
+    assert start("local", name="own") == start("local", name="own")
+
+
+def test_one_of_another_kind_is_not_mistaken_for_it(start: Start) -> None:
+    start("local", name="own")
+    with pytest.raises(VirtualBoardError, match="suite bookworm, not bullseye"):
+        start("local", name="own", suite="bullseye")
+
+
+def test_ends_with_all_its_processes_and_mounts(start: Start) -> None:
+    before = mounted_here()
+    virtual = start("local", name="short")
+    with connect(virtual) as client:
+        client.exec_command("sleep 7654")
+        down(virtual)
+    assert mounted_here() == before
+    assert not virtual.folder.exists()
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists() and b"7654" in path.read_bytes()]
+
+
+def test_one_that_was_killed_is_no_longer_listed(start: Start, board_command: Command) -> None:
+    virtual = start("local", name="killed")
+    os.kill(virtual.process.pid, signal.SIGKILL)
+    virtual.process.end()
+    assert "killed" not in board_command("virtual", "list")[1]
+    assert not virtual.folder.exists()
+
+
+def test_another_process_of_the_same_number_is_not_mistaken_for_it(start: Start) -> None:
+    virtual = start("local", name="stale")
+    down(virtual)
+    virtual.folder.mkdir()
+    stranger = virtual.process.model_copy(update={"pid": os.getpid()})
+    (virtual.folder / "board.json").write_text(virtual.model_copy(update={"process": stranger}).model_dump_json())
+    assert find("stale") is None
+
+
+def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Command) -> None:
+    code, out, err = board_command("virtual", "up", "local", "--name", "listed", "--json")
+    assert code == 0, err
+    assert json.loads(out)["host"] == "127.0.0.1"
+    assert "listed" in [each["name"] for each in json.loads(board_command("virtual", "list", "--json")[1])]
+    assert "listed" in board_command("virtual", "list")[1]
+    assert board_command("virtual", "down", "listed") == (0, "listed has ended\n", "")
+    assert "listed" not in [virtual.name for virtual in running()]
+    code, _, err = board_command("virtual", "down", "listed")
+    assert code == 4
+    assert "virtual up" in err
+
+
+def test_logs_in_with_openssh(start: Start) -> None:
+    start("local", name="own")
+    done = subprocess.run(
+        ["python", "-m", "edgedeploy", "virtual", "ssh", "own", "hostname"], capture_output=True, text=True, check=False
+    )
+    if "there is no ssh" in done.stderr:
+        pytest.skip("OpenSSH's client is not installed")
+    assert done.stdout == "own\n", done.stderr
+
+
+def test_a_name_that_is_a_path_is_refused(board_command: Command) -> None:
+    assert board_command("virtual", "up", "local", "--name", "../x")[0] == 7
+
+
+def test_a_suite_that_does_not_exist_leaves_nothing(start: Start, board_command: Command) -> None:
+    code, _, err = board_command("virtual", "up", "local", "--name", "none", "--suite", "nosuchsuite")
+    assert code == 18
+    assert "nosuchsuite" in err
+    assert find("none") is None
+
+
+def test_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, board_command: Command) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    code, _, err = board_command("virtual", "up", "local", "--name", "denied")
+    assert code == 18
+    assert "sudo" in err
+    monkeypatch.undo()
+    monkeypatch.setattr(emulation.shutil, "which", lambda name: None if "qemu" in name else f"/usr/bin/{name}")
+    monkeypatch.setattr(emulation.platform, "machine", lambda: "riscv64")
+    with pytest.raises(VirtualBoardError, match="qemu-aarch64-static") as caught:
+        emulation.emulation_of(emulation.Board.model_validate(BOARD))
+    assert any("apt-get install qemu-user-static" in hint for hint in caught.value.hints)
+
+
+BOARD = {
+    "description": "a board",
+    "triple": "aarch64-unknown-linux-gnu",
+    "cpu": "cortex-a53",
+    "cores": 1,
+    "vector": {"bits": 128, "registers": 32},
+    "fma": {"latency": 4, "per_cycle": 1},
+    "cache": {"l1_kib": 32, "l2_kib": 512},
+    "toolchain": "zig",
+}
+
+
+def test_the_emulated_cpuinfo_has_what_code_for_the_core_needs() -> None:
+    for cpu in ("cortex-a7", "cortex-a53", "cortex-a72", "cortex-a76"):
+        lines = cpuinfo_of(cpu, 4).splitlines()
+        assert lines.count("CPU implementer\t: 0x41") == 4
+        features = next(line.partition(":")[2].split() for line in lines if line.startswith("Features"))
+        assert not missing_features(cpu, features)
+    assert missing_features("cortex-a76", ["fp", "asimd", "crc32"])
+    # A 64-bit kernel says "asimd" to the 32-bit programs of a Raspberry Pi 4.
+    assert not missing_features("cortex-a7", ["fp", "asimd", "crc32"])

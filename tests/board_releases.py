@@ -1,0 +1,119 @@
+"""A board with nothing on it, and packages to push to it, as fixtures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import numpy_helper
+from virtual_boards import Start
+
+from edgedeploy.board import load_board
+from edgedeploy.build import Source, build, find_source
+from edgedeploy.package.archive import read_package, write_package
+from edgedeploy.release.board import releases
+from edgedeploy.release.layout import Release
+from edgedeploy.release.push import Pushed, push
+from edgedeploy.remote.address import address_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.facts import BASE
+from edgedeploy.virtual.board import VirtualBoard
+
+__all__ = ["BASE", "Bench", "bench"]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A virtual board and what is pushed to it.
+
+    Attributes:
+        virtual: the board, on which nothing lies yet.
+        agent: the agent for it.
+        first, second: packages of two networks of one name that differ in a weight.
+    """
+
+    virtual: VirtualBoard
+    agent: Path
+    first: Path
+    second: Path
+    start: Start
+
+    def connected(self) -> Connection:
+        """A connection to the board."""
+        return Connection(address_of(self.virtual))
+
+    def release(self, package: Path) -> Release:
+        """The release of a package."""
+        return Release.of(package, self.agent, load_board("local"))
+
+    def push(self, package: Path, **options: Any) -> Pushed:
+        """Push a package."""
+        with self.connected() as connection:
+            return push(connection, self.release(package), **options)
+
+    def variant(self, number: int) -> Path:
+        """The first package with another manifest."""
+        path = self.first.with_name(f"variant-{number}.tar.gz")
+        manifest, contents = read_package(self.first)
+        write_package(path, manifest.model_copy(update={"build_key": f"{number:064x}"}), contents)
+        return path
+
+    def other(self) -> VirtualBoard:
+        """A second board of the same kind."""
+        return self.start("local", name="second")
+
+    def say(self, script: str) -> str:
+        """What a command on the board prints."""
+        with self.connected() as connection:
+            return connection.run(script).text
+
+    def releases(self, model: str = "digits") -> list[str]:
+        """The releases of a model on the board."""
+        with self.connected() as connection:
+            return [each.id for each in releases(connection) if each.model == model]
+
+    def current(self, model: str = "digits") -> str:
+        """The release in use."""
+        return self.say(f"readlink {BASE}/releases/{model}/current")
+
+    def current_works(self, model: str = "digits") -> bool:
+        """Whether the release in use passes its self-test, run as a program on the board would run it."""
+        with self.connected() as connection:
+            script = f"cd {BASE}/releases/{model}/current/ && ./agent verify . && ./agent selftest ."
+            return connection.run(script).code == 0
+
+
+@pytest.fixture(scope="session")
+def _packages(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The bundled network, and the same with one weight changed."""
+    source = find_source("digits")
+    folder = tmp_path_factory.mktemp("packages")
+    first = build(source, "local", folder / "first.tar.gz").path
+    network = onnx.load(source.file)
+    weights = network.graph.initializer[0]
+    changed = numpy_helper.to_array(weights).copy()
+    changed.flat[0] += 1
+    weights.CopyFrom(numpy_helper.from_array(changed, weights.name))
+    onnx.save(network, folder / "digits.onnx")
+    second = build(Source("digits", folder / "digits.onnx", source.shapes), "local", folder / "second.tar.gz").path
+    return first, second
+
+
+@pytest.fixture(scope="session")
+def local_agent(_needs_virtual_boards: None) -> Path:
+    """The agent for this machine."""
+    from edgedeploy.agent.build import agent_for
+
+    return agent_for(load_board("local")).path
+
+
+@pytest.fixture
+def bench(start: Start, local_agent: Path, _packages: tuple[Path, Path]) -> Iterator[Bench]:
+    made = Bench(start("local", name="bench"), local_agent, *_packages, start)
+    made.say(f"rm -rf {BASE}")
+    yield made
+    made.say(f"rm -rf {BASE}")

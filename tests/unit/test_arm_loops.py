@@ -1,0 +1,172 @@
+"""Cross-compiled inner loops keep their values in registers, and come near the multiply-adds' own time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+
+import arm_loops
+import onnx
+import pytest
+from assembly import Loop, innermost_loops, registers
+from layers import read_layers
+from mca import Analyser
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import ToolchainError
+from edgedeploy.frontends.onnx import read_onnx
+
+needs_mca = pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="there is no llvm-mca (apt install llvm)")
+
+FIRST = ["first 3x3 s2", "first 7x7 s2"]
+DENSE = [
+    "1x1 32-64 112",
+    "1x1 144-24 56",
+    "1x1 512-512 14",
+    "1x1 1024-1024 7",
+    "1x1 s2 256-512 56",
+    "1x1 64-255 13",
+    "3x3 64-64 56",
+    "3x3 512-512 7",
+    "3x3 s2 64-128 56",
+    "5x5 24-48 20",
+    "3x3 groups 4",
+    "dense 1024-1000",
+]
+DEPTHWISE = ["depthwise 3x3 112", "depthwise 3x3 s2 112", "depthwise 5x5 28"]
+
+# Of sums as short as a first layer's, LLVM unrolls more than the 16 registers of 32-bit ARM hold. On Cortex-A53 it
+# unrolls depthwise sums further than tiles are chosen for.
+REGISTERS_ONLY = [
+    *((board, layer) for board in ("rpi3", "rpi4", "rpi5") for layer in FIRST),
+    *((board, layer) for board in ("rpi3", "rpi4", "rpi5", "rpi-armhf") for layer in DENSE),
+    *((board, layer) for board in ("rpi4", "rpi5", "rpi-armhf") for layer in DEPTHWISE),
+]
+
+AARCH64 = """
+	.type	first,@function
+first:
+	sub	sp, sp, #32
+.LBB0_1:
+	mov	x9, x1
+.LBB0_2:
+	ldp	q1, q2, [x9]
+	ldr	q3, [sp, #16]
+	fmla	v0.4s, v1.4s, v3.s[0]
+	fmla	v4.2s, v2.2s, v3.s[0]
+	subs	x10, x10, #1
+	b.ne	.LBB0_2
+	str	q0, [x2]
+	cbnz	x11, .LBB0_1
+	ret
+	.type	second,@function
+second:
+.LBB1_1:
+	str	q0, [x0], #16
+	b	.LBB1_1
+"""
+
+ARM = """
+	.type	third,%function
+third:
+.LBB0_1:
+	vld1.32	{d4[], d5[]}, [r0:32]!
+	add	lr, sp, #16
+	vstmia	lr, {d16, d17}
+	vfma.f32	q0, q1, q2
+	vadd.f32	d6, d7, d8
+	subs	r1, r1, #1
+	bne	.LBB0_1
+	bx	lr
+"""
+
+
+def test_innermost_loops_are_found_with_what_they_do() -> None:
+    inner, copy = innermost_loops(AARCH64)
+    assert (inner.function, copy.function) == ("first", "second")
+    assert inner.instructions[0] == "ldp\tq1, q2, [x9]"
+    assert inner.instructions[-1] == "b.ne\t.LBB0_2"
+    assert registers(inner.multiply_adds) == 1.5
+    assert len(inner.loads) == 2
+    assert inner.stack_accesses == ["ldr\tq3, [sp, #16]"]
+    assert inner.accumulates
+    assert copy.stores
+    assert not copy.accumulates
+
+
+def test_loops_of_32_bit_arm() -> None:
+    [loop] = innermost_loops(ARM)
+    assert loop.multiply_adds == ["vfma.f32\tq0, q1, q2"]
+    assert registers(loop.arithmetic) == 1.5
+    assert loop.stack_accesses == ["add\tlr, sp, #16"]
+    assert len(loop.loads) == len(loop.stores) == 1
+
+
+@pytest.fixture(scope="module")
+def loops_of(tmp_path_factory: pytest.TempPathFactory):
+    """The hot loops of a layer on a board."""
+
+    @cache
+    def loops(board: str, layer: str) -> list[Loop]:
+        path = tmp_path_factory.mktemp("layer") / "layer.onnx"
+        onnx.save(read_layers()[layer].model(), path)
+        return arm_loops.hot_loops(compile_network(read_onnx(path), load_board(board)))
+
+    return loops
+
+
+@pytest.mark.parametrize(("board", "layer"), REGISTERS_ONLY)
+def test_inner_loops_leave_the_stack_alone(loops_of, board: str, layer: str) -> None:
+    """Winograd's transforms hold more values than there are registers; its sums must not."""
+    loops = [loop for loop in loops_of(board, layer) if loop.accumulates or "depthwise" in layer]
+    assert loops
+    for loop in loops:
+        assert loop.stack_accesses == []
+
+
+def test_32_bit_arm_multiplies_and_adds_in_one_instruction(loops_of) -> None:
+    for layer in (*FIRST, *DENSE):
+        for loop in loops_of("rpi-armhf", layer):
+            assert loop.multiply_adds
+            assert loop.multiply_adds == loop.arithmetic or not loop.accumulates
+
+
+@needs_mca
+@pytest.mark.parametrize("layer", [*FIRST, *DENSE[:-1]])
+def test_sums_on_cortex_a72_take_no_longer_than_their_multiply_adds(loops_of, layer: str) -> None:
+    analyser = Analyser(load_board("rpi4"))
+    predictions = [analyser.predict(loop) for loop in loops_of("rpi4", layer) if loop.accumulates]
+    assert predictions
+    assert max(prediction.ratio for prediction in predictions) <= 1.10
+
+
+@needs_mca
+@pytest.mark.parametrize("layer", DEPTHWISE)
+def test_depthwise_loops_on_cortex_a72_take_no_longer_than_their_arithmetic(loops_of, layer: str) -> None:
+    analyser = Analyser(load_board("rpi4"))
+    for loop in loops_of("rpi4", layer):
+        prediction = analyser.predict(loop)
+        assert prediction.cycles <= 1.10 * prediction.arithmetic
+
+
+@needs_mca
+@pytest.mark.parametrize("board", arm_loops.BOARDS)
+def test_a_network_is_reported_for_each_board(
+    board: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(read_layers()["1x1 1024-1024 7"].model(), tmp_path / "net.onnx")
+    monkeypatch.setattr(sys, "argv", ["arm_loops.py", str(tmp_path / "net.onnx"), "--boards", board, "--json"])
+    arm_loops.main()
+    records = json.loads(capsys.readouterr().out)
+    assert {(record["board"], record["network"]) for record in records} == {(board, "net.onnx")}
+    assert all(record["cycles"] > 0 and record["bound"] > 0 for record in records)
+
+
+def test_a_missing_llvm_mca_says_what_to_install() -> None:
+    with pytest.raises(ToolchainError) as error:
+        Analyser(load_board("rpi4"), "no-such-llvm-mca")
+    assert any("apt install llvm" in hint for hint in error.value.hints)

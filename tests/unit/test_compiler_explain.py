@@ -1,0 +1,96 @@
+"""What `edgedeploy build --explain` tells of a network's functions, transposes and removed channels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from conftest import Command
+from networks import Graph
+from tvm.script import tirx
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.explain import explain, transposes
+from edgedeploy.compile.loops import Stores, stores_of
+from edgedeploy.compile.pipeline import Lowered, lower_network
+from edgedeploy.compile.schedules import Template
+from edgedeploy.frontends.onnx import read_onnx
+
+
+def lowered(path: Path, graph: Graph, *outputs: str) -> Lowered:
+    return lower_network(read_onnx(graph.save(path / "net.onnx", *outputs)), load_board("local"))
+
+
+def test_layers_between_convolutions_need_no_transpose(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 9, 9])
+    first = graph.node("Relu", graph.conv(data, 16, 16, 1))
+    network = lowered(tmp_path, graph, graph.conv(first, 16, 8, 1))
+    # The first convolution reads the planes as they come.
+    assert transposes(network) == {"edges": 1, "inside": 0}
+
+
+def test_a_transpose_of_the_network_itself_is_inside(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 6, 9, 9])
+    turned = graph.node("Transpose", graph.conv(data, 6, 8, 3), perm=[0, 1, 3, 2])
+    product = graph.node("MatMul", turned, graph.normal(7, 5))
+    assert transposes(lowered(tmp_path, graph, product))["inside"] == 1
+
+
+def test_a_transpose_that_only_a_free_reshape_parts_from_an_output_is_at_the_edge(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 9, 9])
+    outputs = [graph.conv(data, 16, 8, 3), graph.node("Flatten", graph.conv(data, 16, 16, 3))]
+    assert transposes(lowered(tmp_path, graph, *outputs)) == {"edges": 2, "inside": 0}
+
+
+def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    weights = graph.random.standard_normal((8, 3, 3, 3)).astype(np.float32)
+    weights[2:5] = 0
+    dead = graph.node("Conv", graph.input("data", [1, 3, 8, 8]), graph.weight(weights), graph.normal(8))
+    path = graph.save(tmp_path / "net.onnx", graph.conv(graph.node("Relu", dead), 8, 4, 1))
+    code, out, _ = command("build", path, "--explain", "--json")
+    assert code == 0
+    [built] = json.loads(out)
+    assert built["removed"] == [{"layer": "conv2d 1 (8 x 6 x 6)", "before": 8, "after": 5}]
+    code, out, _ = command("build", path, "--explain")
+    assert "conv2d 1 (8 x 6 x 6)" in out
+    assert out.splitlines()[-1] == "0 fallbacks; 1 transposes at inputs and outputs, 0 inside"
+
+
+def test_a_function_that_computes_value_by_value_is_a_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph()
+    graph.node("Abs", graph.input("data", [1, 4000]))
+    assert [function["fallback"] for function in explain(lowered(tmp_path, graph, "abs0"))["functions"]] == [False]
+    leave_loops_alone = Template("general", lambda kernel: True, lambda kernel, board: None)
+    monkeypatch.setattr("edgedeploy.compile.schedules.TEMPLATES", (leave_loops_alone,))
+    [function] = explain(lowered(tmp_path, graph, "abs0"))["functions"]
+    assert (function["template"], function["parallel"], function["fallback"]) == ("general", False, True)
+
+
+def test_a_function_of_few_values_is_no_fallback(tmp_path: Path) -> None:
+    graph = Graph()
+    network = lowered(tmp_path, graph, graph.node("Abs", graph.input("data", [1, 401])))
+    assert [function["fallback"] for function in explain(network)["functions"]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("serial", Stores(60, 60, 60)), ("vectorized", Stores(60, 0, 0)), ("parallel", Stores(60, 60, 0))],
+)
+def test_stores_are_counted_by_their_loops(kind: str, expected: Stores) -> None:
+    loop = getattr(tirx, kind)
+
+    @tirx.prim_func(s_tir=True)
+    def double(x: tirx.Buffer((15, 4), "float32"), y: tirx.Buffer((15, 4), "float32")):
+        for i in loop(15):
+            for j in tirx.serial(4):
+                y[i, j] = x[i, j] * tirx.float32(2)
+
+    assert isinstance(double, tvm.tirx.PrimFunc)
+    assert stores_of(double) == expected

@@ -1,0 +1,67 @@
+"""Elementary functions, which generated code computes by its own arithmetic, agree with numpy in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import Graph
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.frontends.onnx import read_onnx
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+SIGMOID: Function = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+
+
+def _computed(operator: str, values: np.ndarray, folder: Path, **attributes: float) -> np.ndarray:
+    graph = Graph()
+    network = read_onnx(
+        graph.save(folder / "net.onnx", graph.node(operator, graph.input("x", list(values.shape)), **attributes))
+    )
+    return outputs_of(compile_network(network, load_board("local")), {"x": values})[0]
+
+
+@pytest.mark.parametrize("count", [64, 61])
+@pytest.mark.parametrize(
+    ("operator", "function", "lowest", "highest"),
+    [
+        ("Exp", np.exp, -86.0, 88.7),
+        ("Sigmoid", SIGMOID, -85.0, 100.0),
+        ("Tanh", np.tanh, -20.0, 20.0),
+        ("Log", np.log, 1e-30, 1e30),
+        ("Log", np.log, 0.5, 2.0),
+        ("Softplus", lambda x: np.log1p(np.exp(x)), -5.0, 50.0),
+    ],
+)
+def test_values_agree_to_a_few_units_in_the_last_place(
+    tmp_path: Path, operator: str, function: Function, lowest: float, highest: float, count: int
+) -> None:
+    values = np.linspace(lowest, highest, count, dtype=np.float32)
+    wanted = function(values.astype(np.float64))
+    found = _computed(operator, values, tmp_path)
+    np.testing.assert_allclose(found, wanted, rtol=3e-5 if operator == "Softplus" else 1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("operator", "function"), [("Exp", np.exp), ("Sigmoid", SIGMOID), ("Tanh", np.tanh), ("Log", np.log)]
+)
+def test_infinities_zeros_and_nan_give_what_numpy_gives(tmp_path: Path, operator: str, function: Function) -> None:
+    values = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 88.8, -200.0, 1.0] * 2, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        wanted = function(values)
+    found = _computed(operator, values, tmp_path)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf", "local"])
+def test_boards_compute_exp_without_calls_of_the_c_library(tmp_path: Path, board: str) -> None:
+    graph = Graph()
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Sigmoid", graph.input("x", [64]))))
+    code = compile_network(network, load_board(board)).code.inspect("asm")
+    assert "expf" not in code

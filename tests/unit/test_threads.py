@@ -1,0 +1,92 @@
+"""Networks run on as many threads as they are told, which are their own and end with them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import Graph
+
+from edgedeploy.build import Prepared, prepare
+from edgedeploy.runtime.session import Session
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one processor")
+
+PICTURE = {"data": np.random.default_rng(0).standard_normal((1, 16, 96, 96)).astype(np.float32)}
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Convolutions with enough work for several threads, by rows and by channels."""
+    graph = Graph()
+    data = graph.input("data", [1, 16, 96, 96])
+    wide = graph.node("Relu", graph.conv(data, 16, 48, 3, pads=[1] * 4, strides=[2, 2]))
+    small = graph.node("Relu", graph.conv(wide, 48, 160, 5, strides=[5, 5]))
+    return prepare(str(graph.save(tmp_path_factory.mktemp("threads") / "net.onnx", small)))
+
+
+def native_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def added_threads(action: Callable[[], object]) -> int:
+    before = native_threads()
+    kept = action()
+    after = native_threads()
+    del kept
+    return after - before
+
+
+def outputs(session: Session) -> np.ndarray:
+    [array] = session.run(PICTURE).values()
+    return array
+
+
+def test_the_calling_thread_is_one_of_them(package: Prepared) -> None:
+    opened = [package.open(threads=1)]  # what TVM itself starts is there now
+    assert added_threads(lambda: opened.append(package.open(threads=1))) == 0
+    assert added_threads(lambda: opened.append(package.open(threads=2))) == 1
+
+
+def test_they_end_with_the_session(package: Prepared) -> None:
+    session = package.open(threads=2)
+    outputs(session)
+    before = native_threads()
+    del session
+    gc.collect()
+    assert native_threads() == before - 1
+
+
+def test_any_number_gives_the_same_bits(package: Prepared) -> None:
+    alone, together = package.open(threads=1), package.open(threads=2)
+    for _ in range(200):
+        assert np.array_equal(outputs(alone), outputs(together))
+
+
+def test_they_wake_after_a_rest(package: Prepared) -> None:
+    session = package.open(threads=2)
+    expected = outputs(session)
+    for pause in (0.0, 0.001, 0.05):
+        time.sleep(pause)
+        assert np.array_equal(outputs(session), expected)
+
+
+def test_two_sessions_run_at_the_same_time(package: Prepared) -> None:
+    expected, wrong = outputs(package.open(threads=1)), []
+
+    def call() -> None:
+        session = package.open(threads=2)
+        wrong.extend(number for number in range(50) if not np.array_equal(outputs(session), expected))
+
+    callers = [threading.Thread(target=call) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong

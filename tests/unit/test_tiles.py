@@ -1,0 +1,65 @@
+"""Register tiles: they fit the registers, waste little of odd pictures, and Winograd is chosen where it wins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.operators import winograd
+from edgedeploy.compile.tiles import choose_tile, lanes_for, vector_length
+
+BOARDS = ["rpi3", "rpi4", "rpi5", "rpi-armhf", "nuc-opencl"]
+AVX512 = load_board("rpi4").model_copy(
+    update={
+        "triple": "x86_64-unknown-linux-gnu",
+        "vector": load_board("rpi4").vector.model_copy(update={"bits": 512}),
+        "fma": load_board("rpi4").fma.model_copy(update={"latency": 4, "per_cycle": 2}),
+    }
+)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("width", [1, 3, 7, 14, 56, 79, 119, 237])
+@pytest.mark.parametrize("channels", [1, 6, 8, 24, 32, 64, 255])
+def test_accumulators_weights_and_an_input_fit_the_registers(board: str, width: int, channels: int) -> None:
+    profile = load_board(board)
+    tile = choose_tile(width, width, channels, 64, profile)
+    vectors = tile.channels // vector_length(tile.channels, lanes_for(profile))
+    assert channels % tile.channels == 0
+    assert tile.rows * tile.columns * vectors + vectors + 1 <= profile.vector.registers
+
+
+@pytest.mark.parametrize("width", [13, 79, 113, 119, 157, 237])
+def test_odd_pictures_are_tiled_with_little_waste(width: int) -> None:
+    tile = choose_tile(width, width, 64, 512, AVX512)
+    assert tile.useful(width, width) >= 0.92
+    assert tile.rows * tile.columns * tile.channels // 16 >= 16
+
+
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "wanted"),
+    [
+        (56, 64, 64, 4),  # ResNet's first stages
+        (28, 128, 128, 4),
+        (14, 256, 256, 2),
+        (7, 512, 512, None),  # the transformed weights would come from memory
+        (224, 3, 32, None),  # transforms for too few sums
+        (1, 64, 64, None),
+    ],
+)
+def test_winograd_is_chosen_where_it_wins(size: int, inputs: int, outputs: int, wanted: int | None) -> None:
+    plan = winograd.choose_plan(size, size, inputs, outputs, AVX512)
+    assert (plan.size if plan else None) == wanted
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_transforms_give_the_convolution(size: int) -> None:
+    random = np.random.default_rng(size)
+    values, taps = random.standard_normal((size + 2, size + 2)), random.standard_normal((3, 3))
+    matrices = winograd.TRANSFORMS[size]
+    product = winograd.transform_weights(taps[:, :, None, None], size)[:, :, 0, 0] * (
+        matrices.inputs @ values @ matrices.inputs.T
+    )
+    direct = [[(values[y : y + 3, x : x + 3] * taps).sum() for x in range(size)] for y in range(size)]
+    np.testing.assert_allclose(matrices.outputs @ product @ matrices.outputs.T, direct, atol=1e-12)

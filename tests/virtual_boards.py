@@ -1,0 +1,66 @@
+"""Virtual boards to test against, as fixtures: real sshd, real files, no hardware."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import platformdirs
+import pytest
+from conftest import Command, run_command
+
+from edgedeploy.errors import VirtualBoardError
+from edgedeploy.virtual.board import VirtualBoard, down, running, up
+
+# Looked up before tests get folders of their own: root file systems take long to make and never change.
+ROOT_FILE_SYSTEMS = Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
+
+Start = Callable[..., VirtualBoard]
+
+
+@pytest.fixture(scope="session")
+def _needs_virtual_boards(_own_user_folders: None) -> Iterator[None]:
+    """Skip where virtual boards cannot be had, and leave none behind."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("virtual boards need root on Linux")
+    if shutil.which("mmdebstrap") is None:
+        pytest.skip("virtual boards need mmdebstrap, which is not installed")
+    mounting = ["unshare", "--mount", "--pid", "--fork", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    refused = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    if refused.returncode != 0:
+        pytest.skip(f"virtual boards need mounts in a namespace: {refused.stderr.strip()}")
+    ROOT_FILE_SYSTEMS.mkdir(parents=True, exist_ok=True)
+    own = Path(platformdirs.user_cache_dir("edgedeploy"))
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "rootfs").symlink_to(ROOT_FILE_SYSTEMS)
+    yield
+    for virtual in running():
+        down(virtual)
+
+
+@pytest.fixture(scope="session")
+def start(_needs_virtual_boards: None) -> Start:
+    """Starts a virtual board, as `virtual.board.up`; skips where its packages cannot be had."""
+
+    def start_or_skip(board: str, **options: object) -> VirtualBoard:
+        try:
+            return up(board, **options)  # type: ignore[arg-type]
+        except VirtualBoardError as error:
+            if "qemu" in str(error) or "mmdebstrap" in str(error):
+                pytest.skip(f"no virtual {board}: {error}")
+            raise
+
+    return start_or_skip
+
+
+@pytest.fixture
+def board_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, start: Start
+) -> Command:
+    """The command line in an empty folder, with the session's user folders, where the virtual boards are."""
+    monkeypatch.chdir(tmp_path)
+    return run_command(monkeypatch, capsys)
