@@ -123,9 +123,7 @@ def link_elsewhere(path: Path) -> None:
     ],
     ids=["missing", "changed", "longer", "link", "pipe"],
 )
-def test_a_damaged_package_is_refused(
-    agent: Path, package: Path, damage: Callable[[Path], object], named: str
-) -> None:
+def test_a_damaged_package_is_refused(agent: Path, package: Path, damage: Callable[[Path], object], named: str) -> None:
     damage(package / "model.so")
     assert named in refused(agent, "verify", package, code=8)
 
@@ -256,7 +254,7 @@ def test_rpc_ends_a_session_that_takes_too_long(rpc: tuple[subprocess.Popen[str]
 
     session = tvm.rpc.connect("127.0.0.1", rpc[1]["port"], key="k", session_timeout=1)
     time.sleep(2.5)
-    with pytest.raises(Exception, match="RPCSessionTimeoutError|session"):
+    with pytest.raises(Exception, match="RPCSessionTimeoutError"):
         session.get_function("runtime.config_threadpool")(1, 1)
 
 
