@@ -211,4 +211,3 @@ def _compile(job: _Job, compiler: CxxCompiler, tree: Path) -> Path:
         # zig would keep a second copy of each object.
         run_tool(command, timeout_s=COMPILE_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
     return target
-

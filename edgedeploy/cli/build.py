@@ -57,11 +57,13 @@ def build(
 ) -> None:
     """Build one package per network, checked against onnxruntime where the board is this machine.
 
+    The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
     For other boards the check is part of `edgedeploy push`; --virtual does it on an emulated board at once.
 
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
     """
-    from edgedeploy.board import BOARDS
+    from edgedeploy.agent.build import agent_for
+    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.build import DUMPS, Source, default_output, find_source, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
@@ -89,6 +91,8 @@ def build(
                 why=f"{sources[source.name].file} and {source.file}",
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
+    if not (profile := load_board(board)).runs_here and profile.opencl is None:
+        agent_for(profile, progress=progress)
     results = []
     check = _checker(board, progress) if virtual else None
     for source in sources.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
@@ -122,9 +123,7 @@ def link_elsewhere(path: Path) -> None:
     ],
     ids=["missing", "changed", "longer", "link", "pipe"],
 )
-def test_a_damaged_package_is_refused(
-    agent: Path, package: Path, damage: Callable[[Path], object], named: str
-) -> None:
+def test_a_damaged_package_is_refused(agent: Path, package: Path, damage: Callable[[Path], object], named: str) -> None:
     damage(package / "model.so")
     assert named in refused(agent, "verify", package, code=8)
 
@@ -220,22 +219,29 @@ def rpc(agent: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Js
         server.terminate()
 
 
+def over_rpc(port: int, library: bytes, data: np.ndarray, work: Path) -> np.ndarray:
+    """The output of a network that is uploaded under a name that leads out of the work folder."""
+    import tvm
+
+    session = tvm.rpc.connect("127.0.0.1", port, key="k", session_timeout=60)
+    session.upload(bytearray(library), target="../../escaped.so")
+    assert list(work.glob("*/escaped.so"))
+    machine = tvm.relax.VirtualMachine(session.load_module("escaped.so"), session.cpu())
+    found = machine["main"](tvm.runtime.tensor(data, session.cpu())).numpy().reshape(-1)
+    del machine, session
+    gc.collect()  # the connection closes with the last object that came over it
+    return found
+
+
 def test_rpc_runs_an_uploaded_network_and_cleans_up(
     rpc: tuple[subprocess.Popen[str], Json, Path], package: Path
 ) -> None:
-    import tvm
-
     server, ready, work = rpc
     data = np.fromfile(package / "selftest" / "input-0.bin", np.float32).reshape(1, 3, 8, 8)
     wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
     for _ in range(2):  # one session after the other
-        session = tvm.rpc.connect("127.0.0.1", ready["port"], key="k")
-        session.upload(str(package / "model.so"), target="../../escaped.so")
-        assert list(work.glob("*/escaped.so"))
-        machine = tvm.relax.VirtualMachine(session.load_module("escaped.so"), session.cpu())
-        found = machine["main"](tvm.runtime.tensor(data, session.cpu())).numpy().reshape(-1)
+        found = over_rpc(ready["port"], (package / "model.so").read_bytes(), data, work)
         np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
-        del machine, session
     server.send_signal(signal.SIGTERM)
     assert server.wait(20) == 0
     assert not list(work.iterdir())
@@ -248,11 +254,12 @@ def test_rpc_ends_a_session_that_takes_too_long(rpc: tuple[subprocess.Popen[str]
 
     session = tvm.rpc.connect("127.0.0.1", rpc[1]["port"], key="k", session_timeout=1)
     time.sleep(2.5)
-    with pytest.raises(Exception, match="RPCSessionTimeoutError|session"):
+    with pytest.raises(Exception, match="RPCSessionTimeoutError"):
         session.get_function("runtime.config_threadpool")(1, 1)
 
 
 def test_rpc_serves_clients_of_a_tracker(agent: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install tornado psutil")
     from tvm.rpc import connect_tracker
     from tvm.rpc.tracker import Tracker
 
@@ -265,6 +272,7 @@ def test_rpc_serves_clients_of_a_tracker(agent: Path, tmp_path: Path) -> None:
                 session = connect_tracker("127.0.0.1", tracker.port).request("board", session_timeout=30)
                 assert session.get_function("runtime.SaveParams") is not None
                 del session
+                gc.collect()
             server.terminate()
             assert server.wait(20) == 0
     finally:

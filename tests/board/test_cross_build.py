@@ -64,7 +64,7 @@ def test_a_missing_toolchain_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--board", "rpi4", "--toolchain", "gnu-aarch64")
     assert code == 11
-    assert "apt install gcc-aarch64-linux-gnu" in err
+    assert "apt install g++-aarch64-linux-gnu" in err
 
 
 def test_a_linker_that_fails_is_shown_with_its_command_line(command: Command, tmp_path: Path) -> None:
