@@ -26,7 +26,7 @@ makes_venvs || fail "$python cannot make virtual environments" \
     "as root: apt-get install python3-venv" "make PYTHON=/path/to/a/complete/python3"
 
 # What virtual boards are made with. They serve tests and demos of boards, which can also do without.
-virtual_boards=(qemu-user-static binfmt-support mmdebstrap openssh-client)
+virtual_boards=(qemu-user-static binfmt-support mmdebstrap openssh-client libc6-arm64-cross libc6-armhf-cross)
 lacks_virtual_boards() { ! { command -v mmdebstrap && command -v qemu-arm-static && command -v ssh; } >/dev/null; }
 if lacks_virtual_boards && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing Debian's ${virtual_boards[*]}"

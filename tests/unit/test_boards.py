@@ -65,7 +65,7 @@ def _llvm_target(triple: str) -> object:
 def test_32_bit_arm_passes_floats_in_vector_registers() -> None:
     target = load_board("rpi-armhf").target()
     assert target["mfloat-abi"] == "hard"
-    assert target["mattr"] == ["+neon", "+vfp4"]
+    assert {"+neon", "+vfp4"} <= set(target["mattr"])
     assert target["mtriple"].count("-") == 3
 
 
