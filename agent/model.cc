@@ -5,11 +5,9 @@
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
-#include <tvm/runtime/c_backend_api.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -22,8 +20,8 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-// `runtime.config_threadpool`'s first argument: prefer the fast cores, as TVM itself does.
-constexpr int kFastCores = 1;
+// The library's function that starts its threads (edgedeploy/runtime/native/thread_pool.c).
+constexpr const char* kSetThreads = "edgedeploy_set_threads";
 // `vm_initialization`'s allocator that keeps memory for the next inference.
 constexpr int kPooled = 2;
 
@@ -65,19 +63,6 @@ bool Fits(const ffi::Tensor& tensor, const TensorSpec& spec) {
 
 }  // namespace
 
-void StartThreads(int threads) {
-  // TVM would tie the calling thread to one core, and with it every thread that the process starts later.
-  setenv("TVM_BIND_THREADS", "0", 0);
-  FlushSubnormals();
-  ffi::Function::GetGlobalRequired("runtime.config_threadpool")(kFastCores, threads);
-  // One task for each thread of the pool. They inherit the mode on Linux, but no document says so.
-  const auto flush = [](int, TVMParallelGroupEnv*, void*) {
-    FlushSubnormals();
-    return 0;
-  };
-  TVMBackendParallelLaunch(flush, nullptr, 0);
-}
-
 struct Model::Loaded {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
@@ -99,13 +84,15 @@ struct Model::Loaded {
   }
 };
 
-Model::Model(const Package& package) : loaded_(std::make_unique<Loaded>()) {
+Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loaded>()) {
   const Manifest& manifest = package.manifest();
   RefuseOtherMachines(manifest);
   loaded_->inputs = manifest.inputs;
   loaded_->outputs = manifest.outputs;
+  FlushSubnormals();  // the library's threads calculate as the one that calls
   try {
     loaded_->library = ffi::Module::LoadFromFile(package.LibraryPath());
+    (*loaded_->library)->GetFunction(kSetThreads, true).value()(threads);
     loaded_->machine = (*loaded_->library)->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
     (*loaded_->machine)->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooled);
     loaded_->main = (*loaded_->machine)->GetFunction("main").value();

@@ -9,14 +9,11 @@
 
 namespace agent {
 
-// Lets TVM's pool run `threads` threads, this one among them, without subnormals and tied to no core. Once per process,
-// before anything else of TVM's.
-void StartThreads(int threads);
-
 class Model {
  public:
-  // Loads the library. Failure(kPackage) if it is not for this machine or does not load.
-  explicit Model(const Package& package);
+  // Loads the library, which starts threads of its own: `threads`, the calling one among them. From here on that one
+  // calculates without subnormals. Failure(kPackage) if the library is not for this machine or does not load.
+  Model(const Package& package, int threads);
   ~Model();
 
   const std::vector<TensorSpec>& inputs() const;

@@ -3,13 +3,15 @@
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
+#include <tvm/runtime/c_backend_api.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "failure.h"
 #include "machine.h"
-#include "model.h"
+#include "subnormals.h"
 
 namespace agent {
 
@@ -22,6 +24,28 @@ std::string WorkPath(const std::string& folder, const std::string& name) {
   }
   return folder + "/" + plain;
 }
+
+namespace {
+
+// TVM's `threading::ThreadGroup::AffinityMode`: the fast cores.
+constexpr int kFastCores = 1;
+
+// What clients send is run by TVM's own pool, tied to no core and without subnormals. TVM takes the most threads that
+// there may be from the environment, when the pool is made.
+void StartThreads(int threads) {
+  setenv("TVM_BIND_THREADS", "0", 0);
+  setenv("TVM_NUM_THREADS", std::to_string(threads).c_str(), 0);
+  FlushSubnormals();
+  ffi::Function::GetGlobalRequired("runtime.config_threadpool")(kFastCores, threads);
+  // One task for each thread of the pool. They inherit the mode on Linux, but no document says so.
+  const auto flush = [](int, TVMParallelGroupEnv*, void*) {
+    FlushSubnormals();
+    return 0;
+  };
+  TVMBackendParallelLaunch(flush, nullptr, 0);
+}
+
+}  // namespace
 
 int ServeSession(int connection, const std::string& folder, int threads) {
   try {

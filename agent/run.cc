@@ -96,9 +96,8 @@ Code RunCommand(const Words& words) {
   }
   const Package package(arguments.Only("package"));
   const int threads = ChooseThreads(asked, package.manifest().threads);
-  StartThreads(threads);
   const double before_load_ms = MillisecondsSinceStart();
-  Model model(package);
+  Model model(package, threads);
   const double load_ms = MillisecondsSinceStart() - before_load_ms;
   SetInputs(arguments, package, &model);
 

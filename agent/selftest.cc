@@ -17,8 +17,7 @@ Code SelfTestCommand(const Words& words) {
   const Package package(arguments.Only("package"));
   const Manifest& manifest = package.manifest();
   const int threads = ChooseThreads(asked, manifest.threads);
-  StartThreads(threads);
-  Model model(package);
+  Model model(package, threads);
   model.SetRecordedInputs(package);
   const double first_ms = model.TimedRun();
   model.Run();

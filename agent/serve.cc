@@ -227,9 +227,8 @@ Code ServeCommand(const Words& words) {
   const Package package(arguments.Only("package"));
   const int threads = ChooseThreads(asked, package.manifest().threads);
   Descriptor output = TakeStandardOutput();
-  StartThreads(threads);
   const double before_ms = MillisecondsSinceStart();
-  Model model(package);
+  Model model(package, threads);
   Server server(&model, std::move(output));
   server.Greet(package.manifest(), threads, MillisecondsSinceStart() - before_ms);
   server.Loop();
