@@ -9,7 +9,6 @@ Source: A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -250,12 +249,6 @@ def convolution(data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, in
 
     whole = te.compute((1, bands * band * size, across * size, outputs), output, name="restore_columns")
     return crop(whole, rows, columns)
-
-
-def multiplications(rows: int, columns: int, inputs: int, outputs: int, plan: Plan) -> int:
-    """How many multiply-adds the products take, whole tiles counted."""
-    bands = -(-rows // (plan.size * plan.band))
-    return math.prod((bands, plan.tiles(columns), plan.values**2, inputs, outputs))
 
 
 def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any]) -> Any:
