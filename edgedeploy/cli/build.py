@@ -91,8 +91,6 @@ def build(
                 why=f"{sources[source.name].file} and {source.file}",
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
-    if not (profile := load_board(board)).runs_here and profile.opencl is None:
-        agent_for(profile, progress=progress)
     results = []
     check = _checker(board, progress) if virtual else None
     for source in sources.values():
@@ -131,6 +129,9 @@ def build(
                 stdout().print(str(path), markup=False)
             if explain:
                 _print_explanation(built.compiled)
+    # Last: it takes minutes the first time, and what can be refused was refused by now.
+    if not (profile := load_board(board)).runs_here:
+        agent_for(profile, progress=progress)
     if json_output:
         print_json(results)
 

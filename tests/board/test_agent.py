@@ -285,6 +285,8 @@ EMULATED = {
 }
 
 
+# Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
+@pytest.mark.slow
 @pytest.mark.parametrize("board", EMULATED)
 def test_the_agent_of_a_board_tests_a_package_under_emulation(board: str, tmp_path: Path) -> None:
     program, system, machine = EMULATED[board]

@@ -9,7 +9,7 @@ from conftest import Command
 from networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.package.archive import read_manifest
+from edgedeploy.build import build, find_source
 from edgedeploy.toolchain import zig_triple
 
 
@@ -23,12 +23,9 @@ from edgedeploy.toolchain import zig_triple
     ],
 )
 def test_the_code_fits_the_board(
-    command: Command, tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None
+    tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None
 ) -> None:
-    code, out, err = command("build", tiny(tmp_path / "net.onnx"), "--board", board)
-    assert code == 0, err
-    assert "to be checked on the board" in out
-    abi = read_manifest(Path("dist") / board / "net.tar.gz").abi
+    abi = build(find_source(str(tiny(tmp_path / "net.onnx"))), board, tmp_path / "net.tar.gz").manifest.abi
     assert (abi.machine, abi.elf_class, abi.float_abi) == (machine, elf_class, float_abi)
     floor = load_board(board).glibc
     assert floor is not None
@@ -37,8 +34,8 @@ def test_the_code_fits_the_board(
 
 
 def test_a_package_for_another_architecture_is_not_run_here(command: Command, tmp_path: Path) -> None:
-    command("build", tiny(tmp_path / "net.onnx"), "--board", "rpi-armhf")
-    code, _, err = command("run", "dist/rpi-armhf/net.tar.gz")
+    package = build(find_source(str(tiny(tmp_path / "net.onnx"))), "rpi-armhf", tmp_path / "net.tar.gz").path
+    code, _, err = command("run", package)
     assert code == 8
     assert "EM_ARM" in err
 

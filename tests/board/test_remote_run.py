@@ -133,6 +133,7 @@ def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Co
     assert list(np.load("out.npz")) == [each["name"] for each in said["outputs"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
 def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: Command, board: str) -> None:
     code, out, err = board_command("build", "digits", "--board", board, "--virtual", "--json")
@@ -145,6 +146,7 @@ def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: 
     assert f"board {board}, the last one that was built for" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
 def test_an_emulated_board_reads_a_digit(board_command: Command, board: str) -> None:
     code, out, err = board_command("demo", "digits", "--board", board, "--virtual")
