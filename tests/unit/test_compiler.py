@@ -311,3 +311,10 @@ def test_winograd_convolution(
     result = graph.node("Relu", graph.conv(data, *channels, 3, pads=pads))
     compiled = assert_agrees(network(graph, result))
     assert "winograd convolution" in compiled.templates.values()
+
+
+def test_the_parts_of_a_split_go_separate_ways(network: Save) -> None:
+    graph = Graph()
+    data = graph.conv(graph.input("data", [1, 16, 12, 12]), 16, 32, 3, pads=[1] * 4)
+    first = graph.node("Split", data, outputs=2, axis=1)
+    assert_agrees(network(graph, graph.node("Add", graph.conv(first, 16, 16, 1), f"{first}_1")))
