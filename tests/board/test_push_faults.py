@@ -301,10 +301,16 @@ def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(start: 
 
 
 def test_a_board_of_an_old_system_takes_what_it_can_run(
-    start: Start, bench: Bench, board_on: Callable[[VirtualBoard], Bench]
+    start: Start, board_on: Callable[[VirtualBoard], Bench], tmp_path: Path
 ) -> None:
+    from edgedeploy.build import build, find_source
+
+    profile = tmp_path / "old.yaml"
+    native = "".join(f"{field}: native\n" for field in ("triple", "cpu", "cores", "vector", "fma", "cache"))
+    profile.write_text(f'description: this machine, an old system\n{native}toolchain: zig\nglibc: "2.28"\n')
+    package = build(find_source("digits"), str(profile), tmp_path / "digits.tar.gz").path
     made = board_on(start("local", name="old", suite="bullseye"))
-    assert made.push(made.first).state == "pushed"
+    assert made.push(package).state == "pushed"
     assert made.current_works()
 
 

@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import paramiko
@@ -158,7 +159,10 @@ def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Com
 def test_logs_in_with_openssh(start: Start) -> None:
     start("local", name="own")
     done = subprocess.run(
-        ["python", "-m", "edgedeploy", "virtual", "ssh", "own", "hostname"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "edgedeploy", "virtual", "ssh", "own", "hostname"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if "there is no ssh" in done.stderr:
         pytest.skip("OpenSSH's client is not installed")

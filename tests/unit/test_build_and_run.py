@@ -342,7 +342,7 @@ def test_a_linker_that_writes_nothing_is_a_toolchain_error(command: Command, net
     Path("toolchains/idle.yaml").write_text("description: x\nlinkers: [['true']]\ninstall: x\n")
     code, _, err = command("build", net, "--toolchain", "idle")
     assert code == 11
-    assert "wrote nothing" in err
+    assert "made nothing" in err
 
 
 def test_an_array_without_a_name_is_refused(command: Command, net: Path) -> None:
