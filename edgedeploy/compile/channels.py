@@ -14,7 +14,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.folding import bound_value, constant_value, is_call
+from edgedeploy.compile.tiles import round_up
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
 # any that cannot make an infinity or a NaN, which zero weights would not remove.
@@ -53,7 +54,7 @@ def padded_count(channels: int, lanes: int) -> int:
     Counts below a whole vector become a power of two of at least 4: shorter vectors serve them.
     """
     if channels >= lanes:
-        return -(-channels // lanes) * lanes
+        return round_up(channels, lanes)
     return max(4, 1 << (channels - 1).bit_length())
 
 
@@ -80,7 +81,7 @@ class _Padder(relax.PyExprMutator):
 
     def _padded(self, value: relax.Expr) -> relax.Expr | None:
         """The padded tensor that `value` was cut from."""
-        cut = self.lookup_binding(value) if isinstance(value, relax.Var) else value
+        cut = bound_value(self, value)
         if not is_call(cut, "relax.strided_slice"):
             return None
         whole = cut.args[0]

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value, is_call, use_counts
+from edgedeploy.compile.folding import bound_value, constant_value, is_call, use_counts
 
 
 def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
@@ -44,11 +44,10 @@ class _Splitter(relax.PyExprMutator):
 
     def _parts(self, data: relax.Expr) -> list[relax.Expr]:
         """What a value is the concatenation of, by channels."""
-        value = self.lookup_binding(data) if isinstance(data, relax.Var) else data
+        value = bound_value(self, data)
         if not is_call(value, "relax.concat") or value.attrs.axis is None or int(value.attrs.axis) != 1:
             return []
-        parts = value.args[0]
-        parts = self.lookup_binding(parts) if isinstance(parts, relax.Var) else parts
+        parts = bound_value(self, value.args[0])
         return list(parts.fields) if isinstance(parts, relax.Tuple) else []
 
     def _pool(self, call: relax.Call, data: relax.Expr) -> relax.Expr:

@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value
+from edgedeploy.compile.folding import bound_value, constant_value
 
 
 def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
@@ -37,7 +37,7 @@ def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray:
     return _EVALUATORS[call.op.name](call, *values)
 
 
-def _along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
+def along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
     """One value, or one for each index along an axis, in a shape that broadcasts."""
     if value.size == 1:
         return value.reshape(())
@@ -45,7 +45,7 @@ def _along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
 
 
 def _dequantise(call: Any, quantised: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    scale, zero_point = (_along_axis(value, call.attrs.axis, quantised.ndim) for value in (scale, zero_point))
+    scale, zero_point = (along_axis(value, call.attrs.axis, quantised.ndim) for value in (scale, zero_point))
     return (quantised.astype(np.int32) - zero_point.astype(np.int32)) * scale.astype(np.float32)
 
 
@@ -58,7 +58,7 @@ _EVALUATORS: dict[str, Callable[..., np.ndarray]] = {
     "relax.minimum": lambda call, a, b: np.minimum(a, b),
     "relax.negative": lambda call, a: -a,
     "relax.nn.relu": lambda call, a: np.maximum(a, 0),
-    "relax.nn.prelu": lambda call, a, slope: np.where(a > 0, a, a * _along_axis(slope, call.attrs.axis, a.ndim)),
+    "relax.nn.prelu": lambda call, a, slope: np.where(a > 0, a, a * along_axis(slope, call.attrs.axis, a.ndim)),
     "relax.nn.silu": lambda call, a: a / (1 + np.exp(-a)),
     "relax.sigmoid": lambda call, a: 1 / (1 + np.exp(-a)),
     "relax.tanh": lambda call, a: np.tanh(a),
@@ -105,7 +105,7 @@ class _ConstantFolder(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         tensors = [argument for argument in call.args if not isinstance(argument, relax.ShapeExpr)]
-        found = [constant_value(self._producer(argument)) for argument in tensors]
+        found = [constant_value(bound_value(self, argument)) for argument in tensors]
         values = [value for value in found if value is not None]
         if not values or len(values) < len(found):
             return call
@@ -115,6 +115,3 @@ class _ConstantFolder(relax.PyExprMutator):
         normalized = self.builder_.normalize(call)
         result = np.ascontiguousarray(evaluate(normalized, values)).astype(str(normalized.ty.dtype), copy=False)
         return relax.const(result, str(result.dtype))  # which would take float64 for float32
-
-    def _producer(self, argument: Any) -> Any:
-        return self.lookup_binding(argument) if isinstance(argument, relax.Var) else argument

@@ -40,6 +40,11 @@ def is_call(expression: Any, operator: str) -> bool:
     )
 
 
+def bound_value(mutator: relax.PyExprMutator, expression: Any) -> Any:
+    """What a variable of the function that a mutator builds is bound to; any other expression is its own value."""
+    return mutator.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+
+
 def constant_value(expression: Any) -> np.ndarray | None:
     """The array that an expression holds if it is a constant."""
     if isinstance(expression, tvm.ir.GenericConst) and isinstance(expression.value, tvm.runtime.Tensor):
@@ -104,12 +109,12 @@ class _Folder(relax.PyExprMutator):
         return self.builder_.normalize(scaled) if bias is None else self._biased(scaled, bias * values)
 
     def _convolution_and_bias(self, data: relax.Expr) -> tuple[relax.Call | None, np.ndarray | None]:
-        value = self.lookup_binding(data) if isinstance(data, relax.Var) else data
+        value = bound_value(self, data)
         if is_call(value, "relax.nn.conv2d"):
             return value, None
         if is_call(value, "relax.add"):
             for data_side, bias_side in (value.args, list(value.args)[::-1]):
-                inner = self.lookup_binding(data_side) if isinstance(data_side, relax.Var) else data_side
+                inner = bound_value(self, data_side)
                 if is_call(inner, "relax.nn.conv2d"):
                     channels = int(inner.args[1].ty.shape[0])
                     bias = _per_channel(constant_value(bias_side), channels)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.folding import bound_value, constant_value, is_call
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
 NCHW_OF_NHWC = [0, 3, 1, 2]
@@ -34,7 +32,7 @@ class _Remover(relax.PyExprMutator):
         if is_call(call, "relax.permute_dims") and _moves_nothing(call):
             call = relax.op.reshape(call.args[0], _shape(call))
         if is_call(call, "relax.reshape"):
-            source = self._value(call.args[0])
+            source = bound_value(self, call.args[0])
             # Two in a row would be a copy.
             return relax.op.reshape(source.args[0], call.args[1]) if is_call(source, "relax.reshape") else call
         if is_call(call, "relax.matmul"):
@@ -52,9 +50,9 @@ class _Remover(relax.PyExprMutator):
             The features in the order of memory, and for each of them its index in the order that was asked for;
             None instead if that is the same.
         """
-        value = self._value(features)
+        value = bound_value(self, features)
         if is_call(value, "relax.reshape"):
-            transpose = self._value(value.args[0])
+            transpose = bound_value(self, value.args[0])
             if is_call(transpose, "relax.permute_dims") and list(map(int, transpose.attrs.axes)) == NCHW_OF_NHWC:
                 batch, *picture = _shape(transpose)
                 if _shape(value) == [batch, int(np.prod(picture))]:
@@ -72,9 +70,6 @@ class _Remover(relax.PyExprMutator):
                 ]
                 return self.builder_.emit(relax.op.concat([part for part, _ in parts], 1)), np.concatenate(orders)
         return features, None
-
-    def _value(self, expression: relax.Expr) -> Any:
-        return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
 
 
 def _shape(expression: relax.Expr) -> list[int]:

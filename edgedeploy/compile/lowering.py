@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, te
 
 from edgedeploy.board import Board
-from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.folding import bound_value, constant_value, is_call
 from edgedeploy.compile.operators import direct, winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.tiles import choose_depthwise_tile, choose_tile, lanes_for
@@ -76,7 +76,7 @@ class _Lowerer(relax.PyExprMutator):
 
     def _planes(self, data: relax.Expr) -> relax.Expr | None:
         """The NCHW tensor that a value in NHWC was transposed from."""
-        transpose = self.lookup_binding(data) if isinstance(data, relax.Var) else data
+        transpose = bound_value(self, data)
         if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
             return None
         return transpose.args[0] if [int(axis) for axis in transpose.attrs.axes] == NHWC_OF_NCHW else None

@@ -10,7 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.constants import along_axis
+from edgedeploy.compile.folding import bound_value, constant_value, is_call
 
 
 def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
@@ -31,7 +32,7 @@ class _Rounder(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not is_call(call, "relax.dequantize") or str(call.ty.dtype) != "float32":
             return call
-        quantised = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else call.args[0]
+        quantised = bound_value(self, call.args[0])
         if not is_call(quantised, "relax.quantize") or str(quantised.args[0].ty.dtype) != "float32":
             return call
         parameters = [_parameters(each) for each in (quantised, call)]
@@ -55,10 +56,10 @@ def _parameters(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
     if scale is None or zero_point is None:
         return None
     dimensions = len(call.ty.shape)
-    shape = [-1 if axis == call.attrs.axis % dimensions else 1 for axis in range(dimensions)]
-    return tuple(  # type: ignore[return-value]
-        value.reshape(()) if value.size == 1 else value.reshape(shape)
-        for value in (scale.astype(np.float32), zero_point.astype(np.int64))
+    axis = call.attrs.axis
+    return (
+        along_axis(scale.astype(np.float32), axis, dimensions),
+        along_axis(zero_point.astype(np.int64), axis, dimensions),
     )
 
 

@@ -133,6 +133,20 @@ def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window,
     return crop(whole_result, rows, columns)
 
 
+def pad(data: te.Tensor, top: int, left: int, height: int, width: int) -> te.Tensor:
+    """An NHWC tensor as a part of a larger one of zeros, `top` rows and `left` columns from its corner."""
+    batch, rows, columns, channels = (int(size) for size in data.shape)
+    return te.compute(
+        (batch, height, width, channels),
+        lambda n, y, x, c: tvm.tirx.if_then_else(
+            tvm.tirx.all(y >= top, y < top + rows, x >= left, x < left + columns),
+            data[n, y - top, x - left, c],
+            tvm.tirx.const(0, data.dtype),
+        ),
+        name="pad_temp",
+    )
+
+
 def crop(whole: te.Tensor, rows: int, columns: int) -> te.Tensor:
     """The first rows and columns of an NHWC tensor."""
     batch, height, width, channels = (int(size) for size in whole.shape)
@@ -161,7 +175,7 @@ def _taps(window: Window) -> tuple[Any, Any, Any]:
 
 def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
     """A function that reads the input as if it were padded, and as large as whole tiles read."""
-    batch, height, width, channels = (int(size) for size in data.shape)
+    _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding
     padded_height, padded_width = window.input_size(*whole)
     if (top, left) == (0, 0) and padded_width <= width:
@@ -169,13 +183,5 @@ def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> A
             return lambda n, y, x, c: data[n, y, x, c]
         # Rows below the picture are cropped: any values do, and the last row needs no copy.
         return lambda n, y, x, c: data[n, tvm.tirx.min(y, height - 1), x, c]
-    padded = te.compute(
-        (batch, max(padded_height, top + height), max(padded_width, left + width), channels),
-        lambda n, y, x, c: tvm.tirx.if_then_else(
-            tvm.tirx.all(y >= top, y < top + height, x >= left, x < left + width),
-            data[n, y - top, x - left, c],
-            tvm.tirx.const(0, data.dtype),
-        ),
-        name="pad_temp",
-    )
+    padded = pad(data, top, left, max(padded_height, top + height), max(padded_width, left + width))
     return lambda n, y, x, c: padded[n, y, x, c]

@@ -18,7 +18,7 @@ import tvm
 from tvm import te
 
 from edgedeploy.board import Board
-from edgedeploy.compile.operators.direct import crop
+from edgedeploy.compile.operators.direct import crop, pad
 from edgedeploy.compile.tiles import (
     MEMORY_BYTES,
     Tile,
@@ -201,15 +201,8 @@ def convolution(data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, in
     bands, tiles = -(-rows // (size * band)), plan.tiles(columns)
     matrices = TRANSFORMS[size]
 
-    padded = te.compute(
-        (1, (bands - 1) * band * size + (tiles - 1) // across * size + values, (across - 1) * size + values, inputs),
-        lambda n, y, x, c: tvm.tirx.if_then_else(
-            tvm.tirx.all(y >= top, y < top + height, x >= left, x < left + width),
-            data[n, y - top, x - left, c],
-            tvm.tirx.const(0, data.dtype),
-        ),
-        name="pad_temp",
-    )
+    padded_height = (bands - 1) * band * size + (tiles - 1) // across * size + values
+    padded = pad(data, top, left, padded_height, (across - 1) * size + values)
 
     def value_of_tile(b: Any, t: Any, y: Any, x: Any, c: Any) -> Any:
         return padded[0, (b * band + t // across) * size + y, t % across * size + x, c]

@@ -36,8 +36,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     convolution = kernel.block(direct.DENSE)
     tile = kernel.noted_tile(direct.DENSE)
     kernel.tile = str(tile)
-    extents = kernel.extents(convolution)
-    whole, reduced = extents[:4], extents[4:]
+    _, whole_height, whole_width, _, *reduced = kernel.extents(convolution)
     packing = pack(kernel, convolution, tile.channels)
 
     padding = kernel.needed_padding(direct.DENSE)
@@ -45,7 +44,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     output = kernel.output_of(direct.DENSE)
     batch, row, column, channel = schedule.get_loops(output)
     _, height, width, channels = kernel.extents(output)
-    _, whole_height, whole_width, _ = whole
     tile_rows = kernel.choose([count for count in divisors(whole_height) if count <= MAX_ROWS], tile.rows)
     tile_columns = kernel.choose(divisors(whole_width), tile.columns)
     tile_channels = kernel.choose(whole_vectors(channels, MAX_VECTORS, tile.channels, lanes), tile.channels)
