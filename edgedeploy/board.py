@@ -111,7 +111,7 @@ class Board(Record):
     @field_validator("sysroot")
     @classmethod
     def _make_absolute(cls, value: Path | None) -> Path | None:
-        return value.expanduser().absolute() if value else None
+        return value.expanduser().resolve() if value else None
 
     @model_validator(mode="after")
     def _triple_is_whole(self) -> Board:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,9 +50,11 @@ class Toolchain(Record):
         linkers: compiler drivers that link, as commands; the first that is installed is used. `python`
             stands for the interpreter that runs edgedeploy.
         compilers: C++ compilers, in the same form.
+        archiver: what makes static libraries for CMake, in the same form; None if CMake finds it by itself.
         static_options: options that put the compiler's own libraries into what is linked.
         options: options of every call; `{zig_triple}` stands for the board's triple with its glibc
             version, as zig writes it.
+        sysroot_options: options that have it take headers and libraries from `{sysroot}`, where the board names one.
         install: the command that installs it, for the error message.
         architectures: the architectures it links for, or `native` for this machine's; all if absent.
     """
@@ -60,8 +62,10 @@ class Toolchain(Record):
     description: str
     linkers: Annotated[list[Command], Field(min_length=1)]
     compilers: list[Command] = []
+    archiver: Command | None = None
     static_options: list[str] = []
     options: list[str] = []
+    sysroot_options: list[str] = ["--sysroot={sysroot}"]
     install: str
     architectures: list[str] | None = None
 
@@ -120,6 +124,17 @@ def cxx_compiler(board: Board) -> Driver:
         ToolchainError: as `c_compiler`.
     """
     return _driver(board, "c++")
+
+
+def archiver(board: Board) -> list[str] | None:
+    """What makes static libraries for a board; None if that is for others to find."""
+    name, toolchain = _toolchain_of(board)
+    return _installed(name, toolchain, [toolchain.archiver]) if toolchain.archiver else None
+
+
+def is_installed(toolchain: Toolchain) -> bool:
+    """Whether a toolchain's linker is here."""
+    return any(_found(command) for command in toolchain.linkers)
 
 
 def link_shared(objects: list[Path], output: Path, board: Board) -> str:
@@ -262,12 +277,12 @@ def _driver(board: Board, language: str) -> Driver:
     if board.sysroot and not is_folder(board.sysroot):
         raise ToolchainError(f"there is no sysroot {board.sysroot}", hints=["name a folder with --sysroot"])
     program = _installed(name, toolchain, toolchain.linkers if language == "c" else toolchain.compilers)
+    sysroot_options = toolchain.sysroot_options if board.sysroot else []
+    values = {"{zig_triple}": zig_triple(board), "{sysroot}": str(board.sysroot)}
     options = [
-        *toolchain.options,
-        *([f"--sysroot={board.sysroot}"] if board.sysroot else []),
-        *board.cross_compiler_options,
+        reduce(lambda text, name: text.replace(name, values[name]), values, option)
+        for option in [*toolchain.options, *sysroot_options, *board.cross_compiler_options]
     ]
-    options = [option.replace("{zig_triple}", zig_triple(board)) for option in options]
     identity = shlex.join([_version(tuple(program)), Path(program[-1]).name, *options])
     command = [*program, *options]
     return Driver(name, command, toolchain.static_options, board.triple, board.float_abi, language, identity)
@@ -284,17 +299,21 @@ def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list
     if not commands:
         raise ToolchainError(f"toolchain {name!r} names no C++ compiler", hints=_other_toolchain(name))
     for command in commands:
-        if command[0] == "python":
-            if _runs_in_python(command[1:]):
-                return [sys.executable, *command[1:]]
-        elif shutil.which(command[0]):
-            return list(command)
+        if found := _found(command):
+            return found
     programs = " or ".join(" ".join(command) for command in commands)
     raise ToolchainError(
         f"toolchain {name!r} is not installed",
         why=f"there is no program {programs}",
         hints=[toolchain.install, *_other_toolchain(name)],
     )
+
+
+def _found(command: Command) -> list[str] | None:
+    """A command as it is called here, or None if its program is not installed."""
+    if command[0] == "python":
+        return [sys.executable, *command[1:]] if _runs_in_python(command[1:]) else None
+    return list(command) if shutil.which(command[0]) else None
 
 
 def _other_toolchain(name: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -144,9 +144,9 @@ def _words(option: str, text: str | None) -> list[str] | None:
         raise InputError(f"{option} is not written as in a shell", why=f"{text!r}: {error}") from error
 
 
-def overridable(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command these options; it gets what they say as its parameter `overrides`."""
-    options = _parameters(_overrides)
+def overridable(command: Callable[..., None], without: Collection[str] = ()) -> Callable[..., None]:
+    """Give a command these options, some excepted; it gets what they say as its parameter `overrides`."""
+    options = {name: option for name, option in _parameters(_overrides).items() if name not in without}
 
     @functools.wraps(command)
     def with_overrides(**arguments: Any) -> None:
