@@ -106,7 +106,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 def as_dict(report: Report) -> dict[str, Any]:
     """The report for scripts."""
     return {
-        "machine": report.machine.model_dump(),
+        "machine": report.machine.model_dump(exclude_none=True),
         "rounds": report.rounds,
         "reference": report.reference,
         "rows": [asdict(row) for row in report.rows],
@@ -170,9 +170,8 @@ def heading(report: Report) -> str:
     """One sentence: the machine, the engines' versions, how it was measured."""
     versions = {row.engine: row.version for row in report.rows}
     threads = {row.threads for row in report.rows}
-    machine = report.machine
     return (
-        f"{machine.cpu}, {machine.cores} cores, {machine.os}, load before the start {machine.load:g}; "
+        f"{report.machine.line()}; "
         f"threads: {', '.join(map(str, sorted(threads)))}; medians of {report.rounds} rounds; "
         + ", ".join(f"{engine} {version}" for engine, version in versions.items())
         + "."
