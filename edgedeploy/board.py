@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
+from edgedeploy.facts import defaults
 from edgedeploy.hosts import host_facts
 
 Positive = Annotated[int, Field(gt=0)]
@@ -71,7 +72,7 @@ class Board(Record):
         cpu: LLVM's name of the CPU (`mcpu`).
         features: LLVM's feature flags (`mattr`), such as `+neon`.
         float_abi: how floats are passed; only 32-bit ARM has a choice.
-        cores: how many threads a network uses by default.
+        cores: how many threads a network uses by default; one if nothing is known.
         vector, fma, cache: what the schedule templates size their tiles by.
         toolchain: the toolchain that links the board's code.
         cross_compiler: a compiler driver that links instead of the toolchain's, as a command.
@@ -87,7 +88,7 @@ class Board(Record):
     cpu: str
     features: list[Annotated[str, Field(pattern=r"^[+-]")]] = []
     float_abi: Literal["hard", "soft"] | None = None
-    cores: Positive
+    cores: Positive = 1
     vector: Vector
     fma: Fma
     cache: Cache
@@ -193,12 +194,17 @@ BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
     """The profile of board `name`, a name or a path to a YAML file, with some fields replaced.
 
+    Cores and glibc that it does not state are those of the boards of this profile that were probed.
+
     Raises:
         UnknownNameError: there is no such board; names that are near are listed.
         ConfigurationError: the file breaks the schema.
         InputError: as `Board.overridden`.
     """
     board = BOARDS.load(name)
+    if open_fields := {"cores", "glibc"} - board.model_fields_set:
+        known = defaults(BOARDS.find(name).stem)
+        board = board.model_copy(update={field: value for field, value in known.items() if field in open_fields})
     return board.overridden(overrides) if overrides else board
 
 

@@ -6,8 +6,8 @@ import os
 import platform
 
 from edgedeploy.documents import Record
+from edgedeploy.facts import Facts
 from edgedeploy.hosts import cpu_name
-from edgedeploy.remote.facts import Facts
 
 
 class Machine(Record):

@@ -33,7 +33,7 @@ def check_target(board: Board) -> None:
         if name not in has and name not in _features_of({**board.cpu_target(), "mattr": [f"+{name}"]}):
             near = difflib.get_close_matches(name, sorted(has), n=4)
             why = f"near names: {', '.join(near)}" if near else None
-            raise ConfigurationError(f"LLVM knows no feature {name!r} of {board.architecture}", why=why)
+            raise ConfigurationError(f"LLVM knows no feature {feature!r} of {board.architecture}", why=why)
         if feature.startswith("+") and name not in has:
             raise ConfigurationError(
                 f"LLVM does not give {board.cpu} the feature {feature!r}", why="another flag takes it away"

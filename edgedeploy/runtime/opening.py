@@ -13,7 +13,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 
 if TYPE_CHECKING:
-    from edgedeploy.remote.facts import Facts
+    from edgedeploy.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Place:
 
     def emulated(self, machine: str | None) -> bool:
         """Whether that is a virtual board whose `machine` this one cannot be itself."""
-        from edgedeploy.remote.address import VIRTUAL
+        from edgedeploy.facts import VIRTUAL
 
         virtual = self.virtual or (self.host or "").startswith(VIRTUAL)
         return virtual and machine != platform.machine()
