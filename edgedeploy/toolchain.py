@@ -179,7 +179,7 @@ def run_tool(
             errors="replace",
             timeout=timeout_s,
             check=False,
-            env={**os.environ, **(environment or {})},
+            env={"HOME": _home(), **os.environ, **(environment or {})},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the toolchain failed: {shown}", why=str(error)) from error
@@ -219,6 +219,12 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
         raise refuse(f"it made {machine or 'nothing'}")
     if float_abi and made_float_abi != float_abi:
         raise refuse(f"it made code of the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
+
+
+def _home() -> str:
+    """The user's folder, for when HOME is not set: zig has nowhere to keep its cache then."""
+    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() is an error for users that the system does not know
+    return home if os.path.isabs(home) else tempfile.gettempdir()  # noqa: PTH117
 
 
 def _stated_target(driver: tuple[str, ...]) -> str | None:

@@ -146,8 +146,13 @@ def difference_table(report: Report) -> list[list[str]]:
 def notes(report: Report) -> list[str]:
     """One line for each thing that a reader of the tables must know: what was skipped, what looks wrong."""
     lines = []
+    alike: dict[tuple[str, str], list[str]] = {}
     for entry in report.skipped:
-        lines.append(f"{entry.engine} was not measured on {', '.join(entry.models)}: {entry.reason}")
+        alike.setdefault((", ".join(entry.models), entry.reason), []).append(entry.engine)
+    for (models, reason), skipped in alike.items():
+        lines.append(
+            f"{', '.join(skipped)} {'was' if len(skipped) == 1 else 'were'} not measured on {models}: {reason}"
+        )
     for row in report.rows:
         if row.max_rel_diff > SUSPICIOUS and row.max_abs_diff > NEARLY_ZERO:
             lines.append(

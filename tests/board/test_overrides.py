@@ -18,7 +18,7 @@ from edgedeploy.cli.overrides import complete_cpu, complete_toolchain, complete_
 from edgedeploy.errors import InputError, ToolchainError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
-from edgedeploy.toolchain import with_language
+from edgedeploy.toolchain import run_tool, with_language
 
 
 def need(program: str, package: str) -> None:
@@ -230,6 +230,13 @@ def test_a_package_cannot_be_built_otherwise_any_more(command: Command, net: Pat
 def test_the_drivers_of_one_compiler_are_known_by_name(word: str, c: str, cxx: str) -> None:
     assert with_language(["ccache", word], "c") == ["ccache", c]
     assert with_language(["ccache", word], "c++") == ["ccache", cxx]
+
+
+def test_zig_finds_a_place_for_its_cache_without_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("ZIG_GLOBAL_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    run_tool(["sh", "-c", 'test -d "$HOME"'], timeout_s=10)
 
 
 def test_known_values_are_completed() -> None:
