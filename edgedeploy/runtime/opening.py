@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgedeploy.errors import InputError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 
@@ -25,12 +26,19 @@ class Place:
         host: the board's address if it is not the profile's.
         virtual: whether the profile's virtual board is meant.
         strict: whether host keys must be known.
+
+    Raises:
+        InputError: both an address and the virtual board are given.
     """
 
     board: str = "local"
     host: str | None = None
     virtual: bool = False
     strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.virtual and self.host:
+            raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])
 
     @property
     def hosts(self) -> tuple[str, ...]:

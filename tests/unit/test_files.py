@@ -10,6 +10,15 @@ from edgedeploy.errors import OutputError
 from edgedeploy.files import replacing
 
 
+def fail_writing(path: Path, others: Path | None = None) -> None:
+    """Write half a file and fail, while somebody else writes another one."""
+    with pytest.raises(RuntimeError), replacing(path) as temporary:  # noqa: PT012
+        temporary.write_text("half")
+        if others:
+            others.touch()
+        raise RuntimeError
+
+
 def test_a_file_appears_with_its_folders_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file.txt"
     with replacing(path) as temporary:
@@ -20,9 +29,7 @@ def test_a_file_appears_with_its_folders_when_it_is_whole(tmp_path: Path) -> Non
 
 
 def test_what_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), replacing(tmp_path / "a" / "b" / "file.txt") as temporary:
-        temporary.write_text("half")
-        raise RuntimeError
+    fail_writing(tmp_path / "a" / "b" / "file.txt")
     assert not list(tmp_path.iterdir())
 
 
@@ -30,18 +37,14 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     old = tmp_path / "a" / "file.txt"
     old.parent.mkdir()
     old.write_text("old")
-    with pytest.raises(RuntimeError), replacing(old):
-        raise RuntimeError
-    with pytest.raises(RuntimeError), replacing(tmp_path / "a" / "other" / "file.txt"):
-        raise RuntimeError
+    fail_writing(old)
+    fail_writing(tmp_path / "a" / "other" / "file.txt")
     assert [path.name for path in old.parent.iterdir()] == ["file.txt"]
     assert old.read_text() == "old"
 
 
 def test_a_folder_that_others_use_meanwhile_stays(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), replacing(tmp_path / "a" / "b" / "file.txt"):
-        (tmp_path / "a" / "theirs").touch()
-        raise RuntimeError
+    fail_writing(tmp_path / "a" / "b" / "file.txt", others=tmp_path / "a" / "theirs")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["theirs"]
 
 
