@@ -40,6 +40,10 @@ def toolchain_file(board: Board, name: str) -> str:
             f"  set(CMAKE_${{language}}_ARCHIVE_FINISH {_quoted(f'{shlex.join(command)} s <TARGET>')})",
             "endforeach()",
         ]
+    lines += [
+        "# Not every linker writes files of what it read, which CMake 3.27 and later ask it for.",
+        "set(CMAKE_LINK_DEPENDS_USE_LINKER FALSE)",
+    ]
     if not board.runs_here:
         lines += ["", *_search(board)]
     return "\n".join(lines) + "\n"
