@@ -8,6 +8,7 @@ import pytest
 from conftest import SHARED
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.explain import FEW_STORES
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.frontends.onnx import read_onnx
@@ -15,13 +16,10 @@ from edgedeploy.frontends.onnx import read_onnx
 SHAPES = {"retinaface_mnet25_dyn.onnx": {"data": [1, 3, 240, 320]}}
 FILES = sorted((SHARED / "models").rglob("*.onnx"))
 
-# Stores in serial scalar loops that no network may exceed: some ten microseconds.
-MEANINGFUL = 10_000
-
 
 @pytest.mark.parametrize("board", ["local", "rpi4"])
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_function_computes_value_by_value_on_one_thread(path: Path, board: str) -> None:
     network = lower_network(read_onnx(path, SHAPES.get(path.name)), load_board(board))
     stores = {name: stores_of(entry.function).serial_scalar for name, entry in network.functions.items()}
-    assert {name: count for name, count in stores.items() if count > MEANINGFUL} == {}
+    assert {name: count for name, count in stores.items() if count > FEW_STORES} == {}
