@@ -32,12 +32,9 @@ CHECK_TIMEOUT_S = {"c": 300, "c++": 1800}
 
 _ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"}
 
-# A driver's name at the end of a program's, and what it is called in each language: gcc and g++ are one compiler.
+# A compiler's drivers for C and for C++, and their names as they stand at the end of a program's.
+_DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
 _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
-_DRIVER_NAMES = {
-    "c": {"gcc": "gcc", "g": "gcc", "clang": "clang", "cc": "cc", "c": "cc"},
-    "c++": {"gcc": "g++", "g": "g++", "clang": "clang++", "cc": "c++", "c": "c++"},
-}
 
 Command = Annotated[list[str], Field(min_length=1)]
 
@@ -274,8 +271,8 @@ def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
 def with_language(command: list[str], language: str) -> list[str]:
     """The command of a compiler's driver for `c` or `c++`: that of gcc-12 is gcc-12 or g++-12."""
     *before, program = command
-    names = _DRIVER_NAMES[language]
-    return [*before, _DRIVER_NAME.sub(lambda found: names[found["name"].replace("++", "")] + found["version"], program)]
+    names = {name: drivers[language == "c++"] for drivers in _DRIVERS for name in drivers}
+    return [*before, _DRIVER_NAME.sub(lambda found: names[found["name"]] + found["version"], program)]
 
 
 def _driver(board: Board, language: str) -> Driver:

@@ -57,10 +57,12 @@ def push(
     Examples: edgedeploy push digits --board rpi4; edgedeploy push --board rpi4 --host pi@10.0.0.7 --host pi@10.0.0.8
     """
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.errors import EdgedeployError
+    from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.push import release_for
     from edgedeploy.remote.address import addresses
 
+    if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
+        raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
     board = board_or_last(board, progress)
     targets = addresses(board, host or (), virtual=virtual, progress=progress)
@@ -87,8 +89,6 @@ def _packages(models: list[str] | None, board: str, overrides: Overrides, progre
     from edgedeploy.build import default_output, prepare
     from edgedeploy.errors import InputError
 
-    if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
-        raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     if models:
         return [
             Path(name)

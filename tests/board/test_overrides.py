@@ -210,11 +210,12 @@ def test_a_package_with_other_settings_is_not_taken_for_the_one_that_is_asked_fo
     assert "dist/local/net.tar.gz is not used" in err
 
 
-@pytest.mark.parametrize("arguments", [("run", "net.tar.gz"), ("push", "net.tar.gz", "--board", "rpi4")])
+@pytest.mark.parametrize("arguments", [("run", "net.tar.gz"), ("push", "--board", "rpi4", "--virtual")])
 def test_a_package_cannot_be_built_otherwise_any_more(command: Command, net: Path, arguments: tuple[str, ...]) -> None:
     code, _, err = command(*arguments, "--mcpu", "cortex-a53")
     assert code == 7
     assert "built already" in err
+    assert "start virtual board" not in err
 
 
 @pytest.mark.parametrize(
