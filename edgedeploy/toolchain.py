@@ -24,6 +24,7 @@ from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import is_folder
+from edgedeploy.progress import SILENT, Progress
 
 LINK_TIMEOUT_S = 300
 QUERY_TIMEOUT_S = 60
@@ -96,13 +97,14 @@ class Driver:
     language: str
     identity: str
 
-    def check(self) -> None:
+    def check(self, progress: Progress = SILENT) -> None:
         """Refuse a driver that makes code for other machines than the board, before it is given work.
 
         Raises:
             ToolchainError: it does, or links nothing.
         """
-        _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language)
+        with progress.stage(f"try {self.toolchain} (can take minutes at first)"):
+            _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language)
 
 
 def c_compiler(board: Board) -> Driver:

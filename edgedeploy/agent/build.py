@@ -90,8 +90,7 @@ def build_executable(
     target = _cache() / key[:16] / name
     if target.is_file():
         return Agent(target, key)
-    with progress.stage(f"try {toolchain} (minutes, the first time)"):
-        compiler.check()
+    compiler.check(progress)
     with replacing(target) as temporary, _runtime_tree() as tree:
         jobs = [*_unit_jobs(recipe, tree), *_own_jobs(sources, recipe, key)]
         with progress.steps(f"{name} for {board.triple}", len(jobs) + 1) as advance:

@@ -67,11 +67,11 @@ def cmake(
     Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
     """
     from edgedeploy.board import BOARDS, load_board
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.cmake import toolchain_file
     from edgedeploy.files import replacing
 
-    text = toolchain_file(load_board(board, overrides), BOARDS.find(board).stem)
+    text = toolchain_file(load_board(board, overrides), BOARDS.find(board).stem, ConsoleProgress())
     if output is None:
         print(text, end="")
         return
