@@ -126,6 +126,11 @@ class Board(Record):
         return self
 
     @property
+    def is_x86(self) -> bool:
+        """Whether it is an x86 machine, of 32 or 64 bits."""
+        return self.architecture in ("i686", "x86_64")
+
+    @property
     def architecture(self) -> str:
         """The first part of the triple."""
         return self.triple.split("-", 1)[0]

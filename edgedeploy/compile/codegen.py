@@ -19,6 +19,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
 from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.compile.memory import planned_memory
+from edgedeploy.compile.stack import PIPELINE
 from edgedeploy.package.manifest import Memory
 
 # The same on every machine: the library's bytes must not depend on who builds it.
@@ -27,7 +28,12 @@ PARTS = 4
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
 # put before each of them are three quarters of the code and half of the time to write it.
 # Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
-_CONFIGURATION = {"tirx.disable_assert": True, "s_tir.LoopPartition": {"partition_const_loop": True}}
+# Common subexpressions are LLVM's business: TVM's own pass fails on the copies of a prefetch in an unrolled loop.
+_CONFIGURATION = {
+    "tirx.disable_assert": True,
+    "tirx.disable_cse_tir": True,
+    "s_tir.LoopPartition": {"partition_const_loop": True},
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ def _write_object(part: tuple[int, tvm.IRModule], target: tvm.target.Target, fol
     """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
     index, functions = part
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
-        library = tvm.tirx.build(functions, target=target)
+        library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)
     path = folder / f"part{index}.o"
     library.write_to_file(str(path), "o")
     names = [variable.name_hint for variable in functions.get_global_vars()]

@@ -13,6 +13,7 @@ from edgedeploy.board import Board
 from edgedeploy.compile.folding import bound_value, constant_value, is_call
 from edgedeploy.compile.operators import direct, winograd
 from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.operators.prefetch import vector_to_prefetch
 from edgedeploy.compile.tiles import choose_depthwise_tile, choose_tile, lanes_for
 
 NHWC_OF_NCHW = [0, 2, 3, 1]
@@ -57,7 +58,8 @@ class _Lowerer(relax.PyExprMutator):
         if groups == 1 and planes is not None:
             form = partial(direct.convolution_of_planes, window=window, tile=tile, lanes=lanes_for(self._board))
             return self._emit(f"{direct.DENSE}_planes", form, planes, weights)
-        form = partial(direct.convolution, window=window, groups=groups, tile=tile)
+        prefetch = vector_to_prefetch(self._board)
+        form = partial(direct.convolution, window=window, groups=groups, tile=tile, prefetch=prefetch)
         return self._emit(direct.DENSE, form, data, weights)
 
     def _winograd(self, call: relax.Call, window: Window) -> relax.Expr | None:
@@ -71,7 +73,8 @@ class _Lowerer(relax.PyExprMutator):
         if plan is None:
             return None
         transformed = relax.const(winograd.transform_weights(weights, plan.size))
-        form = partial(winograd.convolution, padding=window.padding, plan=plan)
+        prefetch = vector_to_prefetch(self._board)
+        form = partial(winograd.convolution, padding=window.padding, plan=plan, prefetch=prefetch)
         return self._emit(f"{direct.DENSE}_{winograd.PRODUCT}", form, data, transformed)
 
     def _planes(self, data: relax.Expr) -> relax.Expr | None:

@@ -68,7 +68,7 @@ def tile_registers(board: Board) -> int:
     loads ahead of their use: without three in sixteen registers to spare it spills (`benchmarks/arm_loops.py`).
     """
     registers = board.vector.registers
-    return registers if board.architecture.startswith("x86") else registers * 13 // 16
+    return registers if board.is_x86 else registers * 13 // 16
 
 
 def step_cycles(pixels: int, vectors: int, board: Board) -> float:
@@ -137,7 +137,7 @@ def choose_depthwise_tile(
     """
     length = vector_length(channels, lanes_for(board))
     vectors = 2 if channels % (2 * length) == 0 else 1
-    if board.architecture.startswith("x86"):
+    if board.is_x86:
         most = max(1, (board.vector.registers - 2) // 2 // vectors)
     elif math.prod(kernel) <= 9:
         vectors = 1

@@ -12,6 +12,7 @@ from typing import Any
 import tvm
 from tvm import te
 
+from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.tiles import Tile, round_up
 
 # What the templates look for: the names of the blocks that accumulate.
@@ -51,7 +52,9 @@ class Window:
         return sizes[0], sizes[1]
 
 
-def convolution(data: te.Tensor, weights: te.Tensor, window: Window, groups: int, tile: Tile) -> te.Tensor:
+def convolution(
+    data: te.Tensor, weights: te.Tensor, window: Window, groups: int, tile: Tile, prefetch: int = 0
+) -> te.Tensor:
     """A convolution in NHWC.
 
     Args:
@@ -60,6 +63,7 @@ def convolution(data: te.Tensor, weights: te.Tensor, window: Window, groups: int
         window: the taps.
         groups: output channels are as many equal groups, each of which sums over its own inputs.
         tile: what the template will compute at a time; a note on the block that accumulates.
+        prefetch: the values of the vectors of weights that are asked for ahead, or 0.
 
     Returns:
         n x rows x columns x outputs.
@@ -80,15 +84,13 @@ def convolution(data: te.Tensor, weights: te.Tensor, window: Window, groups: int
         )
     else:
         ic = te.reduce_axis((0, inputs), "rc")
-        whole_result = te.compute(
-            (batch, *whole, outputs),
-            lambda n, y, x, f: te.sum(
-                read(n, *taps(y, x), f // per_group * inputs + ic if groups > 1 else ic) * weights[ky, kx, ic, f],
-                axis=[ky, kx, ic],
-            ),
-            name=DENSE,
-            attrs=_note(tile),
-        )
+
+        def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
+            value = read(n, *taps(y, x), f // per_group * inputs + ic if groups > 1 else ic)
+            first = tvm.tirx.all(y % tile.rows == 0, x % tile.columns == 0)
+            return te.sum(value * prefetched(weights, (ky, kx, ic, f), 2, first, prefetch), axis=[ky, kx, ic])
+
+        whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE, attrs=_note(tile))
     return crop(whole_result, rows, columns)
 
 

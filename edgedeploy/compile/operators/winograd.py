@@ -19,6 +19,7 @@ from tvm import te
 
 from edgedeploy.board import Board
 from edgedeploy.compile.operators.direct import crop, pad
+from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.tiles import (
     MEMORY_BYTES,
     Tile,
@@ -180,7 +181,9 @@ def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
     return np.ascontiguousarray(transformed.astype(weights.dtype))
 
 
-def convolution(data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, int, int], plan: Plan) -> te.Tensor:
+def convolution(
+    data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, int, int], plan: Plan, prefetch: int = 0
+) -> te.Tensor:
     """A convolution in NHWC with 3x3 taps and steps of one.
 
     Args:
@@ -188,6 +191,7 @@ def convolution(data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, in
         weights: transformed, (m+2) x (m+2) x inputs x outputs.
         padding: rows and columns of zeros at top, left, bottom, right.
         plan: how it is divided; a note on the block that multiplies.
+        prefetch: the values of the vectors of weights that are asked for ahead, or 0.
 
     Returns:
         1 x rows x columns x outputs.
@@ -218,9 +222,15 @@ def convolution(data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, in
         name="transform_columns",
     )
     ic = te.reduce_axis((0, inputs), "rc")
+
+    def sum_of_products(b: Any, i: Any, j: Any, t: Any, f: Any) -> Any:
+        first = tvm.tirx.floormod(t, plan.product.columns) == 0
+        weight = prefetched(weights, (i, j, ic, f), 2, first, prefetch)
+        return te.sum(transformed[b, i, j, t, ic] * weight, axis=[ic])
+
     product = te.compute(
         (bands, values, values, tiles, outputs),
-        lambda b, i, j, t, f: te.sum(transformed[b, i, j, t, ic] * weights[i, j, ic, f], axis=[ic]),
+        sum_of_products,
         name=PRODUCT,
         attrs={
             "size": size,

@@ -38,7 +38,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     extents = kernel.extents(output)
     _, height, _, channels = extents
     tiles_deep = channels // tile.channels
-    if board.architecture.startswith("x86"):
+    if board.is_x86:
         kernel.inline(padding)
         padding = []
         tasks_deep = next(
