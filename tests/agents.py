@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ def build_probe() -> Agent:
     sources = [path for path in own_sources() if path.name != "main.cc"]
     probe = agent_folder() / "tests" / "probe.cc"
     return build_executable([*sources, probe], load_board("local"), DEFAULT_TOOLCHAIN, name="probe")
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """The folder of a package, as the agent takes it."""
+    with tarfile.open(archive) as members:
+        members.extractall(folder, filter="data")
+    return folder
 
 
 def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -9,14 +9,13 @@ import platform
 import shutil
 import signal
 import subprocess
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from agents import answer, call
+from agents import answer, call, unpack
 from networks import tiny
 
 from edgedeploy.agent.build import agent_for
@@ -42,12 +41,6 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def package(archive: Path, tmp_path: Path) -> Path:
     return unpack(archive, tmp_path / "package")
-
-
-def unpack(archive: Path, folder: Path) -> Path:
-    with tarfile.open(archive) as members:
-        members.extractall(folder, filter="data")
-    return folder
 
 
 def refused(agent: Path, *arguments: object, code: int, stdin: bytes = b"") -> str:

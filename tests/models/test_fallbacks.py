@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import SHARED
+from shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.frontends.onnx import read_onnx
-
-SHAPES = {"retinaface_mnet25_dyn.onnx": {"data": [1, 3, 240, 320]}}
-FILES = sorted((SHARED / "models").rglob("*.onnx"))
 
 # Stores in serial scalar loops that no network may exceed: some ten microseconds.
 MEANINGFUL = 10_000
