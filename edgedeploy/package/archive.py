@@ -19,12 +19,30 @@ from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member
 
 # A manifest is a few kB; a network of a board rarely exceeds 250 MB. Archives beyond that are refused.
 MAXIMUM_MANIFEST = 1 << 20
-MAXIMUM_MEMBER = 1 << 30
+MAXIMUM_CONTENTS = 1 << 30
 
 # Weights hardly compress: more effort takes five times as long for a tenth of the size.
 COMPRESSION = 3
 
 Contents = Mapping[str, bytes]
+
+
+class _HostileEntryError(Exception):
+    """An entry of an archive that no package has."""
+
+
+class _PlainEntry(tarfile.TarInfo):
+    """A plain file. Whatever else an archive may hold is refused by its header, before its content is read.
+
+    tarfile would read long names and extended headers, however large, into memory by itself.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _PlainEntry:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            raise _HostileEntryError(f"{entry.name!r} is not a plain file")
+        return entry
 
 
 def describe(contents: Contents) -> dict[str, Member]:
@@ -86,10 +104,8 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
     contents: dict[str, bytes] = {}
     manifest: Manifest | None = None
     try:
-        with tarfile.open(path, mode="r|gz") as archive:
+        with tarfile.open(path, mode="r|gz", tarinfo=_PlainEntry) as archive:
             for entry in archive:
-                if not entry.isreg():
-                    raise refuse(f"{entry.name!r} is not a plain file")
                 stream = archive.extractfile(entry)
                 assert stream is not None
                 if manifest is None:
@@ -98,11 +114,14 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
                     manifest = Manifest.model_validate_json(stream.read(MAXIMUM_MANIFEST))
                     if only_manifest:
                         return manifest, {}
+                    promised = sum(member.size for member in manifest.files.values())
+                    if promised > MAXIMUM_CONTENTS:
+                        raise refuse(f"its files have {promised:,} bytes, {MAXIMUM_CONTENTS:,} are the most")
                     continue
                 expected = manifest.files.get(entry.name)
                 if expected is None or entry.name in contents:
                     raise refuse(f"{entry.name!r} is not in its manifest, or comes twice")
-                if entry.size != expected.size or entry.size > MAXIMUM_MEMBER:
+                if entry.size != expected.size:
                     raise refuse(f"{entry.name!r} has {entry.size} bytes instead of {expected.size}")
                 content = stream.read()
                 if hashlib.sha256(content).hexdigest() != expected.sha256:
@@ -114,6 +133,8 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "(document)"
         raise refuse(f"{MANIFEST_NAME}: {field}: {first['msg']}") from error
+    except _HostileEntryError as error:
+        raise refuse(str(error)) from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise refuse(str(error) or type(error).__name__) from error
     if manifest is None:

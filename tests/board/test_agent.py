@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import signal
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -121,6 +122,39 @@ def test_a_damaged_package_is_refused(agent: Path, package: Path, damage: Callab
     assert named in refused(agent, "verify", package, code=8)
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "../model.so", "a/../model.so", "a/b/c", "./model.so", "", ".."])
+def test_a_manifest_with_a_name_that_leads_out_is_refused(agent: Path, package: Path, name: str) -> None:
+    manifest = package / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["files"][name] = content["files"]["model.so"]
+    manifest.write_text(json.dumps(content))
+    for command in ("verify", "selftest", "run", "serve"):
+        assert "is no name of a file" in refused(agent, command, package, code=8)
+
+
+def test_a_device_is_refused(agent: Path, package: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes devices")
+    (package / "model.so").unlink()
+    os.mknod(package / "model.so", 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+    assert "plain file" in refused(agent, "verify", package, code=8)
+
+
+def test_a_folder_that_is_a_link_is_refused(agent: Path, package: Path) -> None:
+    (package / "selftest").rename(package / "elsewhere")
+    (package / "selftest").symlink_to("elsewhere")
+    assert "cannot open selftest/" in refused(agent, "verify", package, code=8)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.so", "selftest/input-0.bin"])
+def test_a_file_of_a_terabyte_is_refused_unread(agent: Path, package: Path, name: str) -> None:
+    os.truncate(package / name, 1 << 40)
+    limited = ["prlimit", f"--as={1 << 30}", "--cpu=5", str(agent), "verify", str(package)]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False)
+    assert done.returncode == 8, done.stderr
+    assert "too large" in done.stderr or "should have" in done.stderr
+
+
 def test_a_package_for_another_machine_is_refused_with_both_machines(agent: Path, package: Path) -> None:
     manifest = package / "manifest.json"
     other = "EM_ARM" if platform.machine() == "x86_64" else "EM_X86_64"
@@ -202,10 +236,14 @@ def test_serve_ends_on_request(agent: Path, package: Path) -> None:
     assert len(out.splitlines()) == 2
 
 
+# A server whose tests are killed should not stay.
+ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM")
+
+
 @pytest.fixture
 def rpc(agent: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Json, Path]]:
     (tmp_path / "work").mkdir()
-    command = [str(agent), "rpc", "--port", "0", "--key", "k", "--work-dir", str(tmp_path / "work")]
+    command = [*ENDING_WITH_US, str(agent), "rpc", "--port", "0", "--key", "k", "--work-dir", str(tmp_path / "work")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         yield server, json.loads(server.stdout.readline()), tmp_path / "work"
@@ -258,7 +296,8 @@ def test_rpc_serves_clients_of_a_tracker(agent: Path, tmp_path: Path) -> None:
 
     tracker = Tracker("127.0.0.1", port=9390, port_end=9490)
     address = f"127.0.0.1:{tracker.port}"
-    command = [str(agent), "rpc", "--port", "0", "--tracker", address, "--key", "board", "--work-dir", str(tmp_path)]
+    options = ("--port", "0", "--tracker", address, "--key", "board", "--work-dir", str(tmp_path))
+    command = [*ENDING_WITH_US, str(agent), "rpc", *options]
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             for _ in range(2):

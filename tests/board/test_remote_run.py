@@ -16,6 +16,7 @@ from conftest import Command
 
 from edgedeploy.build import find_source
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
+from edgedeploy.package.archive import read_manifest
 from edgedeploy.release.layout import folder_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
@@ -130,6 +131,12 @@ def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Co
     assert said["model"] == "digits"
     assert said["machine"]
     assert said["min_ms"] <= said["median_ms"] <= said["max_ms"]
+    assert said["memory"] == read_manifest(bench.first).memory.model_dump()
+    assert 0 < said["agent_memory"]["anonymous_bytes"] <= said["agent_memory"]["resident_bytes"]
+    code, out, err = board_command("run", bench.first, "--host", host)
+    assert code == 0, err
+    assert re.search(r"memory: [\d,]+ bytes of workspace", out)
+    assert re.search(r"memory of the agent in bytes: resident [\d,]+", out)
     assert list(np.load("out.npz")) == [each["name"] for each in said["outputs"]]
 
 

@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import paramiko
@@ -126,10 +127,20 @@ def test_ends_with_all_its_processes_and_mounts(start: Start) -> None:
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists() and b"7654" in path.read_bytes()]
 
 
-def test_one_that_was_killed_is_no_longer_listed(start: Start, board_command: Command) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
+def test_one_that_was_killed_ends_and_is_no_longer_listed(
+    start: Start, board_command: Command, kind: signal.Signals
+) -> None:
+    before = mounted_here()
     virtual = start("local", name="killed")
-    os.kill(virtual.process.pid, signal.SIGKILL)
-    virtual.process.end()
+    os.kill(virtual.process.pid, kind)
+    deadline = time.monotonic() + 5
+    while virtual.process.alive and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not virtual.process.alive
+    with pytest.raises(OSError, match="refused"):
+        connect(virtual)
+    assert mounted_here() == before
     assert "killed" not in board_command("virtual", "list")[1]
     assert not virtual.folder.exists()
 
