@@ -34,6 +34,8 @@ class Bench:
         virtual: the board, on which nothing lies yet.
         agent: the agent for it.
         first, second: packages of two networks of one name that differ in a weight.
+        start: starts further boards.
+        board: the profile that the packages are for.
     """
 
     virtual: VirtualBoard
@@ -41,6 +43,7 @@ class Bench:
     first: Path
     second: Path
     start: Start
+    board: str = "local"
 
     def connected(self) -> Connection:
         """A connection to the board."""
@@ -48,7 +51,7 @@ class Bench:
 
     def release(self, package: Path) -> Release:
         """The release of a package."""
-        return Release.of(package, self.agent, load_board("local"))
+        return Release.of(package, self.agent, load_board(self.board))
 
     def push(self, package: Path, **options: Any) -> Pushed:
         """Push a package."""
