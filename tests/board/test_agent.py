@@ -79,6 +79,18 @@ def test_run_reports_times_and_memory(agent: Path, package: Path) -> None:
     assert "min_ms" not in answer(agent, "run", package, "--fill", "zeros", "--repeat", 0)
 
 
+def test_a_network_of_17_mb_starts_in_150_ms(agent: Path, shared: Path, tmp_path: Path) -> None:
+    network = find_source(str(shared / "models" / "mobilenet_v1" / "mobilenet_v1_1.0_224_float.onnx"))
+    built = build(network, "local", tmp_path / "net.tar.gz")
+    package = unpack(built.path, tmp_path / "package")
+    results = [answer(agent, "run", package, "--fill", "ones", "--warmup", 0) for _ in range(5)]
+    assert min(result["start_ms"] for result in results) <= 150
+    # What is planned when it is built is what it takes, beside the runtime, the library's code and a few pages.
+    planned = built.manifest.memory
+    anonymous = results[0]["memory"]["anonymous_bytes"]
+    assert planned.workspace_bytes < anonymous < planned.workspace_bytes + planned.constants_bytes + (16 << 20)
+
+
 def test_the_recorded_inputs_give_the_recorded_outputs(agent: Path, package: Path) -> None:
     result = answer(agent, "selftest", package)
     assert result["passed"]

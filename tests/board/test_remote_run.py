@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from board_releases import Bench
+from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
+from virtual_boards import Start
 
 from edgedeploy.build import find_source
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.release.layout import folder_of
+from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.remote import RemoteSession
@@ -151,6 +153,27 @@ def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: 
     code, out, err = board_command("demo", "digits", "--virtual")
     assert code == 0, err
     assert f"board {board}, the last one that was built for" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("board", "machine"), [("rpi4", "aarch64"), ("rpi-armhf", "armv7l")])
+def test_the_agent_runs_on_debian_11(board_command: Command, start: Start, board: str, machine: str) -> None:
+    old = start(board, name=f"old-{board}", suite="bullseye")
+    code, out, err = board_command("push", "digits", "--board", board, "--host", f"virtual:{old.name}")
+    assert code == 0, err
+    release = f"cd {BASE} && ./agent %s releases/digits/current/"
+    with Connection(address_of(old)) as connection:
+        facts = json.loads(connection.run(f"cd {BASE} && ./agent facts").text)
+        assert (facts["glibc"], facts["machine"]) == ("2.31", machine)
+        assert json.loads(connection.run(release % "selftest").text)["passed"]
+        done = json.loads(connection.run(release % "run" + " --fill selftest --output-dir out").text)
+        assert [each["name"] for each in done["outputs"]] == ["prob"]
+        paths = (f"{BASE}/out/output-0.bin", f"{BASE}/releases/digits/current/selftest/output-0.bin")
+        found, wanted = (np.frombuffer(connection.run(f"cat {path}").output, np.float32) for path in paths)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * wanted.max())
+    code, out, err = board_command("run", "digits", "--board", board, "--host", f"virtual:{old.name}", "--json")
+    assert code == 0, err
+    assert json.loads(out)["machine"].startswith(machine)
 
 
 @pytest.mark.slow
