@@ -26,7 +26,7 @@ $(READY): pyproject.toml scripts/setup.sh
 	touch $@
 
 demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
-demo: $(READY)  ## Find faces with RetinaFace, here and on a virtual Raspberry Pi; read a digit where its files cannot be had.
+demo: $(READY)  ## Find faces with RetinaFace, here and on virtual Raspberry Pis; read a digit where its files cannot be had.
 	$(VENV)/bin/python scripts/demo.py
 
 test: lint  ## Check style and types, and run all tests but the slow ones.
