@@ -138,10 +138,10 @@ def test_the_board_loses_its_power(bench: Bench, start: Start, stage: str) -> No
 def small(start: Start, bench: Bench) -> Iterator[Bench]:
     """A board with so little room that it can be filled."""
     virtual = start("local", name="small", disk_mib=32)
-    made = Bench(virtual, bench.agent, bench.first, bench.second, start)
-    made.say(f"rm -rf {BASE} filler")
-    made.push(made.first)
-    yield made
+    with replace(bench, virtual=virtual) as made:
+        made.say(f"rm -rf {BASE} filler")
+        made.push(made.first)
+        yield made
     down(virtual)
 
 
@@ -289,8 +289,8 @@ def refused(bench: Bench, package: Path, numbers: str) -> None:
 def test_an_armhf_package_does_not_go_to_an_aarch64_board(
     start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]
 ) -> None:
-    board = replace(bench, virtual=start("rpi4"))
-    refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
+    with replace(bench, virtual=start("rpi4")) as board:
+        refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
 
 
 # Slow, as every test that needs an agent for another architecture.
@@ -302,12 +302,12 @@ def test_after_an_armhf_package_an_aarch64_board_still_works(
     manifest, contents = read_package(right)
     other = right.with_name("other.tar.gz")
     write_package(other, manifest.model_copy(update={"build_key": "0" * 64}), contents)
-    board = Bench(start("rpi4"), agent_for(load_board("rpi4")).path, right, other, start, "rpi4")
-    board.say(f"rm -rf {BASE}")
-    board.push(board.first)
-    refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
-    assert board.current_works()
-    second_push_succeeds(board)
+    with Bench(start("rpi4"), agent_for(load_board("rpi4")).path, right, other, start, "rpi4") as board:
+        board.say(f"rm -rf {BASE}")
+        board.push(board.first)
+        refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
+        assert board.current_works()
+        second_push_succeeds(board)
 
 
 def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(
@@ -322,8 +322,8 @@ def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(
     write_package(other, manifest.model_copy(update={"build_key": "0" * 64}), contents)
     abi = manifest.abi.model_copy(update={"glibc": "2.34"})
     write_package(newer, manifest.model_copy(update={"abi": abi}), contents)
-    board = Bench(start("local", name="old", suite="bullseye"), bench.agent, right, other, start)
-    assert board.push(right).state == "pushed"
-    refused(board, newer, r"needs glibc 2\.34, the board has 2\.31")
-    assert board.current_works()
-    second_push_succeeds(board)
+    with Bench(start("local", name="old", suite="bullseye"), bench.agent, right, other, start) as board:
+        assert board.push(right).state == "pushed"
+        refused(board, newer, r"needs glibc 2\.34, the board has 2\.31")
+        assert board.current_works()
+        second_push_succeeds(board)
