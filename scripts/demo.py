@@ -1,6 +1,6 @@
 """The demo of `make demo`: RetinaFace where its files can be had, else the digits that come with edgedeploy.
 
-It runs on this machine and, where there can be such, on virtual Raspberry Pis of 64 and of 32 bits.
+It runs on this machine and, where there can be virtual boards, on Raspberry Pis of 64 and of 32 bits.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def main() -> int:
         print(f"This is the demo {FIRST}: its network and its picture are at hand.\n")
     name = BUNDLED if found else FIRST
     code = play(name, "--board", "local", *sys.argv[1:])
-    for board in BOARDS:
-        if code:
-            break
-        try:
-            require_means()
+    try:
+        require_means()
+        for board in BOARDS:
             emulation_of(load_board(board))
-        except VirtualBoardError as error:
-            print(f"\nThere can be no virtual {board} here: {error}")
-            continue
-        print(f"\nThe same on a virtual {board}; the times are those of an emulator:\n")
-        code = play(name, "--board", board, "--virtual", *sys.argv[1:])
+    except VirtualBoardError as error:
+        print(f"\nThere can be no virtual boards here: {error}")
+        return code
+    for board in BOARDS:
+        if code == 0:
+            print(f"\nThe same on a virtual {board}; the times are those of an emulator:\n")
+            code = play(name, "--board", board, "--virtual", *sys.argv[1:])
     return code
 
 
