@@ -1,6 +1,6 @@
 """The demo of `make demo`: RetinaFace where its files can be had, else the digits that come with edgedeploy.
 
-It runs on this machine and, where there can be virtual boards, on Raspberry Pis of 64 and of 32 bits.
+It runs on this machine and, where there can be such, on virtual Raspberry Pis of 64 and of 32 bits.
 """
 
 from __future__ import annotations
