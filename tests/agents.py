@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import pytest
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
+from edgedeploy.package.archive import manifest_bytes, read_package
+from edgedeploy.package.manifest import MANIFEST_NAME
 
 
 def keep_agents(cache_home: Path, config: pytest.Config) -> None:
@@ -31,8 +32,11 @@ def build_probe() -> Agent:
 
 def unpack(archive: Path, folder: Path) -> Path:
     """The folder of a package, as the agent takes it."""
-    with tarfile.open(archive) as members:
-        members.extractall(folder, filter="data")
+    manifest, contents = read_package(archive)
+    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     return folder
 
 
