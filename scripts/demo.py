@@ -11,6 +11,7 @@ import sys
 from edgedeploy.board import load_board
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import DownloadError, EdgedeployError, VirtualBoardError
+from edgedeploy.virtual.board import down, find
 from edgedeploy.virtual.emulation import emulation_of, require_means
 from edgedeploy.zoo.download import Patience
 from edgedeploy.zoo.entry import MODELS
@@ -62,7 +63,13 @@ def main() -> int:
     for board in BOARDS:
         if code == 0:
             print(f"\nThe same on a virtual {board}; the times are those of an emulator:\n")
-            code = play(name, "--board", board, "--virtual", *sys.argv[1:])
+            found_running = find(board)
+            try:
+                code = play(name, "--board", board, "--virtual", *sys.argv[1:])
+            finally:
+                started = find(board)
+                if started and started != found_running:
+                    down(started)
     return code
 
 
