@@ -8,12 +8,10 @@ import pytest
 from shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.explain import FEW_STORES
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.frontends.onnx import read_onnx
-
-# Stores in serial scalar loops that no network may exceed: some ten microseconds.
-MEANINGFUL = 10_000
 
 
 @pytest.mark.parametrize("board", ["local", "rpi4"])
@@ -21,4 +19,4 @@ MEANINGFUL = 10_000
 def test_no_function_computes_value_by_value_on_one_thread(path: Path, board: str) -> None:
     network = lower_network(read_onnx(path, SHAPES.get(path.name)), load_board(board))
     stores = {name: stores_of(entry.function).serial_scalar for name, entry in network.functions.items()}
-    assert {name: count for name, count in stores.items() if count > MEANINGFUL} == {}
+    assert {name: count for name, count in stores.items() if count > FEW_STORES} == {}

@@ -1,4 +1,4 @@
-"""Convolutions of any shape give onnxruntime's outputs: random sizes, strides, paddings, groups, dilations."""
+"""Operators of any shape give onnxruntime's outputs: random sizes, strides, paddings, groups, dilations, axes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ def convolutions(draw: st.DrawFn) -> dict:
 
 
 # The examples are the same on every run: a failure that comes and goes helps nobody.
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def examples(count: int) -> settings:
+    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@examples(60)
 @given(convolutions())
 def test_any_convolution_agrees_with_onnxruntime(shape: dict) -> None:
     graph = Graph()
@@ -56,6 +60,145 @@ def test_any_convolution_agrees_with_onnxruntime(shape: dict) -> None:
     result = graph.node("Conv", data, weights, *bias, **shape["attributes"])
     if shape["activation"]:
         result = graph.node(shape["activation"], result)
+    assert_agrees_with_onnxruntime(graph, result)
+
+
+@st.composite
+def transposed_convolutions(draw: st.DrawFn) -> dict:
+    """A transposed convolution's shape; pads are less than the kernel reaches, so that something is left."""
+    kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
+    strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    return {
+        "size": draw(st.tuples(st.integers(2, 9), st.integers(2, 9))),
+        "inputs": draw(st.integers(1, 20)),
+        "outputs": draw(st.integers(1, 20)),
+        "kernel": kernel,
+        "attributes": {
+            "strides": strides,
+            "pads": [draw(st.integers(0, (k - 1) // 2)) for k in (*kernel, *kernel)],
+            "output_padding": [draw(st.integers(0, stride - 1)) for stride in strides],
+        },
+    }
+
+
+@examples(20)
+@given(transposed_convolutions())
+def test_any_transposed_convolution_agrees_with_onnxruntime(shape: dict) -> None:
+    graph = Graph()
+    data = graph.node("Relu", graph.input("data", [1, shape["inputs"], *shape["size"]]))
+    weights = graph.normal(shape["inputs"], shape["outputs"], *shape["kernel"])
+    assert_agrees_with_onnxruntime(graph, graph.node("ConvTranspose", data, weights, **shape["attributes"]))
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> dict:
+    """A pool's operator, shape and attributes; padding is less than the window, as ONNX asks."""
+    kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    operator = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    attributes = {
+        "kernel_shape": kernel,
+        "strides": draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
+        "pads": [draw(st.integers(0, k - 1)) for k in (*kernel, *kernel)],
+        "ceil_mode": draw(st.integers(0, 1)),
+    }
+    if operator == "AveragePool":
+        attributes["count_include_pad"] = draw(st.integers(0, 1))
+    return {
+        "operator": operator,
+        "shape": [1, draw(st.integers(1, 40)), *(k + draw(st.integers(0, 20)) for k in kernel)],
+        "attributes": attributes,
+    }
+
+
+@examples(20)
+@given(pools())
+def test_any_pool_agrees_with_onnxruntime(pool: dict) -> None:
+    graph = Graph()
+    data = graph.node("Neg", graph.input("data", pool["shape"]))
+    assert_agrees_with_onnxruntime(graph, graph.node(pool["operator"], data, **pool["attributes"]))
+
+
+@examples(20)
+@given(
+    st.sampled_from(["ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp"]),
+    st.lists(st.integers(1, 70), min_size=2, max_size=3),
+    st.data(),
+)
+def test_any_reduction_agrees_with_onnxruntime(operator: str, shape: list[int], data: st.DataObject) -> None:
+    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True))
+    graph = Graph()
+    reduced = graph.node(operator, graph.input("data", shape), axes=sorted(axes), keepdims=data.draw(st.integers(0, 1)))
+    assert_agrees_with_onnxruntime(graph, reduced)
+
+
+@examples(20)
+@given(st.sampled_from(["Softmax", "LogSoftmax"]), st.lists(st.integers(1, 70), min_size=2, max_size=4), st.data())
+def test_any_softmax_agrees_with_onnxruntime(operator: str, shape: list[int], data: st.DataObject) -> None:
+    graph = Graph()
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    assert_agrees_with_onnxruntime(graph, graph.node(operator, graph.input("data", shape), axis=axis))
+
+
+@examples(20)
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 15), st.integers(1, 15)),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.sampled_from(
+        [
+            {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            {"mode": "nearest"},
+            {"mode": "linear"},
+            {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+        ]
+    ),
+)
+def test_any_resize_agrees_with_onnxruntime(shape: tuple, scales: tuple, attributes: dict) -> None:
+    graph = Graph()
+    data = graph.node("Neg", graph.input("data", [1, *shape]))
+    factors = graph.weight(np.array([1, 1, *scales], dtype=np.float32))
+    assert_agrees_with_onnxruntime(graph, graph.node("Resize", data, "", factors, **attributes))
+
+
+@examples(20)
+@given(st.data())
+def test_any_shuffle_of_channels_agrees_with_onnxruntime(data: st.DataObject) -> None:
+    """Transposes, concatenations, slices and padding of pictures, as detectors' heads have them."""
+    height, width = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
+    channels = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    graph = Graph()
+    picture = graph.input("data", [1, 3, height, width])
+    parts = [graph.conv(picture, 3, count, 1) for count in channels]
+    joined = graph.node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+    first = data.draw(st.integers(0, sum(channels) - 1))
+    last = data.draw(st.integers(first + 1, sum(channels)))
+    bounds = [graph.weight(np.array([bound], dtype=np.int64)) for bound in (first, last, 1)]
+    sliced = graph.node("Slice", joined, *bounds)
+    order = data.draw(st.permutations([1, 2, 3]))
+    moved = graph.node("Transpose", sliced, perm=[0, *order])
+    flat = graph.node("Reshape", moved, graph.weight(np.array([1, -1, last - first], dtype=np.int64)))
+    assert_agrees_with_onnxruntime(graph, flat)
+
+
+@examples(20)
+@given(st.integers(1, 40), st.integers(1, 90), st.integers(1, 90), st.integers(0, 3), st.booleans(), st.booleans())
+def test_any_product_of_matrices_agrees_with_onnxruntime(
+    rows: int, terms: int, columns: int, stack: int, constant: bool, bias: bool
+) -> None:
+    graph = Graph()
+    left = graph.node("Neg", graph.input("data", [*[2] * (stack > 0), *[3] * (stack > 1), rows, terms]))
+    if constant:
+        right = graph.normal(terms, columns)
+    else:
+        wide = graph.node("MatMul", left, graph.normal(terms, columns))
+        right = graph.node("Transpose", wide, perm=[*range(min(stack, 2)), min(stack, 2) + 1, min(stack, 2)])
+        left = graph.node("MatMul", left, graph.normal(terms, columns))
+    product = graph.node("MatMul", left, right)
+    if bias:
+        product = graph.node("Add", product, graph.normal(columns if constant else rows))
+    assert_agrees_with_onnxruntime(graph, product)
+
+
+def assert_agrees_with_onnxruntime(graph: Graph, result: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         network = read_onnx(graph.save(Path(folder) / "net.onnx", result))
     compiled = compile_network(network, load_board("local"))

@@ -100,8 +100,8 @@ def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window,
         weights: kernel height x kernel width x inputs x outputs.
         window: the taps.
         tile: as for `convolution`.
-        lanes: the padded rows begin and end on multiples of this many values, so that each vector of them is
-            either all picture or all padding where the picture's width is a multiple of it.
+        lanes: a padded row is laid out in vectors of so many values, and the picture begins with one of them: a
+            vector is either all picture or all padding where the picture's width is a multiple of it.
 
     Returns:
         n x rows x columns x outputs.
@@ -113,11 +113,12 @@ def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window,
     top, left, _, _ = window.padding
     padded_height, padded_width = window.input_size(*whole)
     margin = round_up(left, lanes)
+    vectors = -(-max(padded_width + margin - left, width + margin) // lanes)
     padded = te.compute(
-        (batch, inputs, max(padded_height, top + height), round_up(max(padded_width - left, width) + margin, lanes)),
-        lambda n, c, y, x: tvm.tirx.if_then_else(
-            tvm.tirx.all(y >= top, y < top + height, x >= margin, x < margin + width),
-            planes[n, c, y - top, x - margin],
+        (batch, inputs, max(padded_height, top + height), vectors, lanes),
+        lambda n, c, y, v, x: tvm.tirx.if_then_else(
+            tvm.tirx.all(y >= top, y < top + height, v >= margin // lanes, v * lanes + x < margin + width),
+            planes[n, c, y - top, v * lanes + x - margin],
             tvm.tirx.const(0, planes.dtype),
         ),
         name="pad_temp",
@@ -127,7 +128,9 @@ def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window,
 
     def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
         row, column = taps(y, x)
-        return te.sum(padded[n, ic, row, column + (margin - left)] * weights[ky, kx, ic, f], axis=[ky, kx, ic])
+        column += margin - left
+        value = padded[n, ic, row, tvm.tirx.floordiv(column, lanes), tvm.tirx.floormod(column, lanes)]
+        return te.sum(value * weights[ky, kx, ic, f], axis=[ky, kx, ic])
 
     whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE, attrs=_note(tile))
     return crop(whole_result, rows, columns)

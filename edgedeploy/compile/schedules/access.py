@@ -62,6 +62,13 @@ def crossing_loop(kernel: Kernel, block: Any) -> int | None:
     return None
 
 
+def runs_along_memory(kernel: Kernel, block: Any, loop: int) -> bool:
+    """Whether a loop, by index, walks through neighbours in the last dimension of a buffer that a block reads."""
+    variable = kernel.schedule.get(block).iter_vars[loop].var
+    reads = [indices for _, indices in _accesses(kernel, block)][: len(kernel.schedule.get(block).reads)]
+    return any(bool(indices) and indices[-1].same_as(variable) for indices in reads)
+
+
 def _accesses(kernel: Kernel, block: Any) -> list[tuple[list[int], list[Any]]]:
     """Shape and indices of all that a block reads and writes, without the dimensions of one element."""
     found = []

@@ -6,7 +6,7 @@ import math
 
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, rows_per_task, whole_vectors
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, rows_per_task, tasks_for, whole_vectors
 from edgedeploy.compile.tiles import MAX_VECTORS, lanes_for
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
@@ -22,8 +22,10 @@ def matches(kernel: Kernel) -> bool:
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it; nothing is re-laid.
 
-    A task is a block of rows of a few channels: its padded input is small enough to stay in the first cache,
-    and is copied only once for all taps.
+    On x86, padding is asked for at every tap: LLVM makes a few branches for a tile of that, which cost less than a
+    copy; and channels are the innermost loop over tiles, so that memory is read in its order. On ARM the branches
+    would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a tile of channels, and
+    copies with its padding what it reads, which is small enough to stay in the first cache.
     """
     schedule, lanes = kernel.schedule, lanes_for(board)
     convolution = kernel.block(direct.DEPTHWISE)
@@ -35,17 +37,27 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     output = kernel.output_of(direct.DEPTHWISE)
     extents = kernel.extents(output)
     _, height, _, channels = extents
+    tiles_deep = channels // tile.channels
+    if board.architecture.startswith("x86"):
+        kernel.inline(padding)
+        padding = []
+        tasks_deep = next(
+            count for count in divisors(tiles_deep) if count * height >= tasks_for(board.cores) or count == tiles_deep
+        )
+    else:
+        tasks_deep = tiles_deep
     batch, row, column, channel = schedule.get_loops(output)
-    default_rows = rows_per_task(height, channels // tile.channels, board.cores)
+    default_rows = rows_per_task(height, tasks_deep, board.cores)
     block, row = schedule.split(row, [None, kernel.choose(divisors(height), default_rows)])
     column, column_in = schedule.split(column, [None, kernel.choose(divisors(whole_width), tile.columns)])
     tile_channels = kernel.choose(whole_vectors(channels, MAX_VECTORS, tile.channels, lanes), tile.channels)
     channel, channel_in = schedule.split(channel, [None, tile_channels])
-    schedule.reorder(batch, block, channel, row, column, column_in, channel_in)
-    task = kernel.parallelize([batch, block, channel], 2 * math.prod(extents) * kernel_height * kernel_width)
+    deep, channel = schedule.split(channel, [tasks_deep, None])
+    schedule.reorder(batch, block, deep, row, column, channel, column_in, channel_in)
+    task = kernel.parallelize([batch, block, deep], 2 * math.prod(extents) * kernel_height * kernel_width)
     kernel.vectorize(channel_in, lanes, unroll=True)
     schedule.unroll(column_in)
-    taps = kernel.accumulate_inside(convolution, column, 2, lanes, pixels=1)
+    taps = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
     if kernel_width <= UNROLLED_WIDTH:
         schedule.unroll(taps[1])
     kernel.pad_inside(padding, task, lanes)

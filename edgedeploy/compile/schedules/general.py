@@ -13,7 +13,13 @@ from typing import Any
 from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.access import computes_indices, crossing_loop, fuse_contiguous, joints
+from edgedeploy.compile.schedules.access import (
+    computes_indices,
+    crossing_loop,
+    fuse_contiguous,
+    joints,
+    runs_along_memory,
+)
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors
 from edgedeploy.compile.tiles import lanes_for, vector_length
 
@@ -115,6 +121,10 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
     if not spatial or not reduced:
         return
+    one_result = len(schedule.get(block).writes) == 1
+    if one_result and runs_along_memory(kernel, block, loops.index(reduced[-1])) and extents[-1] >= 2 * lanes:
+        _schedule_sum_of_lanes(kernel, block, spatial, reduced[-1], lanes)
+        return
     length = best_length(int(schedule.get(spatial[-1]).extent), lanes)
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
@@ -126,3 +136,19 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
         tasks = [last] if math.prod(extents[: len(spatial) - 1]) == 1 else spatial[:-1]
     kernel.parallelize(tasks, math.prod(extents))
     schedule.decompose_reduction(block, reduced[0])
+
+
+def _schedule_sum_of_lanes(kernel: Kernel, block: Any, spatial: list[Any], reduced: Any, lanes: int) -> None:
+    """A row's sum or maximum as one vector of partial ones, whose lanes are put together at its end."""
+    schedule = kernel.schedule
+    elements = math.prod(kernel.extents(block))
+    _, lane = schedule.split(reduced, [None, lanes])
+    partial = schedule.rfactor(lane, factor_axis=len(spatial))
+    loops = schedule.get_loops(partial)
+    rows, terms, lane = loops[: len(spatial)], loops[len(spatial) : -1], loops[-1]
+    schedule.vectorize(lane)
+    kernel.partition(terms[-1])
+    row = kernel.parallelize(rows, elements)
+    schedule.decompose_reduction(partial, terms[0])
+    schedule.reverse_compute_at(block, row)
+    schedule.decompose_reduction(block, schedule.get_loops(block)[-1])

@@ -227,10 +227,15 @@ def whole_vectors(channels: int, vectors: int, tile: int, lanes: int) -> list[in
     return [count * length for count in range(1, vectors + 1) if channels % (count * length) == 0]
 
 
+def tasks_for(cores: int) -> int:
+    """How many tasks a function should have at least: so many that the last ones end together."""
+    return 3 * cores
+
+
 def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
     """How many rows one task takes, when other dimensions give `other_tasks` tasks already.
 
-    As many as leave three tasks for each core, so that the last ones end together; a divisor of `rows`.
+    As many as leave `tasks_for(cores)` tasks; a divisor of `rows`.
     """
-    wanted = max(1, other_tasks * rows // (3 * cores))
+    wanted = max(1, other_tasks * rows // tasks_for(cores))
     return max(count for count in divisors(rows) if count <= wanted)
