@@ -2,20 +2,29 @@
 
 A setting is taken from the first of these that states it: the command line, the board profile, what was
 probed on the board, the default. `cpu: native` and `cores: native` stand for "probe": `load_board` fills
-them in from this machine.
+them in from this machine. What the command line states are `Overrides`: the same fields, checked by the same schema,
+so that everything after `load_board` sees one board.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
+from edgedeploy.errors import InputError
+from edgedeploy.facts import defaults
 from edgedeploy.hosts import host_facts
 
 Positive = Annotated[int, Field(gt=0)]
+
+# Fields of a profile, by name, that go before what its file states.
+Overrides = Mapping[str, Any]
+NO_OVERRIDES: Overrides = {}
 
 
 class Vector(Record):
@@ -63,9 +72,12 @@ class Board(Record):
         cpu: LLVM's name of the CPU (`mcpu`).
         features: LLVM's feature flags (`mattr`), such as `+neon`.
         float_abi: how floats are passed; only 32-bit ARM has a choice.
-        cores: how many threads a network uses by default.
+        cores: how many threads a network uses by default; one if nothing is known.
         vector, fma, cache: what the schedule templates size their tiles by.
         toolchain: the toolchain that links the board's code.
+        cross_compiler: a compiler driver that links instead of the toolchain's, as a command.
+        cross_compiler_options: options of every call of whichever links, after the toolchain's own.
+        sysroot: the folder that holds the board's headers and libraries as they lie there; None for the linker's own.
         glibc: the oldest glibc that the board's system may have.
         ssh: where the board is reached, absent for this machine.
         opencl: the device that networks run on, absent where they run on the CPU.
@@ -76,11 +88,14 @@ class Board(Record):
     cpu: str
     features: list[Annotated[str, Field(pattern=r"^[+-]")]] = []
     float_abi: Literal["hard", "soft"] | None = None
-    cores: Positive
+    cores: Positive = 1
     vector: Vector
     fma: Fma
     cache: Cache
     toolchain: str
+    cross_compiler: list[str] = []
+    cross_compiler_options: list[str] = []
+    sysroot: Path | None = None
     glibc: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     ssh: Ssh | None = None
     opencl: OpenCL | None = None
@@ -94,13 +109,20 @@ class Board(Record):
         facts = host_facts()
         return {name: facts.get(name, value) if value == "native" else value for name, value in fields.items()}
 
+    @field_validator("sysroot")
+    @classmethod
+    def _make_absolute(cls, value: Path | None) -> Path | None:
+        return value.expanduser().resolve() if value else None
+
     @model_validator(mode="after")
-    def _triple_has_four_parts(self) -> Board:
-        if self.triple.count("-") != 3:
+    def _triple_is_whole(self) -> Board:
+        if self.triple.count("-") != 3 or not all(self.triple.split("-")):
             raise ValueError(
                 f"triple {self.triple!r} must have four parts, as aarch64-unknown-linux-gnu has: "
                 "with three, LLVM misses the float ABI"
             )
+        if self.float_abi and self.float_abi != ("hard" if self.triple.endswith("hf") else "soft"):
+            raise ValueError(f"triple {self.triple!r} does not have the {self.float_abi}-float ABI")
         return self
 
     @property
@@ -109,9 +131,38 @@ class Board(Record):
         return self.triple.split("-", 1)[0]
 
     @property
+    def family(self) -> str:
+        """The architecture under one name for all that different tools call it."""
+        return family(self.architecture)
+
+    @property
     def runs_here(self) -> bool:
         """Whether this machine is the board: a profile without SSH."""
         return self.ssh is None
+
+    def overridden(self, overrides: Overrides) -> Board:
+        """This board with some fields replaced. Another toolchain is called with none of this one's compiler options.
+
+        Raises:
+            InputError: a value is one that no profile may have, or the triple is of another architecture.
+        """
+        fields = self.model_dump()
+        if "toolchain" in overrides:
+            fields |= {"cross_compiler": [], "cross_compiler_options": []}
+        try:
+            board = Board.model_validate({**fields, **overrides})
+        except ValidationError as error:
+            [fault, *_] = error.errors(include_url=False)
+            name = str(fault["loc"][0]) if fault["loc"] else "triple"
+            message = fault["msg"].removeprefix("Value error, ")
+            raise InputError(f"{overrides.get(name)!r} cannot be the board's {name}", why=message) from error
+        if board.family != self.family:
+            raise InputError(
+                f"{board.triple!r} cannot be the board's triple",
+                why=f"the board is {self.family}, as its profile says: {self.triple}",
+                hints=["name a board of that architecture: `edgedeploy boards`"],
+            )
+        return board
 
     def cpu_target(self) -> dict[str, Any]:
         """TVM's target for the board's CPU, as the dictionary that `tvm.target.Target` takes."""
@@ -140,11 +191,25 @@ class Board(Record):
 BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 
 
-def load_board(name: str) -> Board:
-    """The profile of board `name`, a name or a path to a YAML file.
+def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
+    """The profile of board `name`, a name or a path to a YAML file, with some fields replaced.
+
+    Cores and glibc that it does not state are those of the boards of this profile that were probed.
 
     Raises:
         UnknownNameError: there is no such board; names that are near are listed.
         ConfigurationError: the file breaks the schema.
+        InputError: as `Board.overridden`.
     """
-    return BOARDS.load(name)
+    board = BOARDS.load(name)
+    if open_fields := {"cores", "glibc"} - board.model_fields_set:
+        known = defaults(BOARDS.find(name).stem)
+        board = board.model_copy(update={field: value for field, value in known.items() if field in open_fields})
+    return board.overridden(overrides) if overrides else board
+
+
+def family(architecture: str) -> str:
+    """One name for what different tools call the same architecture: `armv7a` is `arm`, `arm64` is `aarch64`."""
+    if architecture.startswith("arm") and architecture != "arm64":
+        return "arm"
+    return {"arm64": "aarch64", "amd64": "x86_64", "i386": "i686"}.get(architecture, architecture)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgedeploy import __version__
-from edgedeploy.board import BOARDS, Board, load_board
+from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
 from edgedeploy.errors import ModelError, NumericalError, UnsupportedError, last_line
 from edgedeploy.files import is_file, replacing, sha256_of
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.toolchain import TOOLCHAINS
+from edgedeploy.toolchain import TOOLCHAINS, c_compiler
 from edgedeploy.zoo.entry import MODELS
 
 if TYPE_CHECKING:
@@ -136,13 +136,22 @@ def build(
     board_name: str,
     output: Path,
     *,
-    toolchain: str | None = None,
+    overrides: Overrides = NO_OVERRIDES,
     dumps: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> Built:
     """Build one network for a board into the archive `output`, and check it where it runs on this machine.
 
+    Args:
+        source: the network.
+        board_name: the board.
+        output: the archive to write.
+        overrides: fields that go before those of the board's profile.
+        dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
+        progress: is told about each step.
+
     Raises:
+        InputError: as `Board.overridden`.
         ConfigurationError: LLVM does not know what the board's profile names.
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
         NumericalError: the code's outputs differ from onnxruntime's; nothing is written then.
@@ -151,13 +160,15 @@ def build(
     from edgedeploy.compile.pipeline import compile_network, require_cpu
     from edgedeploy.compile.targets import check_target
     from edgedeploy.frontends.onnx import read_onnx
-    from edgedeploy.package.abi import read_abi
+    from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
-    board = load_board(board_name)
+    board = load_board(board_name, overrides)
     require_cpu(board)
     check_target(board)
-    key = build_key(source, board, toolchain)
+    linker = c_compiler(board)
+    linker.check()
+    key = build_key(source, board)
     with replacing(output) as temporary:  # before the long work: an unwritable folder should not cost it
         with progress.stage("import"):
             network = read_onnx(source.file, source.shapes)
@@ -165,9 +176,11 @@ def build(
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             library = Path(folder) / LIBRARY_NAME
             with progress.stage("link"):
-                link(compiled.code, library, board, toolchain)
+                link(compiled.code, library, board)
             contents = {LIBRARY_NAME: library.read_bytes()}
             abi = read_abi(library, board)
+        for reason in misfits(abi, System(glibc=board.glibc), "the board's profile"):
+            progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
         with progress.stage("reference"):
             test, tensors = _self_test(network)
         contents |= {name: array.tobytes() for name, array in tensors.items()}
@@ -179,7 +192,7 @@ def build(
             target=board.target(),
             threads=board.cores,
             versions=_versions(),
-            linker=toolchain or board.toolchain,
+            linker=f"{linker.toolchain}: {linker.identity}",
             inputs=network.inputs,
             outputs=network.outputs,
             abi=abi,
@@ -203,7 +216,7 @@ def prepare(
     *,
     progress: Progress = SILENT,
     input_shapes: Shapes | None = None,
-    toolchain: str | None = None,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> Prepared:
     """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
@@ -216,19 +229,21 @@ def prepare(
 
     from edgedeploy.package.archive import read_manifest
 
-    board = load_board(board_name)
+    board = load_board(board_name, overrides)
     source = find_source(model, input_shapes, progress)
-    key = build_key(source, board, toolchain)
+    key = build_key(source, board)
     label = _board_label(board_name)
     cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)
     for path in (default_output(source.name, board_name), cached):
         try:
-            if path.is_file() and read_manifest(path).build_key == key:
-                return Prepared(path, source.file)
+            if path.is_file():
+                if read_manifest(path).build_key == key:
+                    return Prepared(path, source.file)
+                progress.note(f"{path} is not used: it was built from something else, or with other settings")
         except Exception as error:
             progress.note(f"{path} is not used: {error}")
     progress.note(f"building {source.name} for {label}, kept for later runs")
-    build(source, board_name, cached, toolchain=toolchain, progress=progress)
+    build(source, board_name, cached, overrides=overrides, progress=progress)
     return Prepared(cached, source.file)
 
 
@@ -249,7 +264,7 @@ def last_built_board() -> str | None:
     return newest.parent.name if newest else None
 
 
-def build_key(source: Source, board: Board, toolchain: str | None = None) -> str:
+def build_key(source: Source, board: Board) -> str:
     """SHA-256 over everything that a package depends on."""
     parts = {
         "name": source.name,
@@ -257,7 +272,7 @@ def build_key(source: Source, board: Board, toolchain: str | None = None) -> str
         "weights": source.weights_sha256,
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
         "board": board.model_dump(mode="json"),
-        "toolchain": TOOLCHAINS.load(toolchain or board.toolchain).model_dump(mode="json"),
+        "toolchain": TOOLCHAINS.load(board.toolchain).model_dump(mode="json"),
         "versions": _versions(),
         "compiler": _compiler_fingerprint(),
     }

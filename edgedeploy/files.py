@@ -13,12 +13,15 @@ from edgedeploy.errors import OutputError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well, and vanishes otherwise.
+    """A temporary path beside `path` that takes its place when the block ends well.
+
+    Otherwise it vanishes, with the folders that were made for it.
 
     Raises:
         OutputError: the folder cannot be made or written.
     """
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    made = [folder for folder in (path.parent, *path.parent.parents) if not is_folder(folder)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
@@ -29,6 +32,8 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+            for folder in made:  # which ends at the first that holds something
+                folder.rmdir()
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:

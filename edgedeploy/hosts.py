@@ -50,6 +50,25 @@ _ARM_FEATURES = {
     "cortex-a76": _ARM_V82,
     "neoverse-n1": _ARM_V82,
 }
+# LLVM's feature flags that code beyond a CPU's own relies on, and the words of /proc/cpuinfo for them.
+_FLAGS = {
+    "bf16": "bf16",
+    "crc": "crc32",
+    "dotprod": "asimddp",
+    "fullfp16": "asimdhp",
+    "i8mm": "i8mm",
+    "lse": "atomics",
+    "neon": "neon",
+    "sve": "sve",
+    "sve2": "sve2",
+    "vfp4": "vfpv4",
+    "avx": "avx",
+    "avx2": "avx2",
+    "avx512f": "avx512f",
+    "avx512vnni": "avx512_vnni",
+    "f16c": "f16c",
+    "fma": "fma",
+}
 # A 64-bit kernel states its own words to 32-bit programs: this one means all of these.
 _IMPLIED = {"asimd": {"vfp", "neon", "vfpv3", "vfpv4", "idiva", "idivt"}}
 
@@ -103,15 +122,21 @@ def host_features() -> list[str]:
     return info.get("flags", info.get("features", "")).split()
 
 
-def missing_features(cpu: str, features: Iterable[str]) -> set[str]:
-    """The features that code for a CPU uses and that are not among those of a machine, as /proc/cpuinfo names them.
+def missing_features(cpu: str, features: Iterable[str], flags: Iterable[str] = ()) -> set[str]:
+    """What code relies on and a machine does not have, as /proc/cpuinfo names it.
 
-    Empty where nothing is known about that CPU, or the machine states no features.
+    Empty where nothing is known about the CPU and the flags, or the machine states no features.
+
+    Args:
+        cpu: what the code was generated for, as LLVM names it.
+        features: the machine's, as /proc/cpuinfo names them.
+        flags: LLVM's feature flags beyond the CPU's own; those that begin with `+` count.
     """
     present = set(features)
     for word in present & _IMPLIED.keys():
         present |= _IMPLIED[word]
-    needed = {**dict(_X86_CPUS), **_ARM_FEATURES}.get(cpu, set())
+    needed = set({**dict(_X86_CPUS), **_ARM_FEATURES}.get(cpu, set()))
+    needed |= {_FLAGS[flag[1:]] for flag in flags if flag.startswith("+") and flag[1:] in _FLAGS}
     return needed - present if present else set()
 
 

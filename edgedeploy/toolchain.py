@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,21 +13,29 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from edgedeploy.board import Board
+from edgedeploy.board import Board, family
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import ToolchainError
+from edgedeploy.files import is_folder
+from edgedeploy.progress import SILENT, Progress
 
 LINK_TIMEOUT_S = 300
-CHECK_TIMEOUT_S = 60
+QUERY_TIMEOUT_S = 60
+# zig compiles its C++ library for a triple when it links C++ for it the first time: minutes on a small machine.
+CHECK_TIMEOUT_S = {"c": 300, "c++": 1800}
 
 _ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"}
+
+# A compiler's drivers for C and for C++, and their names as they stand at the end of a program's.
+_DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
+_DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
 
 Command = Annotated[list[str], Field(min_length=1)]
 
@@ -39,9 +48,11 @@ class Toolchain(Record):
         linkers: compiler drivers that link, as commands; the first that is installed is used. `python`
             stands for the interpreter that runs edgedeploy.
         compilers: C++ compilers, in the same form.
-        static_options: options that put the C++ library into an executable.
+        archiver: what makes static libraries for CMake, in the same form; None if CMake finds it by itself.
+        static_options: options that put the compiler's own libraries into what is linked.
         options: options of every call; `{zig_triple}` stands for the board's triple with its glibc
             version, as zig writes it.
+        sysroot_options: options that have it take headers and libraries from `{sysroot}`, where the board names one.
         install: the command that installs it, for the error message.
         architectures: the architectures it links for, or `native` for this machine's; all if absent.
     """
@@ -49,8 +60,10 @@ class Toolchain(Record):
     description: str
     linkers: Annotated[list[Command], Field(min_length=1)]
     compilers: list[Command] = []
+    archiver: Command | None = None
     static_options: list[str] = []
     options: list[str] = []
+    sysroot_options: list[str] = ["--sysroot={sysroot}"]
     install: str
     architectures: list[str] | None = None
 
@@ -64,44 +77,72 @@ TOOLCHAINS = Catalog("toolchain", "toolchains", Toolchain)
 
 
 @dataclass(frozen=True)
-class CxxCompiler:
-    """A C++ compiler that was found to compile and link for a board.
+class Driver:
+    """A compiler driver as it is called for a board. It is installed; `check` tells whether it is any good.
 
     Attributes:
+        toolchain: the toolchain's name, or the command of a cross compiler that is named in its place.
         command: the program with the options of every call.
-        link_flags: options of linking an executable.
-        identity: what tells its output from that of others: the options, and the version that it states.
+        static_options: options that put the compiler's own libraries into what is linked.
+        triple, float_abi: the board's, for which it is to make code.
+        language: `c` or `c++`.
+        identity: what tells its output from that of others: the version that it states, and the options.
     """
 
+    toolchain: str
     command: list[str]
-    link_flags: list[str]
+    static_options: list[str]
+    triple: str
+    float_abi: str | None
+    language: str
     identity: str
 
+    def check(self, progress: Progress = SILENT) -> None:
+        """Refuse a driver that makes code for other machines than the board, before it is given work.
 
-def cxx_compiler(board: Board, toolchain_name: str | None = None) -> CxxCompiler:
-    """The C++ compiler of a toolchain, checked against the board.
+        Raises:
+            ToolchainError: it does, or links nothing.
+        """
+        with progress.stage(f"try {self.toolchain} (can take minutes at first)"):
+            _check(tuple(self.command), self.triple, self.float_abi, self.toolchain, self.language)
+
+
+def c_compiler(board: Board) -> Driver:
+    """The C compiler that links for a board: the cross compiler of its profile, or its toolchain's.
 
     Raises:
-        ToolchainError: it is not installed, or does not compile for the board.
+        ToolchainError: it is not installed, or says that it does not link for the board; there is no sysroot.
     """
-    name = toolchain_name or board.toolchain
-    toolchain = _fitting(name, board)
-    program = _installed(name, toolchain, toolchain.compilers)
-    options = _options(toolchain, board)
-    check_driver((*program, *options), board.triple, name, language="c++")
-    version = run_tool([*program, "--version"], timeout_s=CHECK_TIMEOUT_S).splitlines()[0]
-    identity = shlex.join([version, Path(program[-1]).name, *options])
-    return CxxCompiler([*program, *options], toolchain.static_options, identity)
+    return _driver(board, "c")
 
 
-def link_shared(objects: list[Path], output: Path, board: Board, toolchain_name: str | None = None) -> str:
+def cxx_compiler(board: Board) -> Driver:
+    """The C++ compiler for a board.
+
+    Raises:
+        ToolchainError: as `c_compiler`.
+    """
+    return _driver(board, "c++")
+
+
+def archiver(board: Board) -> list[str] | None:
+    """What makes static libraries for a board; None if that is for others to find."""
+    name, toolchain = _toolchain_of(board)
+    return _installed(name, toolchain, [toolchain.archiver]) if toolchain.archiver else None
+
+
+def is_installed(toolchain: Toolchain) -> bool:
+    """Whether a toolchain's linker is here."""
+    return any(_found(command) for command in toolchain.linkers)
+
+
+def link_shared(objects: list[Path], output: Path, board: Board) -> str:
     """Link object files into a shared library for a board.
 
     Args:
         objects: the object files, and sources in C.
         output: the library to write.
         board: what it is for.
-        toolchain_name: a toolchain's name or file; the board's own if None.
 
     Returns:
         The command line that was run.
@@ -109,14 +150,14 @@ def link_shared(objects: list[Path], output: Path, board: Board, toolchain_name:
     Raises:
         ToolchainError: the toolchain is not installed, does not fit the board, or fails.
     """
-    name = toolchain_name or board.toolchain
-    toolchain = _fitting(name, board)
-    driver = [*_installed(name, toolchain, toolchain.linkers), *_options(toolchain, board)]
-    check_driver(tuple(driver), board.triple, name)
-    command = [*driver, "-shared", "-fPIC", "-O2", "-s", "-o", str(output), *map(str, objects), "-lm", "-lpthread"]
-    run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=_other_toolchain(name))
+    driver = c_compiler(board)
+    driver.check()
+    options = ["-shared", "-fPIC", "-O2", "-s", "-o", str(output)]
+    command = [*driver.command, *driver.static_options, *options, *map(str, objects), "-lm", "-lpthread"]
+    run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
     if not output.is_file():
-        raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=_other_toolchain(name))
+        hints = _other_toolchain(driver.toolchain)
+        raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=hints)
     return shlex.join(command)
 
 
@@ -137,7 +178,7 @@ def run_tool(
             errors="replace",
             timeout=timeout_s,
             check=False,
-            env={**os.environ, **(environment or {})},
+            env={"HOME": _home(), **os.environ, **(environment or {})},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainError(f"the toolchain failed: {shown}", why=str(error)) from error
@@ -151,56 +192,44 @@ def run_tool(
 
 
 @cache
-def check_driver(driver: tuple[str, ...], triple: str, name: str, language: str = "c") -> None:
-    """Refuse a compiler driver that makes code for other machines than the board, before it is given work.
+def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: str, language: str) -> None:
+    """Compare what a driver makes with the board, once per process.
 
     The target that it states (`-dumpmachine`, which zig does not answer) and a library linked from one line of C or
-    C++ must be of the triple's architecture. Asked once per process.
-
-    Raises:
-        ToolchainError: they are not, or nothing was linked.
+    C++ must be of the triple's architecture, and the library must have the board's float ABI.
     """
-    hints, wanted = _other_toolchain(name), _family(triple.split("-", 1)[0])
+    from edgedeploy.package.abi import machine_of
+
+    hints, wanted = _other_toolchain(name), family(triple.split("-", 1)[0])
+
+    def refuse(why: str) -> ToolchainError:
+        return ToolchainError(f"toolchain {name!r} does not make code for {triple}", why=why, hints=hints)
+
     stated = _stated_target(driver)
-    if stated and _family(stated.split("-", 1)[0]) != wanted:
-        raise ToolchainError(
-            f"toolchain {name!r} does not make code for {triple}", why=f"it makes code for {stated}", hints=hints
-        )
+    if stated and family(stated.split("-", 1)[0]) != wanted:
+        raise refuse(f"it makes code for {stated}")
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         source, library = Path(folder) / "line", Path(folder) / "line.so"
         source.write_text("int edgedeploy_line(int x) { return x + 1; }\n", encoding="utf-8")
         command = [*driver, "-x", language, "-shared", "-fPIC", "-o", str(library), str(source)]
-        run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=hints)
-        made = _elf_machine(library)
-        if made is None or made != _ELF_MACHINES.get(wanted, made):
-            raise ToolchainError(
-                f"toolchain {name!r} does not make code for {triple}", why=f"it made {made or 'nothing'}", hints=hints
-            )
+        run_tool(command, timeout_s=CHECK_TIMEOUT_S[language], hints=hints)
+        machine, made_float_abi = machine_of(library) or (None, None)
+    if machine is None or machine != _ELF_MACHINES.get(wanted, machine):
+        raise refuse(f"it made {machine or 'nothing'}")
+    if float_abi and made_float_abi != float_abi:
+        raise refuse(f"it made code of the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
+
+
+def _home() -> str:
+    """The user's folder, for when HOME is not set: zig has nowhere to keep its cache then."""
+    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() is an error for users that the system does not know
+    return home if os.path.isabs(home) else tempfile.gettempdir()  # noqa: PTH117
 
 
 def _stated_target(driver: tuple[str, ...]) -> str | None:
     try:
-        return run_tool([*driver, "-dumpmachine"], timeout_s=CHECK_TIMEOUT_S).strip()
+        return run_tool([*driver, "-dumpmachine"], timeout_s=QUERY_TIMEOUT_S).strip()
     except ToolchainError:
-        return None
-
-
-def _family(architecture: str) -> str:
-    """One name for what different tools call the same architecture."""
-    if architecture.startswith("arm") and architecture != "arm64":
-        return "arm"
-    return {"arm64": "aarch64", "amd64": "x86_64", "i386": "i686"}.get(architecture, architecture)
-
-
-def _elf_machine(path: Path) -> str | None:
-    """ELF's name of the machine that a file is for; None if it is no ELF file."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
-    try:
-        with path.open("rb") as stream:
-            return str(ELFFile(stream)["e_machine"])
-    except (OSError, ELFError):
         return None
 
 
@@ -222,20 +251,52 @@ def _runs_in_python(arguments: list[str]) -> bool:
     return importlib.util.find_spec(arguments[1].partition(".")[0]) is not None
 
 
-def _fitting(name: str, board: Board) -> Toolchain:
-    """A toolchain that says it makes code for the board's architecture."""
-    toolchain = TOOLCHAINS.load(name)
-    if toolchain.architectures is not None and board.architecture not in toolchain.architectures:
-        raise ToolchainError(
-            f"toolchain {name!r} does not link for {board.architecture}",
-            why=f"it links for {', '.join(toolchain.architectures)}",
-            hints=_other_toolchain(name),
+def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
+    """What links for a board, with its name: its cross compiler, or a toolchain that knows its architecture."""
+    if board.cross_compiler:
+        return shlex.join(board.cross_compiler), Toolchain(
+            description="a cross compiler",
+            linkers=[with_language(board.cross_compiler, "c")],
+            compilers=[with_language(board.cross_compiler, "c++")],
+            install="install it, or name another one with --cross-compiler",
         )
-    return toolchain
+    toolchain = TOOLCHAINS.load(board.toolchain)
+    if toolchain.architectures is not None and board.family not in map(family, toolchain.architectures):
+        raise ToolchainError(
+            f"toolchain {board.toolchain!r} does not link for {board.architecture}",
+            why=f"it links for {', '.join(toolchain.architectures)}",
+            hints=_other_toolchain(board.toolchain),
+        )
+    return board.toolchain, toolchain
 
 
-def _options(toolchain: Toolchain, board: Board) -> list[str]:
-    return [option.replace("{zig_triple}", zig_triple(board)) for option in toolchain.options]
+def with_language(command: list[str], language: str) -> list[str]:
+    """The command of a compiler's driver for `c` or `c++`: that of gcc-12 is gcc-12 or g++-12."""
+    *before, program = command
+    names = {name: drivers[language == "c++"] for drivers in _DRIVERS for name in drivers}
+    return [*before, _DRIVER_NAME.sub(lambda found: names[found["name"]] + found["version"], program)]
+
+
+def _driver(board: Board, language: str) -> Driver:
+    name, toolchain = _toolchain_of(board)
+    if board.sysroot and not is_folder(board.sysroot):
+        raise ToolchainError(f"there is no sysroot {board.sysroot}", hints=["name a folder with --sysroot"])
+    program = _installed(name, toolchain, toolchain.linkers if language == "c" else toolchain.compilers)
+    sysroot_options = toolchain.sysroot_options if board.sysroot else []
+    values = {"{zig_triple}": zig_triple(board), "{sysroot}": str(board.sysroot)}
+    options = [
+        reduce(lambda text, name: text.replace(name, values[name]), values, option)
+        for option in [*toolchain.options, *sysroot_options, *board.cross_compiler_options]
+    ]
+    identity = shlex.join([_version(tuple(program)), Path(program[-1]).name, *options])
+    command = [*program, *options]
+    return Driver(name, command, toolchain.static_options, board.triple, board.float_abi, language, identity)
+
+
+@cache
+def _version(program: tuple[str, ...]) -> str:
+    """The first line that a driver says about its version."""
+    return next(iter(run_tool([*program, "--version"], timeout_s=QUERY_TIMEOUT_S).splitlines()), "")
 
 
 def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list[str]:
@@ -243,17 +304,21 @@ def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list
     if not commands:
         raise ToolchainError(f"toolchain {name!r} names no C++ compiler", hints=_other_toolchain(name))
     for command in commands:
-        if command[0] == "python":
-            if _runs_in_python(command[1:]):
-                return [sys.executable, *command[1:]]
-        elif shutil.which(command[0]):
-            return list(command)
+        if found := _found(command):
+            return found
     programs = " or ".join(" ".join(command) for command in commands)
     raise ToolchainError(
         f"toolchain {name!r} is not installed",
-        why=f"there is no {programs}",
+        why=f"there is no program {programs}",
         hints=[toolchain.install, *_other_toolchain(name)],
     )
+
+
+def _found(command: Command) -> list[str] | None:
+    """A command as it is called here, or None if its program is not installed."""
+    if command[0] == "python":
+        return [sys.executable, *command[1:]] if _runs_in_python(command[1:]) else None
+    return list(command) if shutil.which(command[0]) else None
 
 
 def _other_toolchain(name: str) -> list[str]:

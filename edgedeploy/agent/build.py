@@ -31,7 +31,7 @@ from edgedeploy.agent.recipe import (
 from edgedeploy.board import Board
 from edgedeploy.files import replacing
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.toolchain import CxxCompiler, cxx_compiler, run_tool
+from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
 
 # The oldest system that the agent is built for, unless the board's profile states an older one.
 OLDEST_GLIBC = "2.28"
@@ -85,12 +85,12 @@ def build_executable(
         ToolchainError, OutputError: as `agent_for`.
     """
     recipe = load_recipe()
-    board = board.model_copy(update={"glibc": _floor(board)})
-    compiler = cxx_compiler(board, toolchain)
+    compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
     key = _key(sources, compiler, recipe)
     target = _cache() / key[:16] / name
     if target.is_file():
         return Agent(target, key)
+    compiler.check(progress)
     with replacing(target) as temporary, _runtime_tree() as tree:
         jobs = [*_unit_jobs(recipe, tree), *_own_jobs(sources, recipe, key)]
         with progress.steps(f"{name} for {board.triple}", len(jobs) + 1) as advance:
@@ -102,7 +102,7 @@ def build_executable(
 
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
                 objects = list(pool.map(compiled, jobs))
-            flags = [*compiler.link_flags, *map(str, objects), *recipe.link_flags]
+            flags = [*compiler.static_options, *map(str, objects), *recipe.link_flags]
             run_tool([*compiler.command, *flags, "-o", str(temporary)], timeout_s=COMPILE_TIMEOUT_S)
             temporary.chmod(0o755)
             advance()
@@ -129,7 +129,7 @@ def _sha256(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _key(sources: list[Path], compiler: CxxCompiler, recipe: Recipe) -> str:
+def _key(sources: list[Path], compiler: Driver, recipe: Recipe) -> str:
     """SHA-256 over everything that an executable depends on."""
     return _sha256(
         {
@@ -195,7 +195,7 @@ def _included(source: Path) -> str:
     return digest(sorted(found), agent_folder())
 
 
-def _compile(job: _Job, compiler: CxxCompiler, tree: Path) -> Path:
+def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
     """The object file of a job, compiled unless it is in the cache."""
     key = _sha256([compiler.identity, _versions(), job.flags, job.includes])
     target = _cache() / "objects" / f"{key}.o"

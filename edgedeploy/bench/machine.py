@@ -6,6 +6,7 @@ import os
 import platform
 
 from edgedeploy.documents import Record
+from edgedeploy.facts import Facts
 from edgedeploy.hosts import cpu_name
 
 
@@ -16,13 +17,33 @@ class Machine(Record):
         cpu: the processor's own name.
         cores: how many processors this process may use.
         os: the system and its kernel.
-        load: how many processes ran or waited to, on average over the minute before the first measurement.
+        load: how many processes ran or waited to, on average over the minute before the first measurement; None
+            where that is not known.
+        governor: of the frequency of a board's first core.
+        temperature_c: of a board's hottest zone, in degrees Celsius, before the first measurement.
+        emulated: true for a board that another processor stands in for.
     """
 
     cpu: str
     cores: int
     os: str
-    load: float
+    load: float | None = None
+    governor: str | None = None
+    temperature_c: float | None = None
+    emulated: bool | None = None
+
+    def line(self) -> str:
+        """The machine in one line."""
+        parts = [
+            self.cpu,
+            f"{self.cores} cores",
+            self.os,
+            f"load before the start {self.load:g}" if self.load is not None else None,
+            f"governor {self.governor}" if self.governor else None,
+            f"{self.temperature_c:.1f} °C" if self.temperature_c is not None else None,
+            "emulated: its times say nothing about a real board" if self.emulated else None,
+        ]
+        return ", ".join(part for part in parts if part)
 
 
 def this_machine() -> Machine:
@@ -32,6 +53,18 @@ def this_machine() -> Machine:
         cores=len(os.sched_getaffinity(0)),
         os=f"{_system()}, Linux {platform.release()}",
         load=round(os.getloadavg()[0], 2),
+    )
+
+
+def board_machine(facts: Facts, *, emulated: bool) -> Machine:
+    """The machine that the facts of a board describe."""
+    return Machine(
+        cpu=facts.hardware or facts.machine or "unknown processor",
+        cores=facts.cores or 1,
+        os=f"{facts.system or 'unnamed system'}, Linux {facts.kernel or 'of an unknown version'}",
+        governor=facts.governor,
+        temperature_c=facts.temperature_c,
+        emulated=emulated or None,
     )
 
 

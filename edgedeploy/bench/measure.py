@@ -79,7 +79,7 @@ def measure(
         CompileError: edgedeploy's own code for it does not run.
     """
     machine = this_machine()
-    if machine.load > 0.5:
+    if machine.load and machine.load > 0.5:
         progress.note(f"other programs are running (load {machine.load:g}): times will be longer and less even")
     tally = _Tally()
     present = []
@@ -186,7 +186,7 @@ def _measure_network(
                 workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
             except CannotRunError as error:
                 leave_out(engine, error)
-        reference = _reference(workers.get(REFERENCE.name), network, file, folder, threads)
+        reference = reference_outputs(network, file, folder, threads, workers.get(REFERENCE.name))
         turns = take_turns(workers, rounds, lambda name, error: leave_out(engines[name], error))
         differences = {}
         for name in list(turns):
@@ -198,7 +198,7 @@ def _measure_network(
                 del turns[name]
     medians = {name: median_ms(taken) for name, taken in turns.items()}
     for name, value in medians.items():
-        busy = median(turn.processors for turn in turns[name])
+        busy = median(turn.processors or 0.0 for turn in turns[name])
         if busy > threads + _EXTRA_PROCESSORS:
             progress.note(f"{name} kept {busy:.1f} processors busy on {network.name}, with {threads} threads asked for")
         ratio = medians[OURS.name] / value
@@ -216,10 +216,14 @@ def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads
     return Worker(engine, Task(file, network.prepared.package_path, network.tensors(), outputs, threads, scratch))
 
 
-def _reference(
-    running: Worker | None, network: Candidate, file: Path, folder: Path, threads: int
+def reference_outputs(
+    network: Candidate, file: Path, folder: Path, threads: int, running: Worker | None = None
 ) -> dict[str, np.ndarray]:
-    """What the reference makes of the inputs: by its worker if it is measured, else by one of its own."""
+    """What the reference makes of the inputs: by its worker if it is measured, else by one of its own.
+
+    Raises:
+        ModelError: it cannot run the network.
+    """
     try:
         if running:
             return running.outputs()

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from edgedeploy.board import load_board
+from edgedeploy.board import NO_OVERRIDES, Overrides
 from edgedeploy.build import Prepared, Shapes, find_source, prepare
-from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.onnx import load_onnx
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
@@ -25,7 +24,7 @@ class Candidate:
 
     Attributes:
         name: what reports call it.
-        prepared: its package for this machine, and the file that it was made from.
+        prepared: its package, and the file that it was made from.
         shapes: shapes of inputs by name.
         inputs, outputs: what it takes and gives, in the network's order.
     """
@@ -48,26 +47,24 @@ class Candidate:
 
 
 def candidates(
-    models: Sequence[str], board: str, shapes: Shapes | None = None, progress: Progress = SILENT
+    models: Sequence[str],
+    board: str,
+    shapes: Shapes | None = None,
+    progress: Progress = SILENT,
+    *,
+    overrides: Overrides = NO_OVERRIDES,
 ) -> list[Candidate]:
     """The networks that `models` names, each once, built; all are found before the first is built.
 
     Raises:
-        UnsupportedError: the board is not this machine.
         EdgedeployError: as `edgedeploy.build.prepare`.
     """
-    if not load_board(board).runs_here:
-        raise UnsupportedError(
-            "engines are compared on this machine only",
-            why=f"board {board!r} is reached over SSH",
-            hints=["measure on a board with `edgedeploy run MODEL --board BOARD --print-time`", "use --board local"],
-        )
     wanted = list(dict.fromkeys(models))
     sources = [find_source(model, shapes, progress) for model in wanted]
     names = [source.name for source in sources]
     found = []
     for model, source in zip(wanted, sources, strict=True):
-        prepared = prepare(model, board, input_shapes=shapes, progress=progress)
+        prepared = prepare(model, board, input_shapes=shapes, overrides=overrides, progress=progress)
         manifest = read_manifest(prepared.package_path)
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model

@@ -106,7 +106,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 def as_dict(report: Report) -> dict[str, Any]:
     """The report for scripts."""
     return {
-        "machine": report.machine.model_dump(),
+        "machine": report.machine.model_dump(exclude_none=True),
         "rounds": report.rounds,
         "reference": report.reference,
         "rows": [asdict(row) for row in report.rows],
@@ -146,8 +146,13 @@ def difference_table(report: Report) -> list[list[str]]:
 def notes(report: Report) -> list[str]:
     """One line for each thing that a reader of the tables must know: what was skipped, what looks wrong."""
     lines = []
+    alike: dict[tuple[str, str], list[str]] = {}
     for entry in report.skipped:
-        lines.append(f"{entry.engine} was not measured on {', '.join(entry.models)}: {entry.reason}")
+        alike.setdefault((", ".join(entry.models), entry.reason), []).append(entry.engine)
+    for (models, reason), skipped in alike.items():
+        lines.append(
+            f"{', '.join(skipped)} {'was' if len(skipped) == 1 else 'were'} not measured on {models}: {reason}"
+        )
     for row in report.rows:
         if row.max_rel_diff > SUSPICIOUS and row.max_abs_diff > NEARLY_ZERO:
             lines.append(
@@ -170,9 +175,8 @@ def heading(report: Report) -> str:
     """One sentence: the machine, the engines' versions, how it was measured."""
     versions = {row.engine: row.version for row in report.rows}
     threads = {row.threads for row in report.rows}
-    machine = report.machine
     return (
-        f"{machine.cpu}, {machine.cores} cores, {machine.os}, load before the start {machine.load:g}; "
+        f"{report.machine.line()}; "
         f"threads: {', '.join(map(str, sorted(threads)))}; medians of {report.rounds} rounds; "
         + ", ".join(f"{engine} {version}" for engine, version in versions.items())
         + "."

@@ -36,11 +36,11 @@ class Turn:
 
     Attributes:
         seconds: the time of each inference.
-        processors: how many processors it kept busy on average.
+        processors: how many processors it kept busy on average; None where that is not known.
     """
 
     seconds: list[float]
-    processors: float
+    processors: float | None
 
 
 class Worker:

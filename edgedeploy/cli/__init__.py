@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import bench, boards, build, demo, models, package, push, releases, run, virtual
+from edgedeploy.cli import bench, boards, build, demo, models, package, push, releases, run, toolchains, virtual
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")
+app.add_typer(toolchains.app, name="toolchains")
 app.add_typer(package.app, name="package")
 app.add_typer(releases.app, name="releases")
 app.add_typer(virtual.app, name="virtual")

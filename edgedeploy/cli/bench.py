@@ -8,15 +8,20 @@ import typer
 
 from edgedeploy.cli.options import (
     BoardOption,
+    HostOption,
     InputShapeOption,
     JsonOption,
+    StrictOption,
     ThreadsOption,
+    VirtualOption,
     complete_model,
     parse_shapes,
 )
+from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
     from edgedeploy.bench.report import Report
+    from edgedeploy.board import Overrides
 
 
 def complete_engines(incomplete: str) -> list[str]:
@@ -27,12 +32,16 @@ def complete_engines(incomplete: str) -> list[str]:
     return [f"{typed}{comma}{engine.name}" for engine in PEERS if engine.name.startswith(last)]
 
 
+@overridable
 def bench(
     models: Annotated[
         list[str],
         typer.Argument(metavar="MODEL", help="Names of the zoo or paths of ONNX files.", autocompletion=complete_model),
     ],
     board: BoardOption = "local",
+    host: HostOption = None,
+    virtual: VirtualOption = False,
+    strict_host_key: StrictOption = False,
     against: Annotated[
         str | None,
         typer.Option(
@@ -45,6 +54,8 @@ def bench(
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each engine has its turn.")] = 10,
     input_shape: InputShapeOption = None,
+    *,
+    overrides: Overrides,
     json_output: JsonOption = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
 ) -> None:
@@ -52,8 +63,14 @@ def bench(
 
     An engine that is not installed (`pip install edgedeploy[bench]`) or cannot run a network is named and left out.
 
+    On a board, edgedeploy alone is measured: its times are taken there, its outputs compared here. The other engines
+    are named as left out.
+
     Examples: edgedeploy bench digits; edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
+
+    Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7
     """
+    from edgedeploy.bench.board import measure_on_board
     from edgedeploy.bench.engines import find_peers
     from edgedeploy.bench.measure import measure
     from edgedeploy.bench.networks import candidates
@@ -61,6 +78,7 @@ def bench(
     from edgedeploy.board import load_board
     from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.errors import InputError
+    from edgedeploy.runtime.opening import Place
     from edgedeploy.runtime.session import check_threads, processors
 
     if json_output and markdown:
@@ -69,10 +87,15 @@ def bench(
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
     peers = find_peers(against)
-    count = check_threads(threads) if threads else min(load_board(board).cores, processors())
+    place = Place(board, host, virtual, strict_host_key)
     progress = quiet_if(json_output)
-    networks = candidates(models, board, shapes, progress)
-    report = measure(networks, peers, threads=count, rounds=rounds, progress=progress)
+    if place.remote:
+        networks = candidates(models, board, shapes, progress, overrides=overrides)
+        report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, progress=progress)
+    else:
+        count = check_threads(threads) if threads else min(load_board(board).cores, processors())
+        networks = candidates(models, board, shapes, progress, overrides=overrides)
+        report = measure(networks, peers, threads=count, rounds=rounds, progress=progress)
     if json_output:
         print_json(as_dict(report))
     elif markdown:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,10 @@ from edgedeploy.cli.options import (
     board_or_last,
     complete_board,
 )
+
+if TYPE_CHECKING:
+    from edgedeploy.board import Board
+    from edgedeploy.facts import Facts
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -30,12 +34,12 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.board import BOARDS
+    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, readable, stdout
 
-    boards = {path.stem: board for path, board in readable(BOARDS)}
+    boards = {path.stem: load_board(path.stem) for path, _ in readable(BOARDS)}
     if json_output:
-        print_json([{"name": name, **board.model_dump(exclude_none=True)} for name, board in boards.items()])
+        print_json([{"name": name, **_as_dict(board)} for name, board in boards.items()])
         return
     from rich.table import Table
 
@@ -49,22 +53,25 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
 
 @app.command()
 def show(name: BoardName, json_output: JsonOption = False) -> None:
-    """Show one board's profile and the TVM target that comes of it.
+    """Show one board's profile, the TVM target that comes of it, and what boards of it said when they were probed.
 
     Example: edgedeploy boards show rpi4
     """
-    from edgedeploy.board import BOARDS
+    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.facts import stored
 
     path = BOARDS.find(name)
-    board = BOARDS.load(name)
+    board = load_board(name)
+    probed = stored(path.stem)
     if json_output:
         print_json(
             {
                 "name": path.stem,
                 "file": str(path),
-                **board.model_dump(exclude_none=True),
+                **_as_dict(board),
                 "target": board.target(),
+                "probed": [each.model_dump(mode="json", exclude={"board"}, exclude_none=True) for each in probed],
             }
         )
         return
@@ -74,8 +81,12 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
 
     console = stdout()
     console.print(f"# {path}", markup=False)
-    console.print(yaml.safe_dump(board.model_dump(exclude_defaults=True), sort_keys=False).rstrip(), markup=False)
+    stated = {**board.model_dump(mode="json", exclude_defaults=True), "cores": board.cores}
+    console.print(yaml.safe_dump(stated, sort_keys=False).rstrip(), markup=False)
     console.print(f"\nTVM target: {json.dumps(board.target())}", markup=False)
+    for each in probed:
+        console.print(f"\nprobed {each.time:%Y-%m-%d %H:%M} UTC, {each.host}: {each.facts.line()}", markup=False)
+        _print_facts(each.facts)
 
 
 @app.command()
@@ -122,26 +133,41 @@ def probe(
 ) -> None:
     """Ask a board over SSH what it is, and store the answer.
 
+    Cores and glibc that its profile does not state are then taken from there; `edgedeploy boards show` shows it.
+
     Example: edgedeploy boards probe --board rpi4 --host pi@10.0.0.7
     """
+    from datetime import datetime, timezone
+
     from edgedeploy.board import BOARDS
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.facts import Probed, store
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
     from edgedeploy.remote.facts import probe as ask
-    from edgedeploy.remote.facts import store
 
     progress = quiet_if(json_output)
     board = board_or_last(board, progress)
     [address] = addresses(board, (host,) if host else (), virtual=virtual, progress=progress)
     with Connection(address, strict=strict_host_key, progress=progress) as connection:
         facts = ask(connection)
-    path = store(BOARDS.find(board).stem, address, facts)
+    now = datetime.now(timezone.utc).replace(microsecond=0)
+    path = store(Probed(board=BOARDS.find(board).stem, host=str(address), time=now, facts=facts))
     if json_output:
         print_json({"host": str(address), "file": str(path), **facts.model_dump()})
         return
     stdout().print(f"{address}: {facts.line()}", markup=False)
+    _print_facts(facts)
+    stdout().print(f"stored in {path}", markup=False)
+
+
+def _as_dict(board: Board) -> dict[str, Any]:
+    return board.model_dump(mode="json", exclude_none=True)
+
+
+def _print_facts(facts: Facts) -> None:
+    from edgedeploy.cli.console import stdout
+
     for name, value in facts.model_dump(exclude_none=True).items():
         shown = " ".join(value) if isinstance(value, list) else value
         stdout().print(f"  {name:<14} {shown}", markup=False)
-    stdout().print(f"stored in {path}", markup=False)

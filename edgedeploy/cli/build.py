@@ -13,15 +13,18 @@ from edgedeploy.cli.options import (
     InputShapeOption,
     JsonOption,
     complete_model,
-    complete_toolchain,
     parse_shapes,
 )
+from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
+    from edgedeploy.board import Board, Overrides
+    from edgedeploy.build import Built
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.progress import Progress
 
 
+@overridable
 def build(
     models: Annotated[
         list[str] | None,
@@ -36,10 +39,8 @@ def build(
         Path | None, typer.Option("--output", "-o", help="The folder for the packages; dist/BOARD by default.")
     ] = None,
     input_shape: InputShapeOption = None,
-    toolchain: Annotated[
-        str | None,
-        typer.Option("--toolchain", help="Another toolchain than the board's.", autocompletion=complete_toolchain),
-    ] = None,
+    *,
+    overrides: Overrides,
     dump: Annotated[
         str, typer.Option("--dump", metavar="KINDS", help="Also write intermediate code: ir,ll,asm or some of them.")
     ] = "",
@@ -60,7 +61,15 @@ def build(
     The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
     For other boards the check is part of `edgedeploy push`; --virtual does it on an emulated board at once.
 
+    What the board's profile says of its code and of what links it is overridden by --toolchain and the options
+    after it, for this build.
+
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
+
+    Examples: edgedeploy build --board rpi4 --toolchain gnu-aarch64; edgedeploy build --board rpi4 --mcpu cortex-a73
+
+    Example: edgedeploy build --board rpi4 --cross-compiler clang --cross-compiler-options "--target=aarch64-linux-gnu
+    -fuse-ld=lld"
     """
     from edgedeploy.agent.build import agent_for
     from edgedeploy.board import BOARDS, load_board
@@ -80,6 +89,7 @@ def build(
     if shapes and len(names) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(names)} are to be built")
     label = BOARDS.find(board).stem
+    profile = load_board(board, overrides)
     progress = quiet_if(json_output)
     # All names are resolved before anything is built.
     sources: dict[str, Source] = {}
@@ -96,7 +106,7 @@ def build(
     for source in sources.values():
         path = (output / package_name(source.name)) if output else default_output(source.name, board)
         progress.note(f"{source.name} for {label}")
-        built = build_package(source, board, path, toolchain=toolchain, dumps=kinds, progress=progress)
+        built = build_package(source, board, path, overrides=overrides, dumps=kinds, progress=progress)
         size = built.path.stat().st_size
         error = check(built.path) if check else built.error
         results.append(
@@ -105,6 +115,9 @@ def build(
                 "board": label,
                 "package": str(built.path),
                 "bytes": size,
+                "target": built.manifest.target,
+                "linker": built.manifest.linker,
+                "abi": built.manifest.abi.model_dump(),
                 "memory": built.manifest.memory.model_dump(),
                 "checked": error is not None,
                 "error_of_tolerance": error,
@@ -123,9 +136,10 @@ def build(
             for path in built.dumps:
                 stdout().print(str(path), markup=False)
             if explain:
+                _print_code(built, profile)
                 _print_explanation(built.compiled)
     # Last: it takes minutes the first time, and what can be refused was refused by now.
-    if not (profile := load_board(board)).runs_here:
+    if not profile.runs_here:
         agent_for(profile, progress=progress)
     if json_output:
         print_json(results)
@@ -145,6 +159,18 @@ def _checker(board: str, progress: Progress) -> Callable[[Path], float]:
         return max((float(output["fraction"]) for output in pushed.test["outputs"]), default=0.0)
 
     return check
+
+
+def _print_code(built: Built, board: Board) -> None:
+    """What the package's code is for, what linked it, and what it needs."""
+    from edgedeploy.cli.console import stdout
+
+    abi = built.manifest.abi
+    needs = [f"glibc {abi.glibc}" if abi.glibc else "no version of glibc", *abi.libraries]
+    console = stdout()
+    console.print(f"code for {' '.join([board.triple, board.cpu, *board.features])}", markup=False)
+    console.print(f"linked by {built.manifest.linker}", markup=False)
+    console.print(f"needs {', '.join(needs)}", markup=False)
 
 
 def _print_explanation(compiled: Compiled) -> None:

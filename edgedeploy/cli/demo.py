@@ -17,8 +17,10 @@ from edgedeploy.cli.options import (
     board_or_last,
     complete_model,
 )
+from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
+    from edgedeploy.board import Overrides
     from edgedeploy.demo.program import Screening
 
 ALL = "all"
@@ -31,6 +33,7 @@ def complete_demo(incomplete: str) -> list[str]:
     return [name for name in [*DEMOS.names(), ALL] if name.startswith(incomplete)]
 
 
+@overridable
 def demo(
     name: Annotated[
         str | None,
@@ -61,6 +64,8 @@ def demo(
             "--save", help="Save the picture with its results; `all` puts each demo's name into the file's name."
         ),
     ] = None,
+    *,
+    overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
     """Show a picture to a network and print what it sees, in the format of Tengine's examples.
@@ -101,7 +106,14 @@ def demo(
     for each in names:
         try:
             screening = play(
-                each, place=place, model=model, image=image, repeat=repeat, threads=threads, progress=progress
+                each,
+                place=place,
+                model=model,
+                image=image,
+                repeat=repeat,
+                threads=threads,
+                overrides=overrides,
+                progress=progress,
             )
             if save:
                 write_picture(_with_name(save, each) if name == ALL else save, screening.drawn())

@@ -24,13 +24,6 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in MODELS.names() if name.startswith(incomplete)]
 
 
-def complete_toolchain(incomplete: str) -> list[str]:
-    """Names of toolchains that begin with what was typed."""
-    from edgedeploy.toolchain import TOOLCHAINS
-
-    return [name for name in TOOLCHAINS.names() if name.startswith(incomplete)]
-
-
 def board_or_last(board: str | None, progress: Progress, *, otherwise: str | None = None) -> str:
     """The board that was named, else the last one that was built for, which the user is told, else `otherwise`.
 

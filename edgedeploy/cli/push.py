@@ -16,8 +16,10 @@ from edgedeploy.cli.options import (
     board_or_last,
     complete_model,
 )
+from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
+    from edgedeploy.board import Overrides
     from edgedeploy.errors import EdgedeployError
     from edgedeploy.progress import Progress
     from edgedeploy.release.layout import Release
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     Result = tuple[Address, Release, Pushed | EdgedeployError]
 
 
+@overridable
 def push(
     models: Annotated[
         list[str] | None,
@@ -42,6 +45,8 @@ def push(
     strict_host_key: StrictOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
+    *,
+    overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
     """Put packages on boards as releases, and switch to them there.
@@ -52,14 +57,16 @@ def push(
     Examples: edgedeploy push digits --board rpi4; edgedeploy push --board rpi4 --host pi@10.0.0.7 --host pi@10.0.0.8
     """
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.errors import EdgedeployError
+    from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.push import release_for
     from edgedeploy.remote.address import addresses
 
+    if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
+        raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
     board = board_or_last(board, progress)
     targets = addresses(board, host or (), virtual=virtual, progress=progress)
-    releases = [release_for(package, board, progress) for package in _packages(models, board, progress)]
+    releases = [release_for(package, board, progress) for package in _packages(models, board, overrides, progress)]
     options = {"dry_run": dry_run, "keep": keep}
     results = _push_all(targets, releases, options, strict=strict_host_key, progress=progress)
     failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
@@ -77,14 +84,16 @@ def push(
         raise typer.Exit(failures[0].exit_code)
 
 
-def _packages(models: list[str] | None, board: str, progress: Progress) -> list[Path]:
+def _packages(models: list[str] | None, board: str, overrides: Overrides, progress: Progress) -> list[Path]:
     """The packages that are meant, built if need be."""
     from edgedeploy.build import default_output, prepare
     from edgedeploy.errors import InputError
 
     if models:
         return [
-            Path(name) if name.endswith(".tar.gz") else prepare(name, board, progress=progress).package_path
+            Path(name)
+            if name.endswith(".tar.gz")
+            else prepare(name, board, overrides=overrides, progress=progress).package_path
             for name in models
         ]
     folder = default_output("any", board).parent

@@ -19,10 +19,12 @@ from edgedeploy.cli.options import (
     complete_model,
     parse_shapes,
 )
+from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from edgedeploy.board import Overrides
     from edgedeploy.runtime.interface import TensorSpec
 
 
@@ -34,6 +36,7 @@ class FillMode(str, Enum):
     zeros = "zeros"
 
 
+@overridable
 def run(
     model: Annotated[
         str,
@@ -65,6 +68,8 @@ def run(
         int, typer.Option("--print-top", metavar="N", min=0, help="Print the N largest values of each output.")
     ] = 0,
     input_shape: InputShapeOption = None,
+    *,
+    overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
     """Run a network once, or measure it, on this machine or on a board.
@@ -86,13 +91,16 @@ def run(
     given = read_arrays(inputs) if inputs else None
     progress = quiet_if(json_output)
     if model.endswith(".tar.gz"):
-        if input_shape:
-            raise InputError("--input-shape does not go with a package", why="its shapes were fixed when it was built")
+        if input_shape or overrides:
+            what = "--input-shape does" if input_shape else "--toolchain and the options after it do"
+            raise InputError(f"{what} not go with a package", why="it is built already")
         package = Path(model)
         manifest = read_manifest(package)
         name, label = manifest.model, manifest.board
     else:
-        package = prepare(model, board, input_shapes=parse_shapes(input_shape), progress=progress).package_path
+        package = prepare(
+            model, board, input_shapes=parse_shapes(input_shape), overrides=overrides, progress=progress
+        ).package_path
         manifest = read_manifest(package)
         name, label = model, board
     with opened(package, Place(board, host, virtual, strict_host_key), threads, progress) as network:

@@ -11,7 +11,7 @@ from edgedeploy.runtime.native import THREAD_POOL
 from edgedeploy.toolchain import link_shared
 
 
-def link(code: Code, library: Path, board: Board, toolchain: str | None = None) -> None:
+def link(code: Code, library: Path, board: Board) -> None:
     """Link a network's code, its weights and its threads into the shared library that TVM loads.
 
     Raises:
@@ -19,7 +19,7 @@ def link(code: Code, library: Path, board: Board, toolchain: str | None = None) 
     """
 
     def compile_with(output: str, objects: list[str], **_: Any) -> None:
-        link_shared([*map(Path, objects), THREAD_POOL], Path(output), board, toolchain)
+        link_shared([*map(Path, objects), THREAD_POOL], Path(output), board)
 
     # TVM asks its linker for the form of the inputs, and for the triple of the object that holds the weights.
     compile_with.object_format = "o"  # type: ignore[attr-defined]

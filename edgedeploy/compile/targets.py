@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 import tvm
 from tvm.target import codegen
@@ -20,16 +21,30 @@ def check_target(board: Board) -> None:
     if not codegen.llvm_is_valid_cpu(board.cpu, board.triple):
         if not codegen.llvm_is_valid_cpu("generic", board.triple):
             raise ConfigurationError(f"LLVM generates no code for the triple {board.triple!r}")
-        generic = tvm.target.Target({"kind": "llvm", "mtriple": board.triple, "mcpu": "generic"})
-        near = difflib.get_close_matches(board.cpu, map(str, codegen.llvm_get_cpu_archlist(generic)), n=4)
+        near = difflib.get_close_matches(board.cpu, cpus(board.triple), n=4)
         raise ConfigurationError(
             f"LLVM knows no CPU {board.cpu!r} of {board.architecture}",
             why=f"near names: {', '.join(near)}" if near else None,
         )
-    known = codegen.llvm_get_cpu_features(tvm.target.Target(board.cpu_target()))
+    has = _features_of(board.cpu_target())
     for feature in board.features:
-        if feature.startswith("+") and feature[1:] not in known:
+        name = feature[1:]
+        # LLVM lists what is switched on, and knows what can be.
+        if name not in has and name not in _features_of({**board.cpu_target(), "mattr": [f"+{name}"]}):
+            near = difflib.get_close_matches(name, sorted(has), n=4)
+            why = f"near names: {', '.join(near)}" if near else None
+            raise ConfigurationError(f"LLVM knows no feature {feature!r} of {board.architecture}", why=why)
+        if feature.startswith("+") and name not in has:
             raise ConfigurationError(
-                f"LLVM does not give {board.cpu} the feature {feature!r}",
-                why="it knows no such feature, or another one of the profile takes it away",
+                f"LLVM does not give {board.cpu} the feature {feature!r}", why="another flag takes it away"
             )
+
+
+def cpus(triple: str) -> list[str]:
+    """LLVM's names of the CPUs of a triple's architecture."""
+    generic = tvm.target.Target({"kind": "llvm", "mtriple": triple, "mcpu": "generic"})
+    return sorted(map(str, codegen.llvm_get_cpu_archlist(generic)))
+
+
+def _features_of(target: dict[str, Any]) -> set[str]:
+    return set(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(target))))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.board import NO_OVERRIDES, Overrides
 from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS, Demo
@@ -77,6 +78,7 @@ def play(
     image: Path | None = None,
     repeat: int = 1,
     threads: int | None = None,
+    overrides: Overrides = NO_OVERRIDES,
     progress: Progress = SILENT,
 ) -> Screening:
     """Run the demo `name` where `place` says.
@@ -87,6 +89,7 @@ def play(
         image: another picture than the demo's.
         repeat: how many inferences are timed.
         threads: threads of the network; the board's cores by default.
+        overrides: fields that go before those of the board's profile.
 
     Raises:
         EdgedeployError: any of the errors of finding, building and running; pictures and names are checked
@@ -99,7 +102,7 @@ def play(
     image_file = image or _default_picture(name, model, progress)
     picture = read_picture(image_file)
     labels = load_labels(entry.labels) if entry.labels else []
-    prepared = prepare(model, place.board, progress=progress)
+    prepared = prepare(model, place.board, overrides=overrides, progress=progress)
     with opened(prepared.package_path, place, threads, progress) as network:
         outcome = see(picture, demo, network.runner, entry.input, labels=labels, repeat=repeat)
     return Screening(name, demo, model, prepared.model_file, image_file, place.board, network.machine, picture, outcome)

@@ -52,6 +52,16 @@ def read_abi(library: Path, board: Board) -> Abi:
         raise PackageError(f"{library} is not an ELF file", why=str(error)) from error
 
 
+def machine_of(path: Path) -> tuple[str, Literal["hard", "soft"] | None] | None:
+    """The machine and the float ABI that an ELF file is for, as in `Abi`; None if it is none."""
+    try:
+        with path.open("rb") as stream:
+            elf = ELFFile(stream)
+            return elf["e_machine"], _float_abi(elf)
+    except (OSError, ELFError):
+        return None
+
+
 @dataclass(frozen=True)
 class System:
     """What a machine offers to code. What is not known of it is None, or empty.
@@ -82,9 +92,10 @@ def misfits(abi: Abi, system: System, name: str) -> list[str]:
         reasons.append(f"its code has the {abi.float_abi}-float ABI, {name} the {system.float_abi}-float one")
     if abi.glibc and system.glibc and _numbers(abi.glibc) > _numbers(system.glibc):
         reasons.append(f"it needs glibc {abi.glibc}, {name} has {system.glibc}")
-    missing = missing_features(abi.cpu, system.features)
+    missing = missing_features(abi.cpu, system.features, abi.features)
     if missing:
-        reasons.append(f"its code is for {abi.cpu}, the processor of {name} lacks {', '.join(sorted(missing))}")
+        code = " ".join([abi.cpu, *(feature for feature in abi.features if feature.startswith("+"))])
+        reasons.append(f"its code is for {code}, the processor of {name} lacks {', '.join(sorted(missing))}")
     return reasons
 
 

@@ -17,9 +17,10 @@ from edgedeploy.errors import PackageError
 from edgedeploy.files import replacing
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member
 
-# A manifest is a few kB; a network of a board rarely exceeds 250 MB. Archives beyond that are refused.
+# A manifest is a few kB; a network of a board rarely exceeds 250 MB. Archives beyond that are refused: what is read is
+# kept in memory.
 MAXIMUM_MANIFEST = 1 << 20
-MAXIMUM_CONTENTS = 1 << 30
+MAXIMUM_CONTENT = 1 << 30
 
 # Weights hardly compress: more effort takes five times as long for a tenth of the size.
 COMPRESSION = 3
@@ -112,11 +113,11 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
                     if entry.name != MANIFEST_NAME or entry.size > MAXIMUM_MANIFEST:
                         raise refuse(f"it does not begin with {MANIFEST_NAME}")
                     manifest = Manifest.model_validate_json(stream.read(MAXIMUM_MANIFEST))
+                    total = sum(member.size for member in manifest.files.values())
+                    if total > MAXIMUM_CONTENT:
+                        raise refuse(f"it holds {total:,} bytes, more than the {MAXIMUM_CONTENT:,} that are read")
                     if only_manifest:
                         return manifest, {}
-                    promised = sum(member.size for member in manifest.files.values())
-                    if promised > MAXIMUM_CONTENTS:
-                        raise refuse(f"its files have {promised:,} bytes, {MAXIMUM_CONTENTS:,} are the most")
                     continue
                 expected = manifest.files.get(entry.name)
                 if expected is None or entry.name in contents:

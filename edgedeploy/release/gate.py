@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from edgedeploy.errors import UnsuitableBoardError
+from edgedeploy.facts import Facts
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.manifest import Abi
-from edgedeploy.remote.facts import Facts
 
 # What a release takes beside its files: folders, links, the manifest.
 OVERHEAD_BYTES = 1 << 20

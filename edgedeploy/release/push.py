@@ -15,13 +15,14 @@ from typing import Any, Literal
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import ReleaseError
+from edgedeploy.facts import Facts
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.release import board as steps
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import Check, locked
 from edgedeploy.remote.connection import Connection
-from edgedeploy.remote.facts import Facts, probe
+from edgedeploy.remote.facts import probe
 
 DEFAULT_KEEP = 3
 

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from edgedeploy.board import BOARDS, load_board
 from edgedeploy.errors import InputError
+from edgedeploy.facts import VIRTUAL
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
-
-# Names a running virtual board where an address is expected.
-VIRTUAL = "virtual:"
 
 # No address begins with a dash or holds what a shell or an SSH client would take for something else.
 _ADDRESS = re.compile(

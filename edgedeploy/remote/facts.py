@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import struct
 from importlib import resources
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from edgedeploy.documents import Record
 from edgedeploy.errors import BoardConnectionError
-from edgedeploy.files import replacing
+from edgedeploy.facts import Facts
 from edgedeploy.package.abi import ARM_FLOAT_HARD
-from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import Connection
 
 # Below the home folder on the board; what lies there is described in docs/boards.md.
@@ -23,51 +19,6 @@ BASE = ".local/share/edgedeploy"
 
 # ELF's e_machine.
 _MACHINES = {3: "EM_386", 40: "EM_ARM", 62: "EM_X86_64", 183: "EM_AARCH64", 243: "EM_RISCV"}
-
-
-class Facts(Record):
-    """What a board is. What it does not tell is None, or empty.
-
-    Attributes:
-        machine, kernel: as `uname` says.
-        system: the name of its distribution.
-        hardware: the name of the board, or of its processor.
-        elf_class, elf_machine, float_abi: of the programs that run on it; a 64-bit kernel may carry a 32-bit system.
-        glibc: the version of its C library.
-        features: of the processor, as /proc/cpuinfo names them.
-        cores: how many processors it has.
-        governor: of the first core's frequency.
-        temperature_c: of the hottest zone, in degrees Celsius.
-        memory_bytes: of memory in all.
-        free_bytes: that may be written below the home folder.
-        agent: the build of the agent that answered.
-    """
-
-    machine: str | None = None
-    kernel: str | None = None
-    system: str | None = None
-    hardware: str | None = None
-    elf_class: Literal[32, 64] | None = None
-    elf_machine: str | None = None
-    float_abi: Literal["hard", "soft"] | None = None
-    glibc: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None = None
-    features: list[str] = []
-    cores: int | None = None
-    governor: str | None = None
-    temperature_c: float | None = None
-    memory_bytes: int | None = None
-    free_bytes: int | None = None
-    agent: str | None = None
-
-    def line(self) -> str:
-        """The board in one line: what it is, its cores, their governor, its temperature."""
-        parts = [
-            self.hardware or self.machine or "unknown hardware",
-            f"{self.cores} cores" if self.cores else None,
-            f"governor {self.governor}" if self.governor else None,
-            f"{self.temperature_c:.1f} °C" if self.temperature_c is not None else None,
-        ]
-        return ", ".join(part for part in parts if part)
 
 
 def probe(connection: Connection) -> Facts:
@@ -89,26 +40,6 @@ def probe(connection: Connection) -> Facts:
             why=done.messages or why,
             hints=["edgedeploy needs a POSIX shell and /proc on the board"],
         ) from error
-
-
-def facts_file(board: str, address: Address) -> Path:
-    """Where the facts of a board are stored."""
-    import platformdirs
-
-    name = re.sub(r"[^\w.@-]", "_", f"{board}-{address}")
-    return Path(platformdirs.user_data_dir("edgedeploy")) / "boards" / f"{name}.json"
-
-
-def store(board: str, address: Address, facts: Facts) -> Path:
-    """Store the facts of a board.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    path = facts_file(board, address)
-    with replacing(path) as temporary:
-        temporary.write_text(facts.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return path
 
 
 def _of_agent(answer: dict[str, Any]) -> Facts:

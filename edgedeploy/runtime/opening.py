@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from edgedeploy.errors import InputError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
+
+if TYPE_CHECKING:
+    from edgedeploy.facts import Facts
 
 
 @dataclass(frozen=True)
@@ -20,12 +26,19 @@ class Place:
         host: the board's address if it is not the profile's.
         virtual: whether the profile's virtual board is meant.
         strict: whether host keys must be known.
+
+    Raises:
+        InputError: both an address and the virtual board are given.
     """
 
     board: str = "local"
     host: str | None = None
     virtual: bool = False
     strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.virtual and self.host:
+            raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -39,6 +52,13 @@ class Place:
 
         return self.virtual or self.host is not None or not load_board(self.board).runs_here
 
+    def emulated(self, machine: str | None) -> bool:
+        """Whether that is a virtual board whose `machine` this one cannot be itself."""
+        from edgedeploy.facts import VIRTUAL
+
+        virtual = self.virtual or (self.host or "").startswith(VIRTUAL)
+        return virtual and machine != platform.machine()
+
 
 @dataclass(frozen=True)
 class Opened:
@@ -46,14 +66,19 @@ class Opened:
 
     Attributes:
         runner: it.
-        machine: the board in one line, or None for this machine.
+        facts: what the board is, or None for this machine.
         agent_memory: what the agent takes of the board's memory at that moment, in bytes; None for this machine,
             where the process is Python's.
     """
 
     runner: Runner
-    machine: str | None = None
+    facts: Facts | None = None
     agent_memory: Callable[[], dict[str, int | None]] | None = None
+
+    @property
+    def machine(self) -> str | None:
+        """The board in one line, or None for this machine."""
+        return self.facts.line() if self.facts else None
 
 
 @contextmanager
@@ -80,4 +105,4 @@ def opened(package: Path, place: Place, threads: int | None = None, progress: Pr
         pushed = push(connection, release, activate=False, progress=progress)
         assert pushed.id is not None  # only a dry run leaves it open
         with RemoteSession(connection, folder_of(pushed.model, pushed.id), threads) as session:
-            yield Opened(session, pushed.facts.line(), session.memory)
+            yield Opened(session, pushed.facts, session.memory)

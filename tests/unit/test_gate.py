@@ -7,11 +7,11 @@ import struct
 import pytest
 
 from edgedeploy.errors import UnsuitableBoardError
+from edgedeploy.facts import Facts
 from edgedeploy.package.manifest import Abi
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.layout import is_id
 from edgedeploy.remote import facts
-from edgedeploy.remote.facts import Facts
 
 RPI4 = Abi(
     elf_class=64, machine="EM_AARCH64", float_abi=None, glibc="2.17", libraries=[], cpu="cortex-a72", features=[]
@@ -51,9 +51,19 @@ def test_what_fits_passes(abi: Abi, board: Facts) -> None:
         (RPI4.model_copy(update={"glibc": "2.9"}), A_RPI4.model_copy(update={"glibc": "2.8"}), ("2.9", "2.8")),
         (RPI4.model_copy(update={"glibc": "2.100"}), A_RPI4, ("2.100", "2.36")),
         (RPI4.model_copy(update={"cpu": "cortex-a76"}), A_RPI4, ("cortex-a76", "asimddp")),
+        (RPI4.model_copy(update={"features": ["+dotprod", "-lse"]}), A_RPI4, ("cortex-a72 +dotprod,", "asimddp")),
         (ARMHF, AN_ARMHF.model_copy(update={"features": ["vfp", "vfpv3"]}), ("cortex-a7", "neon")),
     ],
-    ids=["32 on 64 bits", "64 on 32 bits", "float ABI", "glibc", "glibc as a number", "a newer core", "no NEON"],
+    ids=[
+        "32 on 64 bits",
+        "64 on 32 bits",
+        "float ABI",
+        "glibc",
+        "glibc as a number",
+        "a newer core",
+        "a feature flag",
+        "no NEON",
+    ],
 )
 def test_what_does_not_fit_is_refused_with_both_sides(abi: Abi, board: Facts, both_sides: tuple[str, str]) -> None:
     with pytest.raises(UnsuitableBoardError) as caught:

@@ -178,6 +178,15 @@ def test_refuses_what_is_no_archive(content: bytes, tmp_path: Path) -> None:
         read_package(path)
 
 
+def test_members_that_are_too_large_together_are_refused_before_they_are_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "net.tar.gz"
+    claims = {name: member.model_copy(update={"size": 400 << 20}) for name, member in manifest().files.items()}
+    write_package(path, manifest().model_copy(update={"files": claims}), CONTENTS)
+    for read in (read_manifest, read_package):
+        with pytest.raises(PackageError, match="it holds 1,258,291,200 bytes"):
+            read(path)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -1,0 +1,169 @@
+"""The options that override a board's profile, and the commands that take them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from edgedeploy.board import Overrides
+
+
+def complete_toolchain(incomplete: str) -> list[str]:
+    """Names of toolchains that begin with what was typed."""
+    from edgedeploy.toolchain import TOOLCHAINS
+
+    return [name for name in TOOLCHAINS.names() if name.startswith(incomplete)]
+
+
+def complete_triple(incomplete: str) -> list[str]:
+    """Triples of boards that begin with what was typed."""
+    from edgedeploy.board import BOARDS
+
+    return sorted({triple for name in BOARDS.names() if (triple := BOARDS.load(name).triple).startswith(incomplete)})
+
+
+def complete_cpu(context: typer.Context, incomplete: str) -> list[str]:
+    """LLVM's names of CPUs of the board's architecture that begin with what was typed."""
+    from edgedeploy.board import load_board
+    from edgedeploy.compile.targets import cpus
+
+    triple = context.params.get("mtriple") or load_board(context.params.get("board") or "local").triple
+    return [cpu for cpu in cpus(triple) if cpu.startswith(incomplete)]
+
+
+ToolchainOption = Annotated[
+    str | None,
+    typer.Option("--toolchain", help="Another toolchain than the board's.", autocompletion=complete_toolchain),
+]
+CrossCompilerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cross-compiler",
+        metavar="COMMAND",
+        help="Link with this compiler instead of a toolchain: a program, or words such as `zig cc`.",
+    ),
+]
+CrossCompilerOptionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cross-compiler-options",
+        metavar="OPTIONS",
+        help="Options of the compiler that links, after the toolchain's own; written as in a shell.",
+    ),
+]
+TripleOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mtriple",
+        metavar="TRIPLE",
+        help="Another triple than the board's, of its architecture, in four parts.",
+        autocompletion=complete_triple,
+    ),
+]
+CpuOption = Annotated[
+    str | None,
+    typer.Option("--mcpu", metavar="CPU", help="Another CPU than the board's.", autocompletion=complete_cpu),
+]
+FeaturesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--mattr",
+        metavar="FLAGS",
+        help="LLVM's feature flags in the place of the board's, as +dotprod,-lse; '' for none.",
+    ),
+]
+SysrootOption = Annotated[
+    Path | None,
+    typer.Option("--sysroot", metavar="FOLDER", help="Link with the headers and libraries of this copy of a system."),
+]
+
+
+def _overrides(
+    toolchain: ToolchainOption = None,
+    cross_compiler: CrossCompilerOption = None,
+    cross_compiler_options: CrossCompilerOptionsOption = None,
+    mtriple: TripleOption = None,
+    mcpu: CpuOption = None,
+    mattr: FeaturesOption = None,
+    sysroot: SysrootOption = None,
+) -> Overrides:
+    """What the options say, as fields of a board's profile.
+
+    Raises:
+        InputError: they contradict each other, or one is not written as it should be.
+    """
+    from edgedeploy.errors import InputError
+
+    if toolchain is not None and cross_compiler is not None:
+        raise InputError("--toolchain and --cross-compiler both say what links", hints=["give one of them"])
+    given = {
+        "toolchain": toolchain,
+        "cross_compiler": _words("--cross-compiler", cross_compiler),
+        "cross_compiler_options": _words("--cross-compiler-options", cross_compiler_options),
+        "triple": mtriple,
+        "cpu": mcpu,
+        "features": None if mattr is None else _flags(mattr),
+        "sysroot": sysroot,
+    }
+    if given["cross_compiler"] == []:
+        raise InputError("--cross-compiler names no program")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _flags(text: str) -> list[str]:
+    """The flags of a list that commas separate."""
+    from edgedeploy.errors import InputError
+
+    flags = [flag.strip() for flag in text.split(",") if flag.strip()]
+    for flag in flags:
+        if flag[0] not in "+-" or len(flag) == 1:
+            raise InputError(
+                f"{flag!r} is no feature flag", hints=[f"write +{flag.strip('+-')} or -{flag.strip('+-')}"]
+            )
+    return flags
+
+
+def _words(option: str, text: str | None) -> list[str] | None:
+    """The words of an option's value, as a shell would split it; a file of that name is one word."""
+    import shlex
+
+    from edgedeploy.errors import InputError
+    from edgedeploy.files import is_file
+
+    if text is None:
+        return None
+    try:
+        return [text] if is_file(Path(text)) else shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"{option} is not written as in a shell", why=f"{text!r}: {error}") from error
+
+
+def overridable(command: Callable[..., None], without: Collection[str] = ()) -> Callable[..., None]:
+    """Give a command these options, some excepted; it gets what they say as its parameter `overrides`."""
+    options = {name: option for name, option in _parameters(_overrides).items() if name not in without}
+
+    @functools.wraps(command)
+    def with_overrides(**arguments: Any) -> None:
+        given = {name: arguments.pop(name) for name in options}
+        command(**arguments, overrides=_overrides(**given))
+
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in _parameters(command).items():
+        parameters += options.values() if name == "overrides" else [parameter]
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    with_overrides.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    with_overrides.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return with_overrides
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """A function's parameters, with annotations that are no longer text: typer would look them up elsewhere."""
+    hints = get_type_hints(function, localns={"Overrides": Any}, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    return {name: parameter.replace(annotation=hints[name]) for name, parameter in parameters.items()}

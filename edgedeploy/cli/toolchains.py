@@ -1,0 +1,80 @@
+"""`edgedeploy toolchains`: the toolchains there are, and their use in CMake."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgedeploy.cli.options import JsonOption, complete_board
+from edgedeploy.cli.overrides import overridable
+
+if TYPE_CHECKING:
+    from edgedeploy.board import Overrides
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def list_toolchains(context: typer.Context, json_output: JsonOption = False) -> None:
+    """List the toolchains, and write files that have CMake use them.
+
+    Example: edgedeploy toolchains
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.toolchain import TOOLCHAINS, is_installed
+
+    toolchains = {path.stem: toolchain for path, toolchain in readable(TOOLCHAINS)}
+    if json_output:
+        print_json(
+            [
+                {"name": name, "installed": is_installed(toolchain), **toolchain.model_dump(exclude_none=True)}
+                for name, toolchain in toolchains.items()
+            ]
+        )
+        return
+    from rich.table import Table
+
+    table = Table("toolchain", "description", "links for", "installed", box=None, pad_edge=False)
+    for name, toolchain in toolchains.items():
+        architectures = ", ".join(toolchain.architectures) if toolchain.architectures else "all"
+        installed = "yes" if is_installed(toolchain) else f"no: {toolchain.install}"
+        table.add_row(name, toolchain.description, architectures, installed)
+    stdout().print(table)
+
+
+@app.command()
+@partial(overridable, without=("mcpu", "mattr"))
+def cmake(
+    board: Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)],
+    *,
+    overrides: Overrides,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file; to standard output unless given.")
+    ] = None,
+) -> None:
+    """Write a CMake toolchain file for C and C++ of your own, with the compilers that build for a board.
+
+    Executables need no C++ library on the board, and with zig no newer glibc than the board's profile states. They run
+    on every CPU of the architecture, unless CMAKE_CXX_FLAGS say otherwise.
+
+    Example: edgedeploy toolchains cmake rpi4 --output rpi4.cmake
+
+    Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
+    """
+    from edgedeploy.board import BOARDS, load_board
+    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.cmake import toolchain_file
+    from edgedeploy.files import replacing
+
+    text = toolchain_file(load_board(board, overrides), BOARDS.find(board).stem, ConsoleProgress())
+    if output is None:
+        print(text, end="")
+        return
+    with replacing(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    stdout().print(f"{output}: use it with `cmake -B build -DCMAKE_TOOLCHAIN_FILE={output.absolute()}`", markup=False)

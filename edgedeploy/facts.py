@@ -1,0 +1,123 @@
+"""What boards said they are, and the copies of it that are kept: defaults for what a profile leaves open."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from edgedeploy.documents import Record
+from edgedeploy.files import replacing
+
+# What names a running virtual board begins so where an address is expected.
+VIRTUAL = "virtual:"
+
+
+class Facts(Record):
+    """What a board is. What it does not tell is None, or empty.
+
+    Attributes:
+        machine, kernel: as `uname` says.
+        system: the name of its distribution.
+        hardware: the name of the board, or of its processor.
+        elf_class, elf_machine, float_abi: of the programs that run on it; a 64-bit kernel may carry a 32-bit system.
+        glibc: the version of its C library.
+        features: of the processor, as /proc/cpuinfo names them.
+        cores: how many processors it has.
+        governor: of the first core's frequency.
+        temperature_c: of the hottest zone, in degrees Celsius.
+        memory_bytes: of memory in all.
+        free_bytes: that may be written below the home folder.
+        agent: the build of the agent that answered.
+    """
+
+    machine: str | None = None
+    kernel: str | None = None
+    system: str | None = None
+    hardware: str | None = None
+    elf_class: Literal[32, 64] | None = None
+    elf_machine: str | None = None
+    float_abi: Literal["hard", "soft"] | None = None
+    glibc: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None = None
+    features: list[str] = []
+    cores: int | None = None
+    governor: str | None = None
+    temperature_c: float | None = None
+    memory_bytes: int | None = None
+    free_bytes: int | None = None
+    agent: str | None = None
+
+    def line(self) -> str:
+        """The board in one line: what it is, its cores, their governor, its temperature."""
+        parts = [
+            self.hardware or self.machine or "unknown hardware",
+            f"{self.cores} cores" if self.cores else None,
+            f"governor {self.governor}" if self.governor else None,
+            f"{self.temperature_c:.1f} °C" if self.temperature_c is not None else None,
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+class Probed(Record):
+    """The facts of a board as they were once.
+
+    Attributes:
+        board: the name of its profile.
+        host: where it was reached.
+        time: when it was asked, in UTC.
+        facts: what it said.
+    """
+
+    board: str
+    host: str
+    time: datetime
+    facts: Facts
+
+
+def store(probed: Probed) -> Path:
+    """Keep the facts of a board, in the place of earlier ones from the same host.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    name = re.sub(r"[^\w.@-]", "_", f"{probed.board}-{probed.host}")
+    path = _folder() / f"{name}.json"
+    with replacing(path) as temporary:
+        temporary.write_text(probed.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def stored(board: str) -> list[Probed]:
+    """The facts that are kept of the boards of one profile, the latest first; files that are none are left out."""
+    found = []
+    for path in _folder().glob("*.json"):
+        try:
+            found.append(Probed.model_validate_json(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):  # ValidationError is a ValueError
+            continue
+    return sorted((each for each in found if each.board == board), key=lambda each: each.time, reverse=True)
+
+
+def defaults(board: str) -> dict[str, Any]:
+    """Fields of a profile as its boards have them: the fewest cores and the oldest glibc of those that were probed.
+
+    Virtual boards do not count: their cores are this machine's.
+    """
+    known = [each.facts for each in stored(board) if not each.host.startswith(VIRTUAL)]
+    cores = [facts.cores for facts in known if facts.cores]
+    # A profile states two numbers of the version.
+    versions = [tuple(map(int, facts.glibc.split(".")[:2])) for facts in known if facts.glibc]
+    fields = {
+        "cores": min(cores, default=None),
+        "glibc": ".".join(map(str, min(versions))) if versions else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _folder() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("edgedeploy")) / "boards"

@@ -1,0 +1,172 @@
+"""C++ of the user's own is built for a board by CMake, with the compilers that edgedeploy uses."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Command
+
+from edgedeploy.board import load_board
+from edgedeploy.package.abi import read_abi
+
+PROJECT = {
+    "CMakeLists.txt": """\
+cmake_minimum_required(VERSION 3.16)
+project(hello C CXX)
+add_library(greeting STATIC greeting.cc half.c)
+add_executable(hello main.cc)
+target_link_libraries(hello PRIVATE greeting)
+""",
+    "half.c": "int half(int x) { return x / 2; }\n",
+    # Exceptions and strings: the C++ library is really needed.
+    "greeting.cc": """\
+#include <stdexcept>
+#include <string>
+extern "C" int half(int);
+std::string greeting() {
+  try {
+    throw std::runtime_error("hello ");
+  } catch (const std::exception &error) {
+    return error.what() + std::to_string(half(84));
+  }
+}
+""",
+    "main.cc": """\
+#include <iostream>
+#include <string>
+std::string greeting();
+int main() { std::cout << greeting() << std::endl; }
+""",
+}
+
+# Emulator, and the folder in which Debian's cross packages have the system that programs start from.
+EMULATORS = {
+    "EM_AARCH64": ("qemu-aarch64-static", "/usr/aarch64-linux-gnu"),
+    "EM_ARM": ("qemu-arm-static", "/usr/arm-linux-gnueabihf"),
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed: apt install cmake")
+    folder = tmp_path / "a project"
+    folder.mkdir()
+    for name, text in PROJECT.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def build(project: Path, toolchain_file: Path) -> Path:
+    """Configure and build the project; its executable."""
+    output = project / "build"
+    for command in (
+        ["cmake", "-S", project, "-B", output, f"-DCMAKE_TOOLCHAIN_FILE={toolchain_file}"],
+        ["cmake", "--build", output],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return output / "hello"
+
+
+def said_by(program: Path, machine: str) -> str:
+    emulator, system = EMULATORS[machine]
+    if shutil.which(emulator) is None or not Path(system, "lib").is_dir():
+        pytest.skip(
+            f"{emulator} or {system} is missing: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross"
+        )
+    return subprocess.run([emulator, "-L", system, program], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow  # zig compiles its C++ library for each triple once
+@pytest.mark.parametrize(("board", "machine"), [("rpi4", "EM_AARCH64"), ("rpi-armhf", "EM_ARM")])
+def test_zig_builds_programs_that_run_on_the_oldest_system_of_the_profile(
+    command: Command, project: Path, board: str, machine: str
+) -> None:
+    file = project / "board.cmake"
+    code, _, err = command("toolchains", "cmake", board, "--output", file)
+    assert code == 0, err
+    program = build(project, file)
+    profile = load_board(board)
+    abi = read_abi(program, profile)
+    assert abi.machine == machine
+    assert abi.glibc is not None
+    assert profile.glibc is not None
+    assert [int(part) for part in abi.glibc.split(".")] <= [int(part) for part in profile.glibc.split(".")]
+    assert not [library for library in abi.libraries if "++" in library]
+    assert said_by(program, machine) == "hello 42\n"
+
+
+@pytest.mark.parametrize(
+    ("board", "toolchain", "compiler", "machine"),
+    [
+        ("rpi4", "gnu-aarch64", "aarch64-linux-gnu-g++", "EM_AARCH64"),
+        ("rpi-armhf", "gnu-armhf", "arm-linux-gnueabihf-g++", "EM_ARM"),
+    ],
+)
+def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
+    command: Command, project: Path, board: str, toolchain: str, compiler: str, machine: str
+) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    file = project / "board.cmake"
+    code, _, err = command("toolchains", "cmake", board, "--toolchain", toolchain, "--output", file)
+    assert code == 0, err
+    program = build(project, file)
+    abi = read_abi(program, load_board(board))
+    assert abi.machine == machine
+    assert not {"libstdc++.so.6", "libgcc_s.so.1"} & set(abi.libraries)
+    assert said_by(program, machine) == "hello 42\n"
+
+
+def test_this_machines_own_compiler_builds_programs_for_it(command: Command, project: Path) -> None:
+    code, out, err = command("toolchains", "cmake", "local")
+    assert code == 0, err
+    assert "CMAKE_SYSTEM_NAME" not in out
+    (project / "local.cmake").write_text(out)
+    program = build(project, project / "local.cmake")
+    assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == "hello 42\n"
+
+
+def test_overrides_go_into_the_file(command: Command, tmp_path: Path) -> None:
+    if shutil.which("aarch64-linux-gnu-g++") is None:
+        pytest.skip("aarch64-linux-gnu-g++ is not installed: apt install g++-aarch64-linux-gnu")
+    (tmp_path / "a $root").mkdir()
+    compiler = ["--cross-compiler", "aarch64-linux-gnu-gcc", "--cross-compiler-options", "-O1"]
+    code, out, err = command("toolchains", "cmake", "rpi4", *compiler, "--sysroot", tmp_path / "a $root")
+    assert code == 0, err
+    root = str(tmp_path / "a $root").replace("$", r"\$")
+    assert f"""set(CMAKE_C_COMPILER "aarch64-linux-gnu-gcc" "'--sysroot={root}' -O1")""" in out
+    assert f"""set(CMAKE_CXX_COMPILER "aarch64-linux-gnu-g++" "'--sysroot={root}' -O1")""" in out
+    assert f'set(CMAKE_FIND_ROOT_PATH "{root}")' in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["rpi44"], 4, "near names: rpi4"),
+        (["rpi4", "--toolchain", "gnu-armhf"], 11, "does not link for aarch64"),
+        (["rpi4", "--cross-compiler", "/no/such/gcc"], 11, "there is no program"),
+        (["rpi4", "--output", "/proc/no.cmake"], 10, "cannot write /proc/no.cmake"),
+        (["rpi4", "--mcpu", "cortex-a53"], 2, "--mcpu"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_requests_are_refused(command: Command, arguments: list[str], code: int, message: str) -> None:
+    found, out, err = command("toolchains", "cmake", *arguments)
+    assert found == code, err
+    assert message in err
+    assert not out
+
+
+def test_toolchains_are_listed_with_what_installs_them(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, out, _ = command("toolchains")
+    assert code == 0
+    assert "no: apt install g++-aarch64-linux-gnu" in out
+    assert '"name": "zig"' in command("toolchains", "--json")[1]

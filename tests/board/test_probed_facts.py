@@ -1,0 +1,93 @@
+"""What a board said when it was probed is kept, shown, and a default for what its profile leaves open."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from conftest import Command
+
+from edgedeploy.board import load_board
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.facts import Facts, Probed, store, stored
+
+NOON = datetime(2026, 1, 2, 12, 0, tzinfo=timezone.utc)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+@pytest.fixture
+def open_profile(tmp_path: Path) -> str:
+    """A profile that states neither cores nor glibc."""
+    lines = (builtin_folder() / "boards" / "rpi4.yaml").read_text().splitlines()
+    path = tmp_path / "mine.yaml"
+    path.write_text("\n".join(line for line in lines if not line.startswith(("cores:", "glibc:"))))
+    return str(path)
+
+
+def remember(host: str, hour: int = 0, board: str = "mine", **facts: object) -> None:
+    store(Probed(board=board, host=host, time=NOON.replace(hour=hour), facts=Facts(**facts)))  # type: ignore[arg-type]
+
+
+def test_nothing_known_means_one_thread_and_no_floor(open_profile: str) -> None:
+    board = load_board(open_profile)
+    assert (board.cores, board.glibc) == (1, None)
+
+
+def test_what_a_profile_leaves_open_is_what_its_board_said(open_profile: str) -> None:
+    remember("pi@a", cores=4, glibc="2.36")
+    remember("pi@b", cores=64, glibc="2.17", board="another")
+    board = load_board(open_profile)
+    assert (board.cores, board.glibc) == (4, "2.36")
+
+
+def test_of_several_boards_the_fewest_cores_and_the_oldest_glibc_count(open_profile: str) -> None:
+    remember("pi@a", cores=2, glibc="2.36")
+    remember("pi@b", cores=4, glibc="2.9.1")
+    board = load_board(open_profile)
+    assert (board.cores, board.glibc) == (2, "2.9")
+
+
+def test_a_virtual_boards_cores_are_not_the_boards(open_profile: str) -> None:
+    remember("virtual:mine", cores=96, glibc="2.99")
+    assert load_board(open_profile).cores == 1
+
+
+def test_the_profile_goes_before_what_was_probed_and_the_command_line_before_both(open_profile: str) -> None:
+    remember("pi@a", board="rpi4", cores=2, glibc="2.41")
+    assert (load_board("rpi4").cores, load_board("rpi4").glibc) == (4, "2.28")
+    remember("pi@a", cores=2)
+    assert load_board(open_profile, {"cores": 3}).cores == 3
+
+
+def test_the_latest_answer_of_a_host_is_kept_and_the_latest_host_comes_first() -> None:
+    remember("pi@a", hour=1, cores=1)
+    remember("pi@a", hour=2, cores=2)
+    remember("pi@b", hour=3, cores=3)
+    assert [(each.host, each.facts.cores) for each in stored("mine")] == [("pi@b", 3), ("pi@a", 2)]
+
+
+def test_a_damaged_file_is_left_out(open_profile: str) -> None:
+    remember("pi@a", cores=4)
+    damaged = store(Probed(board="mine", host="pi@b", time=NOON, facts=Facts(cores=2)))
+    damaged.write_text("{")
+    assert load_board(open_profile).cores == 4
+
+
+def test_a_probed_board_is_shown_with_host_time_and_facts(board_command: Command) -> None:
+    assert board_command("boards", "show", "local", "--json")[1].count('"probed": []') == 1
+    code, _, err = board_command("boards", "probe", "--board", "local", "--virtual")
+    assert code == 0, err
+    code, out, _ = board_command("boards", "show", "local")
+    assert code == 0
+    assert "UTC, virtual:local: " in out
+    assert "glibc          2.36" in out
+    [probed] = json.loads(board_command("boards", "show", "local", "--json")[1])["probed"]
+    assert probed["host"] == "virtual:local"
+    assert probed["facts"]["glibc"] == "2.36"
+    assert abs(datetime.now(timezone.utc) - datetime.fromisoformat(probed["time"].replace("Z", "+00:00"))).seconds < 600

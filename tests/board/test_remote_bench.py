@@ -1,0 +1,65 @@
+"""Networks are measured on a board: timed there, compared here, with the board's facts beside the times."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from board_releases import Bench
+from conftest import Command
+from networks import tiny
+
+from edgedeploy.bench.board import measure_on_board
+from edgedeploy.bench.engines import find_peers
+from edgedeploy.bench.networks import candidates
+from edgedeploy.runtime.opening import Place
+
+
+def test_times_are_the_boards_and_outputs_are_compared_here(
+    bench: Bench, board_command: Command, tmp_path: Path
+) -> None:
+    host = f"virtual:{bench.virtual.name}"
+    net = tiny(tmp_path / "net.onnx")
+    code, out, err = board_command(
+        "bench", "digits", net, "--host", host, "--against", "onnxruntime,ncnn", "--rounds", 2, "--threads", 1, "--json"
+    )
+    assert code == 0, err
+    said = json.loads(out)
+    assert "virtual board" in said["machine"]["os"]
+    assert said["machine"]["cores"] >= 1
+    assert [row["model"] for row in said["rows"]] == ["digits", "net"]
+    for row in said["rows"]:
+        assert (row["engine"], row["threads"], row["ratio"]) == ("edgedeploy", 1, 1.0)
+        assert row["median_ms"] > 0
+        assert 0 < row["max_rel_diff"] < 1e-4
+    reason = "engines are compared on this machine only"
+    assert said["skipped"] == [
+        {"engine": name, "models": ["digits", "net"], "reason": reason} for name in ("onnxruntime", "ncnn")
+    ]
+
+
+def test_the_release_in_use_stays_the_one_it_was(bench: Bench) -> None:
+    used = bench.push(bench.second)
+    place = Place("local", f"virtual:{bench.virtual.name}")
+    report = measure_on_board(candidates(["digits"], "local"), find_peers("mnn"), place, threads=None, rounds=1)
+    assert report.rows
+    assert bench.current() == used.id
+
+
+def test_the_tables_name_the_board(bench: Bench, board_command: Command) -> None:
+    code, out, err = board_command(
+        "bench", "digits", "--host", f"virtual:{bench.virtual.name}", "--rounds", 1, "--markdown"
+    )
+    assert code == 0, err
+    assert "virtual board, Linux" in out
+    assert "onnxruntime, openvino, ncnn, mnn, litert were not measured on digits" in out
+
+
+@pytest.mark.slow
+def test_an_emulated_boards_times_are_not_passed_off_as_a_boards(board_command: Command) -> None:
+    code, out, err = board_command("bench", "digits", "--board", "rpi4", "--virtual", "--rounds", 1, "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert said["machine"]["emulated"]
+    assert said["rows"][0]["max_rel_diff"] < 1e-4
