@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 # Called as modules: the scripts in .venv/bin would name the folder that it was made in.
 RUN := $(VENV)/bin/python -m
+# As many tests at once as there are processors, those of a file one after another: they share what takes long to make.
+PARALLEL := -n auto --dist loadfile
 # Made last, when everything is installed.
 READY := $(VENV)/.ready
 
@@ -26,14 +28,14 @@ $(READY): pyproject.toml scripts/setup.sh
 	touch $@
 
 demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
-demo: $(READY)  ## Find faces with RetinaFace, here and on a virtual Raspberry Pi; read a digit where its files cannot be had.
+demo: $(READY)  ## Find faces with RetinaFace, here and on virtual Raspberry Pis; read a digit where its files cannot be had.
 	$(VENV)/bin/python scripts/demo.py
 
 test: lint  ## Check style and types, and run all tests but the slow ones.
-	$(RUN) pytest -m "not slow"
+	$(RUN) pytest $(PARALLEL) -m "not slow"
 
 test-all: lint  ## The same with the slow tests.
-	$(RUN) pytest
+	$(RUN) pytest $(PARALLEL)
 
 lint: $(READY)  ## Check style and types.
 	$(RUN) ruff check

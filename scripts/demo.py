@@ -1,6 +1,6 @@
 """The demo of `make demo`: RetinaFace where its files can be had, else the digits that come with edgedeploy.
 
-It runs on this machine and, where there can be one, on a virtual Raspberry Pi 4.
+It runs on this machine and, where there can be such, on virtual Raspberry Pis of 64 and of 32 bits.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import sys
 from edgedeploy.board import load_board
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import DownloadError, EdgedeployError, VirtualBoardError
+from edgedeploy.virtual.board import down, find
 from edgedeploy.virtual.emulation import emulation_of, require_means
 from edgedeploy.zoo.download import Patience
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.store import fetch, pull
 
 FIRST, BUNDLED = "retinaface", "digits"
-BOARD = "rpi4"
+BOARDS = ("rpi4", "rpi-armhf")
 
 # One short attempt: somebody waits, and there is something else to show.
 HASTE = Patience(connect=4, read=10, attempts=1)
@@ -54,12 +55,22 @@ def main() -> int:
     code = play(name, "--board", "local", *sys.argv[1:])
     try:
         require_means()
-        emulation_of(load_board(BOARD))
+        for board in BOARDS:
+            emulation_of(load_board(board))
     except VirtualBoardError as error:
-        print(f"\nThere can be no virtual board here: {error}")
+        print(f"\nThere can be no virtual boards here: {error}")
         return code
-    print(f"\nThe same on a virtual {BOARD}; the times are those of an emulator:\n")
-    return code or play(name, "--board", BOARD, "--virtual", *sys.argv[1:])
+    for board in BOARDS:
+        if code == 0:
+            print(f"\nThe same on a virtual {board}; the times are those of an emulator:\n")
+            found_running = find(board)
+            try:
+                code = play(name, "--board", board, "--virtual", *sys.argv[1:])
+            finally:
+                started = find(board)
+                if started and started != found_running:
+                    down(started)
+    return code
 
 
 if __name__ == "__main__":

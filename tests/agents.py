@@ -12,6 +12,8 @@ import pytest
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
+from edgedeploy.package.archive import manifest_bytes, read_package
+from edgedeploy.package.manifest import MANIFEST_NAME
 
 
 def keep_agents(cache_home: Path, config: pytest.Config) -> None:
@@ -26,6 +28,16 @@ def build_probe() -> Agent:
     sources = [path for path in own_sources() if path.name != "main.cc"]
     probe = agent_folder() / "tests" / "probe.cc"
     return build_executable([*sources, probe], load_board("local"), DEFAULT_TOOLCHAIN, name="probe")
+
+
+def unpack(archive: Path, folder: Path) -> Path:
+    """The folder of a package, as the agent takes it."""
+    manifest, contents = read_package(archive)
+    for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
 
 
 def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

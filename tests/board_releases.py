@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ __all__ = ["BASE", "Bench", "bench"]
 
 @dataclass(frozen=True)
 class Bench:
-    """A virtual board and what is pushed to it.
+    """A virtual board and what is pushed to it; a context manager.
 
     Attributes:
         virtual: the board, on which nothing lies yet.
         agent: the agent for it.
         first, second: packages of two networks of one name that differ in a weight.
+        start: starts further boards.
+        board: the profile that the packages are for.
     """
 
     virtual: VirtualBoard
@@ -41,6 +44,18 @@ class Bench:
     first: Path
     second: Path
     start: Start
+    board: str = "local"
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._line.close()
+
+    @cached_property
+    def _line(self) -> Connection:
+        """A connection for looking: logging in takes longer than most of what is looked for."""
+        return self.connected()
 
     def connected(self) -> Connection:
         """A connection to the board."""
@@ -48,7 +63,7 @@ class Bench:
 
     def release(self, package: Path) -> Release:
         """The release of a package."""
-        return Release.of(package, self.agent, load_board("local"))
+        return Release.of(package, self.agent, load_board(self.board))
 
     def push(self, package: Path, **options: Any) -> Pushed:
         """Push a package."""
@@ -68,13 +83,11 @@ class Bench:
 
     def say(self, script: str) -> str:
         """What a command on the board prints."""
-        with self.connected() as connection:
-            return connection.run(script).text
+        return self._line.run(script).text
 
     def releases(self, model: str = "digits") -> list[str]:
         """The releases of a model on the board."""
-        with self.connected() as connection:
-            return [each.id for each in releases(connection) if each.model == model]
+        return [each.id for each in releases(self._line) if each.model == model]
 
     def current(self, model: str = "digits") -> str:
         """The release in use."""
@@ -82,9 +95,8 @@ class Bench:
 
     def current_works(self, model: str = "digits") -> bool:
         """Whether the release in use passes its self-test, run as a program on the board would run it."""
-        with self.connected() as connection:
-            script = f"cd {BASE}/releases/{model}/current/ && ./agent verify . && ./agent selftest ."
-            return connection.run(script).code == 0
+        script = f"cd {BASE}/releases/{model}/current/ && ./agent verify . && ./agent selftest ."
+        return self._line.run(script).code == 0
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +125,7 @@ def local_agent(_needs_virtual_boards: None) -> Path:
 
 @pytest.fixture
 def bench(start: Start, local_agent: Path, _packages: tuple[Path, Path]) -> Iterator[Bench]:
-    made = Bench(start("local", name="bench"), local_agent, *_packages, start)
-    made.say(f"rm -rf {BASE}")
-    yield made
-    made.say(f"rm -rf {BASE}")
+    with Bench(start("local", name="bench"), local_agent, *_packages, start) as made:
+        made.say(f"rm -rf {BASE}")
+        yield made
+        made.say(f"rm -rf {BASE}")

@@ -14,10 +14,19 @@ import pytest
 from conftest import Command, run_command
 
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.virtual.board import VirtualBoard, down, running, up
+from edgedeploy.virtual.board import VirtualBoard, up
 
 # Looked up before tests get folders of their own: root file systems take long to make and never change.
 ROOT_FILE_SYSTEMS = Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
+
+END_ALL = """
+import sys
+from edgedeploy.virtual.board import down, running
+
+sys.stdin.read()
+for virtual in running():
+    down(virtual)
+"""
 
 Start = Callable[..., VirtualBoard]
 
@@ -37,9 +46,9 @@ def _needs_virtual_boards(_own_user_folders: None) -> Iterator[None]:
     own = Path(platformdirs.user_cache_dir("edgedeploy"))
     own.mkdir(parents=True, exist_ok=True)
     (own / "rootfs").symlink_to(ROOT_FILE_SYSTEMS)
-    yield
-    for virtual in running():
-        down(virtual)
+    # Its input ends when the tests do, be it that they are killed.
+    with subprocess.Popen([sys.executable, "-c", END_ALL], stdin=subprocess.PIPE, start_new_session=True):
+        yield
 
 
 @pytest.fixture(scope="session")

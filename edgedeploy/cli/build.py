@@ -132,12 +132,7 @@ def build(
                 f"within {built.manifest.selftest.relative:g}",
                 markup=False,
             )
-            memory = built.manifest.memory
-            stdout().print(
-                f"memory: {memory.workspace_bytes:,} bytes of workspace, {memory.constants_bytes:,} of constants, "
-                f"up to {memory.scratch_bytes:,} of scratch for each thread",
-                markup=False,
-            )
+            stdout().print(f"memory: {built.manifest.memory.line()}", markup=False)
             for path in built.dumps:
                 stdout().print(str(path), markup=False)
             if explain:

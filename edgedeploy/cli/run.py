@@ -94,12 +94,14 @@ def run(
         if input_shape or overrides:
             what = "--input-shape does" if input_shape else "--toolchain and the options after it do"
             raise InputError(f"{what} not go with a package", why="it is built already")
-        package, manifest = Path(model), read_manifest(Path(model))
+        package = Path(model)
+        manifest = read_manifest(package)
         name, label = manifest.model, manifest.board
     else:
         package = prepare(
             model, board, input_shapes=parse_shapes(input_shape), overrides=overrides, progress=progress
         ).package_path
+        manifest = read_manifest(package)
         name, label = model, board
     with opened(package, Place(board, host, virtual, strict_host_key), threads, progress) as network:
         runner = network.runner
@@ -109,6 +111,7 @@ def run(
         measured = (
             runner.measure(tensors, repeat=repeat, number=number, warmup=warmup) if print_time or json_output else None
         )
+        agent_memory = network.agent_memory() if network.agent_memory else None
     if outputs:
         write_arrays(outputs, results)
     if json_output:
@@ -119,6 +122,8 @@ def run(
                 **({"machine": network.machine} if network.machine else {}),
                 "threads": runner.threads,
                 **(measured.as_dict() if measured else {}),
+                "memory": manifest.memory.model_dump(),
+                **({"agent_memory": agent_memory} if agent_memory else {}),
                 "outputs": [spec.model_dump() for spec in runner.outputs],
                 **({"top": {key: top_values(array, print_top) for key, array in results.items()}} if print_top else {}),
             }
@@ -135,6 +140,10 @@ def run(
     if measured:
         times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.as_dict().items())
         console.print(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)", markup=False)
+    console.print(f"memory: {manifest.memory.line()}", markup=False)
+    if agent_memory:
+        stated = ", ".join(f"{key.removesuffix('_bytes')} {value:,}" for key, value in agent_memory.items() if value)
+        console.print(f"memory of the agent in bytes: {stated}", markup=False)
     if outputs:
         console.print(f"outputs written to {outputs}", markup=False)
 

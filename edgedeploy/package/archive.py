@@ -28,6 +28,24 @@ COMPRESSION = 3
 Contents = Mapping[str, bytes]
 
 
+class _HostileEntryError(Exception):
+    """An entry of an archive that no package has."""
+
+
+class _PlainEntry(tarfile.TarInfo):
+    """A plain file. Whatever else an archive may hold is refused by its header, before its content is read.
+
+    tarfile would read long names and extended headers, however large, into memory by itself.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _PlainEntry:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+            raise _HostileEntryError(f"{entry.name!r} is not a plain file")
+        return entry
+
+
 def describe(contents: Contents) -> dict[str, Member]:
     """The manifest's entries for files held in memory."""
     return {
@@ -87,10 +105,8 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
     contents: dict[str, bytes] = {}
     manifest: Manifest | None = None
     try:
-        with tarfile.open(path, mode="r|gz") as archive:
+        with tarfile.open(path, mode="r|gz", tarinfo=_PlainEntry) as archive:
             for entry in archive:
-                if not entry.isreg():
-                    raise refuse(f"{entry.name!r} is not a plain file")
                 stream = archive.extractfile(entry)
                 assert stream is not None
                 if manifest is None:
@@ -118,6 +134,8 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "(document)"
         raise refuse(f"{MANIFEST_NAME}: {field}: {first['msg']}") from error
+    except _HostileEntryError as error:
+        raise refuse(str(error)) from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise refuse(str(error) or type(error).__name__) from error
     if manifest is None:

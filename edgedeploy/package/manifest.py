@@ -60,6 +60,13 @@ class Memory(Record):
     scratch_bytes: Annotated[int, Field(ge=0)]
     constants_bytes: Annotated[int, Field(ge=0)]
 
+    def line(self) -> str:
+        """The same in one line for people."""
+        return (
+            f"{self.workspace_bytes:,} bytes of workspace, {self.constants_bytes:,} of constants, "
+            f"up to {self.scratch_bytes:,} of scratch for each thread"
+        )
+
 
 class SelfTest(Record):
     """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,10 +67,13 @@ class Opened:
     Attributes:
         runner: it.
         facts: what the board is, or None for this machine.
+        agent_memory: what the agent takes of the board's memory at that moment, in bytes; None for this machine,
+            where the process is Python's.
     """
 
     runner: Runner
     facts: Facts | None = None
+    agent_memory: Callable[[], dict[str, int | None]] | None = None
 
     @property
     def machine(self) -> str | None:
@@ -102,4 +105,4 @@ def opened(package: Path, place: Place, threads: int | None = None, progress: Pr
         pushed = push(connection, release, activate=False, progress=progress)
         assert pushed.id is not None  # only a dry run leaves it open
         with RemoteSession(connection, folder_of(pushed.model, pushed.id), threads) as session:
-            yield Opened(session, pushed.facts)
+            yield Opened(session, pushed.facts, session.memory)

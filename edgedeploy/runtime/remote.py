@@ -83,7 +83,7 @@ class RemoteSession:
             ReleaseError: the agent cannot do it, or ended.
             BoardConnectionError: the connection broke.
         """
-        reply = self._ask({"command": "run"}, tensors)
+        reply = self._ask({"command": "run"}, self._content(tensors))
         content = self._read(int(reply.get("bytes", 0)))
         if len(content) != sum(map(_size, self.outputs)):
             raise self._broken(f"it gave {len(content)} bytes of outputs")
@@ -101,10 +101,20 @@ class RemoteSession:
             InputError, ReleaseError, BoardConnectionError: as `run`.
         """
         request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
-        return Timing(tuple(map(float, self._ask(request, tensors)["runs_ms"])))
+        return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
 
-    def _ask(self, request: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
-        content = b"".join(array.tobytes() for array in check_tensors(tensors, self.inputs))
+    def memory(self) -> dict[str, int | None]:
+        """What the agent takes of the board's memory now, in bytes, as `agent run` states it.
+
+        Raises:
+            ReleaseError, BoardConnectionError: as `run`.
+        """
+        return dict(self._ask({"command": "status"})["memory"])
+
+    def _content(self, tensors: Tensors) -> bytes:
+        return b"".join(array.tobytes() for array in check_tensors(tensors, self.inputs))
+
+    def _ask(self, request: dict[str, Any], content: bytes = b"") -> dict[str, Any]:
         line = json.dumps({**request, "bytes": len(content)}) + "\n"
         try:
             self._channel.sendall(line.encode() + content)

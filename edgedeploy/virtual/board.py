@@ -271,7 +271,7 @@ def _make_key(private: Path, public: Path) -> None:
 def _start(folder: Path, root: Path, port: int, name: str, user: str, disk_mib: int) -> Process:
     script = resources.files("edgedeploy.virtual") / "board.sh"
     with resources.as_file(script) as path:
-        namespaces = ("--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child")
+        namespaces = ("--mount", "--pid", "--uts", "--ipc")
         arguments = (str(root.resolve()), str(folder.resolve()), str(port), name, user, str(disk_mib))
         return Process.start(["unshare", *namespaces, "sh", str(path), *arguments], folder / "log")
 

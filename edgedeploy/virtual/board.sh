@@ -6,6 +6,17 @@
 # ROOTFS is only read. What the board writes goes to a file system of MIB mebibytes in memory, which ends with
 # this process. FOLDER holds the board's own files: etc/ is copied over its /etc, proc/ is shown in its /proc.
 set -eu
+
+# Under unshare, the next child is the first process. unshare itself would fork it with SIGTERM blocked from then on.
+if [ $$ != 1 ]; then
+    trap 'kill -KILL $first' TERM INT HUP
+    # What we ignore, as a shell's background or by our parent, the board's programs should not.
+    setpriv --pdeathsig KILL env --default-signal sh "$0" "$@" &
+    first=$!
+    wait $first
+    exit
+fi
+
 rootfs=$1 folder=$2 port=$3 name=$4 user=$5 mebibytes=$6
 
 echo "$name" >/proc/sys/kernel/hostname

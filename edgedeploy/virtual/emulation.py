@@ -23,7 +23,13 @@ _ARCHITECTURES = {
 }
 
 # What virtual boards are made with, and the packages of Debian's that have it.
-_PROGRAMS = {"unshare": "util-linux", "mount": "mount", "chroot": "coreutils", "mmdebstrap": "mmdebstrap"}
+_PROGRAMS = {
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "mount": "mount",
+    "chroot": "coreutils",
+    "mmdebstrap": "mmdebstrap",
+}
 
 _INSTALL = "apt-get install qemu-user-static binfmt-support"
 _WITHOUT = "use --board local: the network then runs in this process"

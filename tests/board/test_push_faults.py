@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,16 @@ from board_releases import BASE, Bench
 from cable import Cable
 from virtual_boards import Start
 
+from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
+from edgedeploy.build import build, find_source
 from edgedeploy.errors import BoardConnectionError, HostKeyError, ReleaseError, UnsuitableBoardError
+from edgedeploy.package.archive import describe, read_package, write_package
 from edgedeploy.progress import Progress
-from edgedeploy.release.layout import Release
 from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
-from edgedeploy.virtual.board import VirtualBoard, down
+from edgedeploy.virtual.board import down
 
 
 @pytest.fixture
@@ -125,19 +128,20 @@ def test_the_board_loses_its_power(bench: Bench, start: Start, stage: str) -> No
     virtual = start("local", name="fragile")
     with (
         Connection(address_of(virtual)) as connection,
-        pytest.raises(BoardConnectionError, match="broke"),
+        pytest.raises(BoardConnectionError, match="broke") as caught,
     ):
         push(connection, bench.release(bench.second), progress=Meddler(stage, lambda: down(virtual)))
+    assert any("power" in hint for hint in caught.value.hints)
 
 
 @pytest.fixture
 def small(start: Start, bench: Bench) -> Iterator[Bench]:
     """A board with so little room that it can be filled."""
     virtual = start("local", name="small", disk_mib=32)
-    made = Bench(virtual, bench.agent, bench.first, bench.second, start)
-    made.say(f"rm -rf {BASE} filler")
-    made.push(made.first)
-    yield made
+    with replace(bench, virtual=virtual) as made:
+        made.say(f"rm -rf {BASE} filler")
+        made.push(made.first)
+        yield made
     down(virtual)
 
 
@@ -211,8 +215,6 @@ def test_a_file_of_the_release_in_use_was_replaced(bench: Bench, old: str) -> No
 
 
 def test_outputs_differ_on_the_board(bench: Bench, old: str, tmp_path: Path) -> None:
-    from edgedeploy.package.archive import describe, read_package, write_package
-
     manifest, contents = read_package(bench.second)
     wrong = {**contents, "selftest/output-0.bin": bytes(len(contents["selftest/output-0.bin"]))}
     path = tmp_path / "wrong.tar.gz"
@@ -265,7 +267,6 @@ def test_the_host_key_changes(bench: Bench, old: str, tmp_path: Path, start: Sta
 @pytest.fixture(scope="module")
 def packages_of_boards(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Packages of the bundled network for boards of other architectures."""
-    from edgedeploy.build import build, find_source
 
     def package(board: str) -> Path:
         return build(find_source("digits"), board, tmp_path_factory.mktemp("package") / f"{board}.tar.gz").path
@@ -273,48 +274,56 @@ def packages_of_boards(_own_user_folders: None, tmp_path_factory: pytest.TempPat
     return package
 
 
+def refused(bench: Bench, package: Path, numbers: str) -> None:
+    """Push a package that the board cannot run, and see that nothing was sent."""
+    before = bench.current()
+    with bench.connected() as connection:
+        with pytest.raises(UnsuitableBoardError, match=numbers) as caught:
+            push(connection, bench.release(package))
+        assert connection.sent < 4000
+    assert "nothing was sent" in str(caught.value)
+    assert any("build it for a profile that describes this board" in hint for hint in caught.value.hints)
+    assert bench.current() == before
+
+
 def test_an_armhf_package_does_not_go_to_an_aarch64_board(
     start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]
 ) -> None:
-    virtual = start("rpi4")
-    release = Release.of(packages_of_boards("rpi-armhf"), bench.agent, load_board("rpi4"))
-    with (
-        Connection(address_of(virtual)) as connection,
-        pytest.raises(UnsuitableBoardError, match=r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)"),
-    ):
-        push(connection, release)
+    with replace(bench, virtual=start("rpi4")) as board:
+        refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
 
 
-def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(start: Start, bench: Bench) -> None:
-    from edgedeploy.package.archive import read_package, write_package
-
-    old_system = start("local", name="old", suite="bullseye")
-    manifest, contents = read_package(bench.first)
-    abi = manifest.abi.model_copy(update={"glibc": "2.34"})
-    path = bench.first.with_name("newer.tar.gz")
-    write_package(path, manifest.model_copy(update={"abi": abi}), contents)
-    with (
-        Connection(address_of(old_system)) as connection,
-        pytest.raises(UnsuitableBoardError, match=r"needs glibc 2\.34, the board has 2\.31"),
-    ):
-        push(connection, bench.release(path))
-
-
-def test_a_board_of_an_old_system_takes_what_it_can_run(
-    start: Start, board_on: Callable[[VirtualBoard], Bench], tmp_path: Path
+# Slow, as every test that needs an agent for another architecture.
+@pytest.mark.slow
+def test_after_an_armhf_package_an_aarch64_board_still_works(
+    start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]
 ) -> None:
-    from edgedeploy.build import build, find_source
+    right = packages_of_boards("rpi4")
+    manifest, contents = read_package(right)
+    other = right.with_name("other.tar.gz")
+    write_package(other, manifest.model_copy(update={"build_key": "0" * 64}), contents)
+    with Bench(start("rpi4"), agent_for(load_board("rpi4")).path, right, other, start, "rpi4") as board:
+        board.say(f"rm -rf {BASE}")
+        board.push(board.first)
+        refused(board, packages_of_boards("rpi-armhf"), r"EM_ARM \(32 bits\).*EM_AARCH64 \(64 bits\)")
+        assert board.current_works()
+        second_push_succeeds(board)
 
+
+def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(
+    start: Start, bench: Bench, tmp_path: Path
+) -> None:
     profile = tmp_path / "old.yaml"
     native = "".join(f"{field}: native\n" for field in ("triple", "cpu", "cores", "vector", "fma", "cache"))
     profile.write_text(f'description: this machine, an old system\n{native}toolchain: zig\nglibc: "2.28"\n')
-    package = build(find_source("digits"), str(profile), tmp_path / "digits.tar.gz").path
-    made = board_on(start("local", name="old", suite="bullseye"))
-    assert made.push(package).state == "pushed"
-    assert made.current_works()
-
-
-@pytest.fixture
-def board_on(bench: Bench, start: Start) -> Callable[[VirtualBoard], Bench]:
-    """The same packages for another board."""
-    return lambda virtual: Bench(virtual, bench.agent, bench.first, bench.second, start)
+    right = build(find_source("digits"), str(profile), tmp_path / "digits.tar.gz").path
+    manifest, contents = read_package(right)
+    other, newer = tmp_path / "other.tar.gz", tmp_path / "newer.tar.gz"
+    write_package(other, manifest.model_copy(update={"build_key": "0" * 64}), contents)
+    abi = manifest.abi.model_copy(update={"glibc": "2.34"})
+    write_package(newer, manifest.model_copy(update={"abi": abi}), contents)
+    with Bench(start("local", name="old", suite="bullseye"), bench.agent, right, other, start) as board:
+        assert board.push(right).state == "pushed"
+        refused(board, newer, r"needs glibc 2\.34, the board has 2\.31")
+        assert board.current_works()
+        second_push_succeeds(board)

@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from board_releases import Bench
+from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
+from virtual_boards import Start
 
 from edgedeploy.build import find_source
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
+from edgedeploy.package.archive import read_manifest
 from edgedeploy.release.layout import folder_of
+from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.remote import RemoteSession
@@ -130,6 +133,12 @@ def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Co
     assert said["model"] == "digits"
     assert said["machine"]
     assert said["min_ms"] <= said["median_ms"] <= said["max_ms"]
+    assert said["memory"] == read_manifest(bench.first).memory.model_dump()
+    assert 0 < said["agent_memory"]["anonymous_bytes"] <= said["agent_memory"]["resident_bytes"]
+    code, out, err = board_command("run", bench.first, "--host", host)
+    assert code == 0, err
+    assert re.search(r"memory: [\d,]+ bytes of workspace", out)
+    assert re.search(r"memory of the agent in bytes: resident [\d,]+", out)
     assert list(np.load("out.npz")) == [each["name"] for each in said["outputs"]]
 
 
@@ -144,6 +153,27 @@ def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: 
     code, out, err = board_command("demo", "digits", "--virtual")
     assert code == 0, err
     assert f"board {board}, the last one that was built for" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("board", "machine"), [("rpi4", "aarch64"), ("rpi-armhf", "armv7l")])
+def test_the_agent_runs_on_debian_11(board_command: Command, start: Start, board: str, machine: str) -> None:
+    old = start(board, name=f"old-{board}", suite="bullseye")
+    code, out, err = board_command("push", "digits", "--board", board, "--host", f"virtual:{old.name}")
+    assert code == 0, err
+    release = f"cd {BASE} && ./agent %s releases/digits/current/"
+    with Connection(address_of(old)) as connection:
+        facts = json.loads(connection.run(f"cd {BASE} && ./agent facts").text)
+        assert (facts["glibc"], facts["machine"]) == ("2.31", machine)
+        assert json.loads(connection.run(release % "selftest").text)["passed"]
+        done = json.loads(connection.run(release % "run" + " --fill selftest --output-dir out").text)
+        assert [each["name"] for each in done["outputs"]] == ["prob"]
+        paths = (f"{BASE}/out/output-0.bin", f"{BASE}/releases/digits/current/selftest/output-0.bin")
+        found, wanted = (np.frombuffer(connection.run(f"cat {path}").output, np.float32) for path in paths)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * wanted.max())
+    code, out, err = board_command("run", "digits", "--board", board, "--host", f"virtual:{old.name}", "--json")
+    assert code == 0, err
+    assert json.loads(out)["machine"].startswith(machine)
 
 
 @pytest.mark.slow

@@ -6,8 +6,10 @@ import json
 import os
 import platform
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import paramiko
@@ -34,6 +36,11 @@ def connect(virtual: VirtualBoard) -> paramiko.SSHClient:
 def said(virtual: VirtualBoard, command: str) -> str:
     with connect(virtual) as client:
         return client.exec_command(command)[1].read().decode().strip()
+
+
+def listens(virtual: VirtualBoard) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", virtual.port)) == 0
 
 
 def mounted_here() -> str:
@@ -126,10 +133,19 @@ def test_ends_with_all_its_processes_and_mounts(start: Start) -> None:
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists() and b"7654" in path.read_bytes()]
 
 
-def test_one_that_was_killed_is_no_longer_listed(start: Start, board_command: Command) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGKILL])
+def test_one_that_was_killed_ends_and_is_no_longer_listed(
+    start: Start, board_command: Command, kind: signal.Signals
+) -> None:
+    before = mounted_here()
     virtual = start("local", name="killed")
-    os.kill(virtual.process.pid, signal.SIGKILL)
-    virtual.process.end()
+    os.kill(virtual.process.pid, kind)
+    deadline = time.monotonic() + 5
+    while (virtual.process.alive or listens(virtual)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not virtual.process.alive
+    assert not listens(virtual)
+    assert mounted_here() == before
     assert "killed" not in board_command("virtual", "list")[1]
     assert not virtual.folder.exists()
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import SHARED
+from shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import FEW_STORES
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.frontends.onnx import read_onnx
-
-SHAPES = {"retinaface_mnet25_dyn.onnx": {"data": [1, 3, 240, 320]}}
-FILES = sorted((SHARED / "models").rglob("*.onnx"))
 
 
 @pytest.mark.parametrize("board", ["local", "rpi4"])

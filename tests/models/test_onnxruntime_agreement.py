@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from conftest import SHARED
 from running import outputs_of
+from shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
 from edgedeploy.build import QUANTISED_TOLERANCE, TOLERANCE
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
-
-SHAPES = {"retinaface_mnet25_dyn.onnx": {"data": [1, 3, 240, 320]}}
-FILES = sorted((SHARED / "models").rglob("*.onnx"))
 
 
 @pytest.mark.skipif(not FILES and "CI" not in os.environ, reason=f"there are no networks in {SHARED / 'models'}")
