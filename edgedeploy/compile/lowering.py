@@ -1,4 +1,4 @@
-"""Which form each convolution takes: direct, on a first layer's planes, or Winograd's."""
+"""Which form each convolution takes (direct, on a first layer's planes, or Winograd's), and each dense layer."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import tvm
 from tvm import relax, te
 
 from edgedeploy.board import Board
+from edgedeploy.compile.channels import padded_count
 from edgedeploy.compile.folding import bound_value, constant_value, is_call
 from edgedeploy.compile.operators import direct, winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.prefetch import vector_to_prefetch
-from edgedeploy.compile.tiles import choose_depthwise_tile, choose_tile, lanes_for
+from edgedeploy.compile.operators.product import MATMUL, product
+from edgedeploy.compile.tiles import choose_depthwise_tile, choose_product_tile, choose_tile, lanes_for
 
 NHWC_OF_NCHW = [0, 2, 3, 1]
 
 
-def lower_convolutions(module: tvm.IRModule, board: Board) -> tvm.IRModule:
-    """Replace each `conv2d` by a function of ours that a template knows.
+def lower_layers(module: tvm.IRModule, board: Board) -> tvm.IRModule:
+    """Replace each `conv2d`, and each product with a matrix of constants, by a function of ours.
 
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
     for it, it reads the NCHW planes instead: its input values are broadcast one by one, from wherever they lie.
@@ -38,8 +41,13 @@ class _Lowerer(relax.PyExprMutator):
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        if not is_call(call, "relax.nn.conv2d") or call.attrs.data_layout != "NHWC":
-            return call
+        if is_call(call, "relax.matmul"):
+            return self._product(call)
+        if is_call(call, "relax.nn.conv2d") and call.attrs.data_layout == "NHWC":
+            return self._convolution(call)
+        return call
+
+    def _convolution(self, call: relax.Call) -> relax.Expr:
         data, weights = call.args
         groups = int(call.attrs.groups)
         sizes = [int(size) for size in weights.ty.shape]
@@ -61,6 +69,20 @@ class _Lowerer(relax.PyExprMutator):
         prefetch = vector_to_prefetch(self._board)
         form = partial(direct.convolution, window=window, groups=groups, tile=tile, prefetch=prefetch)
         return self._emit(direct.DENSE, form, data, weights)
+
+    def _product(self, call: relax.Call) -> relax.Expr:
+        """A dense layer: its columns are padded to whole vectors by zeros, which are cropped from the result."""
+        weights = constant_value(call.args[1])
+        rows = [int(size) for size in call.args[0].ty.shape]
+        if weights is None or weights.dtype != "float32" or not weights.ndim == len(rows) == 2:
+            return call
+        columns = weights.shape[1]
+        whole = padded_count(columns, lanes_for(self._board))
+        tile_rows, _ = choose_product_tile(rows[0], whole, self._board)
+        prefetch = vector_to_prefetch(self._board)
+        form = partial(product, columns=columns, tile_rows=tile_rows, prefetch=prefetch)
+        padded = relax.const(np.pad(weights, ((0, 0), (0, whole - columns))))
+        return self._emit(MATMUL, form, call.args[0], padded)
 
     def _winograd(self, call: relax.Call, window: Window) -> relax.Expr | None:
         """Winograd's form of a convolution, if it has one that costs less than a direct one."""

@@ -18,7 +18,7 @@ from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.layouts import remove_transposes
-from edgedeploy.compile.lowering import lower_convolutions
+from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
@@ -138,7 +138,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[Re
     module = fold_scales(module) if removed else module
     module = pad_channels(split_concatenations(module), lanes)
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
-    module = lower_convolutions(module, board)
+    module = lower_layers(module, board)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
     module = _keep_slices_apart(module)
     passes = [

@@ -119,6 +119,24 @@ def choose_tile(height: int, width: int, channels: int, depth: int, board: Board
     return best
 
 
+def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int]:
+    """The tile, rows x columns, with the most multiply-adds for each value it loads.
+
+    As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row
+    is bound by the reading of the weights: it takes several vectors, to read whole lines.
+    """
+    length = vector_length(columns, lanes_for(board))
+    counts = [count for count in (8, 4, 3, 2, 1) if columns % (count * length) == 0]
+    tiles = [
+        (count, vectors)
+        for vectors in counts
+        for count in range(1, rows + 1)
+        if rows % count == 0 and count * vectors + vectors + 1 <= board.vector.registers
+    ]
+    count, vectors = max(tiles, key=lambda tile: (tile[0] * tile[1] / (tile[0] + tile[1]), tile[1]))
+    return count, vectors * length
+
+
 def choose_depthwise_tile(
     height: int, width: int, channels: int, kernel: tuple[int, int], stride: int, board: Board
 ) -> Tile:

@@ -184,8 +184,7 @@ def test_fully_connected_layer(network: Save, rows: int, inputs: int, outputs: i
     data = graph.input("data", [rows, inputs])
     product = graph.node("Gemm", data, graph.normal(outputs, inputs), graph.normal(outputs), transB=1)
     compiled = assert_agrees(network(graph, graph.node("Relu", product)))
-    # Odd numbers of columns are no tiles: `general` cuts them into vectors and a rest.
-    assert compiled.templates.popitem()[1] == ("matmul" if outputs % 4 == 0 else "general")
+    assert compiled.templates.popitem()[1] == "matmul"
 
 
 def test_a_network_without_a_convolution(network: Save) -> None:

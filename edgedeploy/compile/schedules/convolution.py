@@ -78,7 +78,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
     """Re-lay the weights in tiles of output channels, where they are constants.
 
-    From [..., outputs] to [outputs / tile, ..., tile], for four dimensions.
+    From [..., outputs] to [outputs / tile, ..., tile].
     """
     parameter = kernel.parameter_of_read(convolution, 1)
     if parameter not in kernel.packable or tile == 1:
@@ -88,7 +88,8 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
         *others, channel = indices
         return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
 
-    kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=4))
+    dimensions = len(kernel.read_shape(convolution, 1))
+    kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
 
     def relay(weights: np.ndarray) -> np.ndarray:
         tiles = weights.reshape(*weights.shape[:-1], -1, tile)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors
-from edgedeploy.compile.tiles import lanes_for, vector_length
+from edgedeploy.compile.schedules.convolution import pack
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import choose_product_tile, lanes_for, vector_length
 
 # Vectors shorter than this are not worth a tile.
 SHORTEST_VECTOR = 4
@@ -29,14 +30,15 @@ def matches(kernel: Kernel) -> bool:
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule the product and everything fused with it; nothing is re-laid."""
+    """Schedule the product and everything fused with it; a matrix of constants is re-laid by tiles of columns."""
     schedule, lanes = kernel.schedule, lanes_for(board)
     anchor = kernel.anchor()
     assert anchor is not None
     product = kernel.block(anchor)
     extents = kernel.extents(product)
     rows, columns = extents[-3:-1]
-    tile_rows, tile_columns = choose_tile(rows, columns, board)
+    tile_rows, tile_columns = choose_product_tile(rows, columns, board)
+    packing = pack(kernel, product, tile_columns)
     kernel.tile = f"{tile_rows} rows x {tile_columns} columns"
 
     output = kernel.output_of(anchor)
@@ -48,22 +50,4 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     kernel.vectorize(column_in, lanes, unroll=True)
     schedule.unroll(row_in)
     kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
-    return None
-
-
-def choose_tile(rows: int, columns: int, board: Board) -> tuple[int, int]:
-    """The tile, rows x columns, with the most multiply-adds for each value it loads.
-
-    As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row
-    is bound by the reading of the weights: it takes several vectors, to read whole lines.
-    """
-    length = vector_length(columns, lanes_for(board))
-    counts = [count for count in (8, 4, 3, 2, 1) if columns % (count * length) == 0]
-    tiles = [
-        (count, vectors)
-        for vectors in counts
-        for count in divisors(rows)
-        if count * vectors + vectors + 1 <= board.vector.registers
-    ]
-    count, vectors = max(tiles, key=lambda tile: (tile[0] * tile[1] / (tile[0] + tile[1]), tile[1]))
-    return count, vectors * length
+    return packing

@@ -1,0 +1,39 @@
+"""Products of activations with a matrix of constants: dense layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import te, tirx
+
+from edgedeploy.compile.operators.prefetch import prefetched
+
+# What the template looks for: the beginning of the names of blocks that accumulate.
+MATMUL = "matmul"
+
+
+def product(data: te.Tensor, weights: te.Tensor, columns: int, tile_rows: int, prefetch: int = 0) -> te.Tensor:
+    """Rows times a matrix.
+
+    Args:
+        data: rows x terms, float.
+        weights: terms x at least `columns`; the columns beyond are computed and cropped.
+        columns: of the result.
+        tile_rows: how many rows the template computes at a time.
+        prefetch: the values of the vectors of weights that are asked for ahead, or 0.
+
+    Returns:
+        rows x columns.
+    """
+    rows, terms = (int(size) for size in data.shape)
+    whole_columns = int(weights.shape[1])
+    term = te.reduce_axis((0, terms), "k")
+
+    def sum_of_products(row: Any, column: Any) -> Any:
+        first = tirx.floormod(row, tile_rows) == 0
+        return te.sum(data[row, term] * prefetched(weights, (term, column), 0, first, prefetch), axis=[term])
+
+    whole = te.compute((rows, whole_columns), sum_of_products, name=MATMUL)
+    if whole_columns == columns:
+        return whole
+    return te.compute((rows, columns), lambda row, column: whole[row, column], name="crop")
