@@ -51,10 +51,13 @@ def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
 def padded_count(channels: int, lanes: int) -> int:
     """The least number of channels, at least as many, that fills vectors without a rest.
 
-    Counts below a whole vector become a power of two of at least 4: shorter vectors serve them.
+    Tiles of several vectors need numbers that these divide: one vector alone would wait for its own sums. So it is
+    four vectors where that adds less than a thirtieth. Counts below a whole vector become a power of two of at
+    least 4: shorter vectors serve them.
     """
     if channels >= lanes:
-        return round_up(channels, lanes)
+        fours = round_up(channels, 4 * lanes)
+        return fours if fours - channels <= channels / 30 else round_up(channels, lanes)
     return max(4, 1 << (channels - 1).bit_length())
 
 

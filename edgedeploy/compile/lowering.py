@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -61,7 +60,7 @@ class _Lowerer(relax.PyExprMutator):
             winograds = self._winograd(call, window)
             if winograds is not None:
                 return winograds
-        tile = choose_tile(rows, columns, outputs // groups, math.prod(sizes[:3]), self._board)
+        tile = choose_tile(rows, columns, outputs // groups, window.kernel, sizes[2], self._board)
         planes = self._planes(data)
         if groups == 1 and planes is not None:
             form = partial(direct.convolution_of_planes, window=window, tile=tile, lanes=lanes_for(self._board))

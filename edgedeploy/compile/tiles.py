@@ -18,6 +18,9 @@ MEMORY_BYTES = 4
 # Most rows of a tile: each is one more pointer in the innermost loop.
 MAX_ROWS = 4
 
+# Longest loops that LLVM is seen to unroll around a tile.
+UNROLLED_STEPS = 9
+
 # Most vectors of channels of a tile.
 MAX_VECTORS = 8
 
@@ -90,7 +93,7 @@ def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: 
     return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
 
 
-def choose_tile(height: int, width: int, channels: int, depth: int, board: Board) -> Tile:
+def choose_tile(height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, board: Board) -> Tile:
     """The tile that does the most useful arithmetic in a cycle.
 
     Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
@@ -99,16 +102,18 @@ def choose_tile(height: int, width: int, channels: int, depth: int, board: Board
     Args:
         height, width: of the output, in pixels.
         channels: output channels, of one group; the tile's divide them.
-        depth: terms of each sum: taps x input channels of one group.
+        kernel: rows and columns of taps.
+        inputs: input channels, of one group.
         board: whose registers and multiply-add units are modelled.
     """
     best, best_rate = Tile(1, 1, 1), 0.0
-    registers = tile_registers(board)
+    depth = math.prod(kernel) * inputs
+    steps = _steps_at_once(kernel[1], inputs, board)
     for vectors, length in _vectors(channels, lanes_for(board)):
         for rows in range(1, min(MAX_ROWS, height) + 1):
-            for columns in range(1, min(width, registers) + 1):
+            for columns in range(1, min(width, tile_registers(board)) + 1):
                 pixels = rows * columns
-                if pixels * vectors + vectors + 1 > registers:
+                if pixels * vectors + vectors * steps + 1 > tile_registers(board):
                     break
                 tile = Tile(rows, columns, vectors * length)
                 useful = tile.useful(height, width)
@@ -166,6 +171,20 @@ def choose_depthwise_tile(
     return max(tiles, key=lambda tile: tile.useful(height, width) * tile.columns / (tile.columns + 0.5))
 
 
+def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
+    """The steps of a sum whose weights are in registers at the same time.
+
+    LLVM unrolls short loops whole. Where multiply-adds read no memory, it then loads all of their weights first
+    (limits found with `benchmarks/arm_loops.py`).
+    """
+    if board.is_x86:
+        return 1
+    for steps in (kernel_width * inputs, inputs):
+        if steps <= UNROLLED_STEPS:
+            return steps
+    return 1
+
+
 def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
     """How many vectors of which length a tile of these channels may have."""
     for vectors in (2, 1, 3, 4, MAX_VECTORS):
@@ -177,14 +196,14 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
             length //= 2
 
 
-def direct_cycles(height: int, width: int, taps: int, inputs: int, outputs: int, board: Board) -> float:
-    """An estimate of a direct convolution of `taps` positions, its weights read once from memory."""
-    depth = taps * inputs
-    tile = choose_tile(height, width, outputs, depth, board)
+def direct_cycles(height: int, width: int, kernel: tuple[int, int], inputs: int, outputs: int, board: Board) -> float:
+    """An estimate of a direct convolution, its weights read once from memory."""
+    depth = math.prod(kernel) * inputs
+    tile = choose_tile(height, width, outputs, kernel, inputs, board)
     pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
     useful = tile.useful(height, width)
     tiles = height * width / useful / pixels * outputs / tile.channels
     return (
         tiles * tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
-        + 4 * taps * inputs * outputs / MEMORY_BYTES
+        + 4 * depth * outputs / MEMORY_BYTES
     )

@@ -24,7 +24,7 @@ AVX512 = load_board("rpi4").model_copy(
 @pytest.mark.parametrize("channels", [1, 6, 8, 24, 32, 64, 255])
 def test_accumulators_weights_and_an_input_fit_the_registers(board: str, width: int, channels: int) -> None:
     profile = load_board(board)
-    tile = choose_tile(width, width, channels, 64, profile)
+    tile = choose_tile(width, width, channels, (1, 1), 64, profile)
     vectors = tile.channels // vector_length(tile.channels, lanes_for(profile))
     assert channels % tile.channels == 0
     assert tile.rows * tile.columns * vectors + vectors + 1 <= profile.vector.registers
@@ -32,7 +32,7 @@ def test_accumulators_weights_and_an_input_fit_the_registers(board: str, width: 
 
 @pytest.mark.parametrize("width", [13, 79, 113, 119, 157, 237])
 def test_odd_pictures_are_tiled_with_little_waste(width: int) -> None:
-    tile = choose_tile(width, width, 64, 512, AVX512)
+    tile = choose_tile(width, width, 64, (1, 1), 512, AVX512)
     assert tile.useful(width, width) >= 0.92
     assert tile.rows * tile.columns * tile.channels // 16 >= 16
 

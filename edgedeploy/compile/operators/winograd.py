@@ -120,7 +120,7 @@ def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board
     cycles, _, plan = min(
         (_cycles(plan, rows, columns, inputs, outputs, board), order, plan) for order, plan in enumerate(plans)
     )
-    return plan if cycles < 0.9 * direct_cycles(rows, columns, TAPS * TAPS, inputs, outputs, board) else None
+    return plan if cycles < 0.9 * direct_cycles(rows, columns, (TAPS, TAPS), inputs, outputs, board) else None
 
 
 def _plans(size: int, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> list[Plan]:
