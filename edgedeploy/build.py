@@ -119,7 +119,7 @@ def find_source(model: str, shapes: Shapes | None = None, progress: Progress = S
     if is_file(path) and path.suffix not in (".yaml", ".yml"):
         source = Source(path.stem, path, dict(shapes or {}))
     elif path.suffix in (".onnx", ".tflite", ".tmfile", ".param", ".cfg"):
-        raise ModelError(f"there is no file {model}")
+        raise ModelError(f"there is no file {model}", hints=["check its path"])
     else:
         from edgedeploy.zoo.store import fetch
 

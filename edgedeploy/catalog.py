@@ -16,6 +16,9 @@ from edgedeploy.documents import Document, read_document
 from edgedeploy.errors import UnknownNameError
 from edgedeploy.files import is_file
 
+# More names than this do not help in a message; the command that lists them does.
+MOST_LISTED = 12
+
 
 @cache
 def builtin_folder() -> Path:
@@ -80,9 +83,10 @@ class Catalog(Generic[Document]):
         near = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
         near += [known for known in names if name and name in known and known not in near]
         listing = "near names" if near else f"known {self.noun}s"
+        listed = near or names
         return UnknownNameError(
             f"unknown {self.noun} {name!r}",
-            why=f"{listing}: {', '.join(near or names)}",
+            why=f"{listing}: {', '.join(listed)}" if len(listed) <= MOST_LISTED or not self.listing else None,
             hints=[f"list them all with `{self.listing}`"] if self.listing else [],
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ def replacing(path: Path) -> Iterator[Path]:
     Otherwise it vanishes, with the folders that were made for it.
 
     Raises:
-        OutputError: the folder cannot be made or written.
+        OutputError: the folder cannot be made or written, or `path` is a folder.
     """
+    if is_folder(path):
+        raise cannot_write(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     made = [folder for folder in (path.parent, *path.parent.parents) if not is_folder(folder)]
     try:

@@ -37,6 +37,9 @@ _ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"
 _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
 _DRIVER_NAME = re.compile(r"(?<![a-z])(?P<name>gcc|g\+\+|clang\+\+|clang|cc|c\+\+)(?P<version>(-[\d.]+)?)$")
 
+# A copy of a system has at least one of these; a compiler would pass over any other folder without a word.
+_SYSTEM_FOLDERS = ("lib", "lib64", "usr")
+
 Command = Annotated[list[str], Field(min_length=1)]
 
 
@@ -111,7 +114,7 @@ def c_compiler(board: Board) -> Driver:
     """The C compiler that links for a board: the cross compiler of its profile, or its toolchain's.
 
     Raises:
-        ToolchainError: it is not installed, or says that it does not link for the board; there is no sysroot.
+        ToolchainError: it is not installed, or says that it does not link for the board; the sysroot is none.
     """
     return _driver(board, "c")
 
@@ -281,6 +284,12 @@ def _driver(board: Board, language: str) -> Driver:
     name, toolchain = _toolchain_of(board)
     if board.sysroot and not is_folder(board.sysroot):
         raise ToolchainError(f"there is no sysroot {board.sysroot}", hints=["name a folder with --sysroot"])
+    if board.sysroot and not any(is_folder(board.sysroot / name) for name in _SYSTEM_FOLDERS):
+        raise ToolchainError(
+            f"{board.sysroot} is no sysroot",
+            why=f"it has none of the folders {', '.join(_SYSTEM_FOLDERS)}",
+            hints=["name the folder that holds the copy of the board's / with --sysroot"],
+        )
     program = _installed(name, toolchain, toolchain.linkers if language == "c" else toolchain.compilers)
     sysroot_options = toolchain.sysroot_options if board.sysroot else []
     values = {"{zig_triple}": zig_triple(board), "{sysroot}": str(board.sysroot)}

@@ -112,20 +112,22 @@ def _overrides(
         "sysroot": sysroot,
     }
     if given["cross_compiler"] == []:
-        raise InputError("--cross-compiler names no program")
+        raise InputError("--cross-compiler names no program", hints=["name one, such as aarch64-linux-gnu-gcc"])
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _flags(text: str) -> list[str]:
     """The flags of a list that commas separate."""
+    import re
+
     from edgedeploy.errors import InputError
 
     flags = [flag.strip() for flag in text.split(",") if flag.strip()]
     for flag in flags:
-        if flag[0] not in "+-" or len(flag) == 1:
-            raise InputError(
-                f"{flag!r} is no feature flag", hints=[f"write +{flag.strip('+-')} or -{flag.strip('+-')}"]
-            )
+        if not re.fullmatch(r"[+-][\w.-]+", flag):
+            name = flag.strip("+-")
+            example = f"+{name} or -{name}" if re.fullmatch(r"[\w.-]+", name) else "them as +dotprod,-lse"
+            raise InputError(f"{flag!r} is no feature flag", hints=[f"write {example}"])
     return flags
 
 

@@ -113,7 +113,8 @@ def down(
         stdout().print(f"{virtual.name} has ended", markup=False)
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+# What follows the name is the board's, `--help` too.
+@app.command(context_settings={"allow_interspersed_args": False})
 def ssh(
     name: VirtualName,
     command: Annotated[

@@ -137,7 +137,7 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
     except _HostileEntryError as error:
         raise refuse(str(error)) from error
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise refuse(str(error) or type(error).__name__) from error
+        raise refuse(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
     if manifest is None:
         raise refuse("it is empty")
     missing = sorted(manifest.files.keys() - contents.keys())

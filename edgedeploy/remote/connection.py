@@ -19,6 +19,7 @@ from typing import Any
 
 import fabric
 import paramiko
+from paramiko.ssh_exception import NoValidConnectionsError
 
 from edgedeploy.errors import BoardConnectionError, last_line
 from edgedeploy.progress import SILENT, Progress
@@ -275,9 +276,16 @@ def _explained(address: Address, connection: Any) -> Iterator[None]:
             raise _refused(address, error) from error
         raise BoardConnectionError(
             f"{address} cannot be reached",
-            why=last_line(error),
+            why=_cause(error),
             hints=["look whether it is switched on and runs an SSH server", f"correct {where}", "use --virtual"],
         ) from error
+
+
+def _cause(error: Exception) -> str:
+    """Why no connection came about: paramiko keeps what the system said of each of a host's addresses."""
+    if isinstance(error, NoValidConnectionsError):
+        return ", ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
+    return last_line(error)
 
 
 def _refused(address: Address, error: Exception) -> BoardConnectionError:

@@ -38,6 +38,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         with path.open("rb") as stream:
+            if not stream.read(8).startswith((b"PK", np.lib.format.MAGIC_PREFIX)):
+                raise ValueError("it is of another format")  # numpy would advise to trust it
+            stream.seek(0)
             archive = np.load(stream, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise InputError(

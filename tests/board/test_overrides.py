@@ -154,6 +154,9 @@ def test_a_sysroot_is_where_libraries_come_from(net: Path, tmp_path: Path) -> No
         (["--mcpu", "cortex-a7x6"], 3, "near names: cortex-a76"),
         (["--mcpu", ""], 3, "knows no CPU ''"),
         (["--mattr", "dotprod"], 7, "write +dotprod or -dotprod"),
+        (["--mattr", "+"], 7, "write them as +dotprod,-lse"),
+        (["--mattr", "++crc"], 7, "write +crc or -crc"),
+        (["--mattr", "+crc +lse"], 7, "write them as +dotprod,-lse"),
         (["--mattr", "+dotprot"], 3, "dotprot' of aarch64"),
         (["--mattr", "-dotprot"], 3, "dotprot' of aarch64"),
         (["--mtriple", "aarch64-linux-gnu"], 7, "four parts"),
@@ -170,6 +173,8 @@ def test_a_sysroot_is_where_libraries_come_from(net: Path, tmp_path: Path) -> No
         (["--cross-compiler-options", "'"], 7, "not written as in a shell"),
         (["--sysroot", "/no/such/folder"], 11, "there is no sysroot /no/such/folder"),
         (["--sysroot", "/etc/passwd"], 11, "there is no sysroot /etc/passwd"),
+        (["--sysroot", "/etc"], 11, "/etc is no sysroot"),
+        (["--sysroot", ""], 11, "is no sysroot"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

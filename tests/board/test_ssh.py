@@ -186,7 +186,7 @@ Spoil = Callable[[Address], Address]
     ("spoil", "message"),
     [
         (lambda address: replace(address, host="no-such-board.invalid"), "no host"),
-        (lambda address: replace(address, port=1), "cannot be reached"),
+        (lambda address: replace(address, port=1), "cannot be reached: Connection refused"),
         (lambda address: replace(address, user="nobody-here"), "does not let us in"),
     ],
     ids=["no such host", "nothing listens", "unknown user"],

@@ -172,17 +172,22 @@ def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Com
     assert "virtual up" in err
 
 
-def test_logs_in_with_openssh(start: Start) -> None:
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [(["hostname"], "own\n"), (["echo", "-n", "--help"], "--help")],
+    ids=["a command", "options of the command"],
+)
+def test_logs_in_with_openssh(start: Start, words: list[str], answer: str) -> None:
     start("local", name="own")
     done = subprocess.run(
-        [sys.executable, "-m", "edgedeploy", "virtual", "ssh", "own", "hostname"],
+        [sys.executable, "-m", "edgedeploy", "virtual", "ssh", "own", *words],
         capture_output=True,
         text=True,
         check=False,
     )
     if "there is no ssh" in done.stderr:
         pytest.skip("OpenSSH's client is not installed")
-    assert done.stdout == "own\n", done.stderr
+    assert done.stdout == answer, done.stderr
 
 
 def test_a_name_that_is_a_path_is_refused(board_command: Command) -> None:

@@ -43,6 +43,19 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert old.read_text() == "old"
 
 
+@pytest.mark.parametrize("name", ["", "folder", "folder/.."])
+def test_a_folder_is_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match="Is a directory"), replacing(tmp_path / name):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_the_working_folder_is_not_replaced() -> None:
+    with pytest.raises(OutputError, match="Is a directory"), replacing(Path()):
+        pass
+
+
 def test_a_folder_that_others_use_meanwhile_stays(tmp_path: Path) -> None:
     fail_writing(tmp_path / "a" / "b" / "file.txt", others=tmp_path / "a" / "theirs")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["theirs"]
