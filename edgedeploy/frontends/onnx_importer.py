@@ -7,6 +7,7 @@ layout conversion and fusion. Here they become the plain Relax operators they ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,13 @@ def import_model(model: onnx.ModelProto) -> tvm.IRModule:
         for value in model.graph.input
     }
     opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    return _Importer(shapes, dtypes).from_onnx(model.graph, opset)
+    importer = _Importer(shapes, dtypes)
+    try:
+        return importer.from_onnx(model.graph, opset)
+    except Exception:
+        with suppress(Exception):  # where no block was begun yet
+            importer.bb._end_block()  # TVM would warn of it, below our own message
+        raise
 
 
 class _Importer(ONNXGraphImporter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,15 @@ def test_weights_that_are_listed_as_inputs_are_no_inputs(tmp_path: Path) -> None
         model.graph.input.append(helper.make_tensor_value_info(weight.name, TensorProto.FLOAT, weight.dims))
     onnx.save(model, tmp_path / "old.onnx")
     assert [spec.name for spec in read_onnx(tmp_path / "old.onnx").inputs] == ["data"]
+
+
+def test_a_network_that_cannot_be_imported_leaves_no_word_of_tvm(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ModelError, match="Conv cannot be imported"):
+        read_onnx(tiny(tmp_path / "net.onnx"), {"data": [1, 5, 8, 8]})
+    gc.collect()
+    assert capfd.readouterr().err == ""
 
 
 def free(tmp_path: Path, shape: list[object]) -> Path:
