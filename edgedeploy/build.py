@@ -41,6 +41,7 @@ QUANTISED_TOLERANCE = (0.3, 1e-6)
 
 # The longest prefix of a network's file that tells its format.
 _FORMATS = (("TFLite", b"TFL3", 4), ("ncnn", b"7767517", 0), ("Darknet", b"[net", 0), ("Tengine", b"\x02\x00", 0))
+_GZIP = b"\x1f\x8b"  # RFC 1952: a package
 
 
 @dataclass(frozen=True)
@@ -305,6 +306,8 @@ def _refuse_other_formats(file: Path) -> None:
             head = stream.read(64)
     except OSError as error:
         raise ModelError(f"cannot read {file}", why=error.strerror or str(error)) from error
+    if head.startswith(_GZIP):
+        raise ModelError(f"{file} is a package, not a network", hints=["`edgedeploy run` and `push` take packages"])
     for name, magic, offset in _FORMATS:
         if head[offset : offset + len(magic)] == magic:
             raise UnsupportedError(

@@ -118,9 +118,12 @@ def new(
         path = user_folder() / "boards" / f"{name}.yaml"
     if path.exists():
         raise InputError(f"{path} exists", hints=["choose another name, or edit or remove that file"])
+    is_another = name in BOARDS.names()
     with replacing(path) as temporary:
         temporary.write_bytes(source.read_bytes())
     stdout().print(f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`", markup=False)
+    if is_another:
+        stdout().print(f"there is another board {name} already; {BOARDS.find(name)} is used", markup=False)
 
 
 @app.command()

@@ -144,6 +144,12 @@ def test_a_new_board_needs_a_plain_name(command: Command, name: str) -> None:
     assert "cannot name a board" in err
 
 
+def test_a_new_board_of_a_name_that_is_taken_says_which_one_is_used(command: Command) -> None:
+    _, out, _ = command("boards", "new", "rpi4", "--from", "rpi3")
+    assert f"there is another board rpi4 already; {BOARDS.find('rpi4')} is used" in out.replace("\n", "")
+    assert load_board("rpi4").cpu == "cortex-a53"
+
+
 def test_a_new_board_never_replaces_another(command: Command) -> None:
     command("boards", "new", "mine", "--from", "rpi4")
     code, _, err = command("boards", "new", "mine", "--from", "rpi3")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -95,6 +96,12 @@ def of_another_format(tmp_path: Path) -> Path:
     return path
 
 
+def a_package(tmp_path: Path) -> Path:
+    path = tmp_path / "net.tar.gz"
+    path.write_bytes(gzip.compress(b"manifest.json"))
+    return path
+
+
 @pytest.mark.parametrize(
     ("make", "code", "message"),
     [
@@ -102,9 +109,11 @@ def of_another_format(tmp_path: Path) -> Path:
         (truncated, 5, "not a complete ONNX file"),
         (of_another_format, 12, "TFLite"),
         (lambda folder: folder / "absent.onnx", 5, "there is no file"),
+        (a_package, 5, "is a package, not a network"),
         (lambda folder: "retinafce", 4, "retinaface"),
+        (lambda folder: "no-network-at-all", 4, "unknown model 'no-network-at-all'\n"),
     ],
-    ids=["unsupported operator", "truncated", "another format", "absent", "misspelt"],
+    ids=["unsupported operator", "truncated", "another format", "absent", "a package", "misspelt", "unknown"],
 )
 def test_a_network_that_cannot_be_built_leaves_nothing(
     command: Command, tmp_path: Path, make: object, code: int, message: str
