@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgedeploy.errors import OutputError
+from edgedeploy.progress import SILENT, Progress
 
 
 @contextmanager
@@ -37,6 +39,39 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
             for folder in made:  # which ends at the first that holds something
                 folder.rmdir()
+
+
+@contextmanager
+def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
+    """Hold `folder`, which is made if need be, alone among all processes that use this function.
+
+    The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
+
+    Raises:
+        OSError: the folder cannot be made or read.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                progress.note(f"waiting for another process that works in {folder}")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if not _is_same_folder(folder, descriptor):
+                continue  # who held the lock before removed the folder
+            yield
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _is_same_folder(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:

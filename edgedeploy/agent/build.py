@@ -29,7 +29,7 @@ from edgedeploy.agent.recipe import (
     source_folder,
 )
 from edgedeploy.board import Board
-from edgedeploy.files import replacing
+from edgedeploy.files import cannot_write, folder_lock, replacing
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
 
@@ -90,10 +90,22 @@ def build_executable(
     target = _cache() / key[:16] / name
     if target.is_file():
         return Agent(target, key)
-    compiler.check(progress)
+    try:
+        with folder_lock(target.parent, progress):
+            if not target.is_file():  # another process may just have built it
+                compiler.check(progress)
+                _build(sources, compiler, recipe, key, target, board, progress)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    return Agent(target, key)
+
+
+def _build(
+    sources: list[Path], compiler: Driver, recipe: Recipe, key: str, target: Path, board: Board, progress: Progress
+) -> None:
     with replacing(target) as temporary, _runtime_tree() as tree:
         jobs = [*_unit_jobs(recipe, tree), *_own_jobs(sources, recipe, key)]
-        with progress.steps(f"{name} for {board.triple}", len(jobs) + 1) as advance:
+        with progress.steps(f"{target.name} for {board.triple}", len(jobs) + 1) as advance:
 
             def compiled(job: _Job) -> Path:
                 path = _compile(job, compiler, tree)
@@ -106,7 +118,6 @@ def build_executable(
             run_tool([*compiler.command, *flags, "-o", str(temporary)], timeout_s=COMPILE_TIMEOUT_S)
             temporary.chmod(0o755)
             advance()
-    return Agent(target, key)
 
 
 def _floor(board: Board) -> str:

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.constants import evaluate
-from edgedeploy.compile.folding import constant_value
+from edgedeploy.compile.expressions import constant_value
 
 # One value per channel: the value that the whole channel has whatever the input, or NaN if it has none.
 Values = np.ndarray

@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import bound_value, constant_value, is_call
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
 from edgedeploy.compile.tiles import round_up
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
@@ -42,10 +42,8 @@ def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
     their values are computed by the same sums.
     """
-    padder = _Padder(module, lanes)
-    padder.builder_.update_func(module.get_global_var("main"), padder.visit_expr(module["main"]))
     # Layouts are not carried through variables that only rename others.
-    return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(padder.builder_.get()))
+    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, lanes), module))
 
 
 def padded_count(channels: int, lanes: int) -> int:

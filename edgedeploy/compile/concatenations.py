@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import bound_value, constant_value, is_call, use_counts
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, use_counts
 
 
 def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
@@ -17,10 +17,7 @@ def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
     A maximum over windows in between is taken of each part. Expects NCHW activations and OIHW weights. Exact up to
     the order of the sums.
     """
-    main = module["main"]
-    splitter = _Splitter(module, use_counts(main))
-    splitter.builder_.update_func(module.get_global_var("main"), splitter.visit_expr(main))
-    return relax.transform.DeadCodeElimination()(splitter.builder_.get())
+    return rewritten(_Splitter(module, use_counts(module["main"])), module)
 
 
 @relax.expr_functor.mutator

@@ -13,23 +13,20 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import bound_value, constant_value
+from edgedeploy.compile.expressions import bound_value, constant_value, rewritten
 
 
 def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     """Replace each operator whose arguments are all constant by its value."""
     folder = _ConstantFolder(module)
-    folder.builder_.update_func(module.get_global_var("main"), folder.visit_expr(module["main"]))
     # Constants take the place of the variables they are bound to, where later passes look for them.
-    module = relax.transform.CanonicalizeBindings()(folder.builder_.get())
+    module = relax.transform.CanonicalizeBindings()(rewritten(folder, module))
     return relax.transform.FoldConstant()(module) if folder.left_over else module
 
 
 def flush_subnormals(module: tvm.IRModule) -> tvm.IRModule:
     """Set constants too small for a normal float32 to zero: arithmetic on them is a hundred times slower."""
-    flusher = _SubnormalFlusher(module)
-    flusher.builder_.update_func(module.get_global_var("main"), flusher.visit_expr(module["main"]))
-    return flusher.builder_.get()
+    return rewritten(_SubnormalFlusher(module), module)
 
 
 def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray:

@@ -24,7 +24,7 @@ from edgedeploy.compile.channel_flow import (
     ties_of,
     variables_in,
 )
-from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.expressions import constant_value, is_call, rewritten
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,7 @@ def remove_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, list[RemovedCha
     kept = _kept_channels(function, bindings, values)
     if all(mask.all() for mask in kept.values()):
         return module, []
-    remover = _Remover(module, kept, values)
-    remover.builder_.update_func(module.get_global_var("main"), remover.visit_expr(function))
-    return relax.transform.DeadCodeElimination()(remover.builder_.get()), _report(bindings, kept)
+    return rewritten(_Remover(module, kept, values), module), _report(bindings, kept)
 
 
 def _kept_channels(function: Any, bindings: list[Any], values: dict[Any, Values]) -> dict[Any, np.ndarray]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tvm import relax
 
-from edgedeploy.compile.folding import is_call
+from edgedeploy.compile.expressions import is_call
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import Lowered
 

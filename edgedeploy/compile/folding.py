@@ -8,6 +8,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, use_counts
+
 
 def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
     """Rewrite `conv(x, w) * s + b` to `conv(x, w * s) + b`, and `(conv(x, w) + a) + b` to `conv(x, w) + (a + b)`.
@@ -15,41 +17,7 @@ def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
     Batch normalisation arrives as such a product and sum. Expects NCHW activations and OIHW weights, and
     constants that vary over channels only. Exact up to rounding of the constants.
     """
-    main = module["main"]
-    folder = _Folder(module, use_counts(main))
-    folder.builder_.update_func(module.get_global_var("main"), folder.visit_expr(main))
-    return relax.transform.DeadCodeElimination()(folder.builder_.get())
-
-
-def use_counts(function: relax.Function) -> dict[Any, int]:
-    """How often each variable is used in a function."""
-    counts: dict[Any, int] = {}
-
-    def count(expression: Any) -> None:
-        if isinstance(expression, relax.Var):
-            counts[expression] = counts.get(expression, 0) + 1
-
-    relax.analysis.post_order_visit(function.body, count)
-    return counts
-
-
-def is_call(expression: Any, operator: str) -> bool:
-    """Whether an expression calls the Relax operator of that name."""
-    return (
-        isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op) and expression.op.name == operator
-    )
-
-
-def bound_value(mutator: relax.PyExprMutator, expression: Any) -> Any:
-    """What a variable of the function that a mutator builds is bound to; any other expression is its own value."""
-    return mutator.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
-
-
-def constant_value(expression: Any) -> np.ndarray | None:
-    """The array that an expression holds if it is a constant."""
-    if isinstance(expression, tvm.ir.GenericConst) and isinstance(expression.value, tvm.runtime.Tensor):
-        return expression.value.numpy()
-    return None  # strings and dtypes are constants too
+    return rewritten(_Folder(module, use_counts(module["main"])), module)
 
 
 def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:

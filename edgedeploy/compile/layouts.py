@@ -6,7 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import bound_value, constant_value, is_call
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
 NCHW_OF_NHWC = [0, 3, 1, 2]
@@ -19,10 +19,7 @@ def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     constant matrix goes into the order of the matrix's rows, also where several such pictures are concatenated;
     the products are summed in another order then.
     """
-    remover = _Remover(module)
-    remover.builder_.update_func(module.get_global_var("main"), remover.visit_expr(module["main"]))
-    module = relax.transform.CanonicalizeBindings()(remover.builder_.get())
-    return relax.transform.DeadCodeElimination()(module)
+    return relax.transform.CanonicalizeBindings()(rewritten(_Remover(module), module))
 
 
 @relax.expr_functor.mutator

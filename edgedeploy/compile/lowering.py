@@ -11,7 +11,7 @@ from tvm import relax, te
 
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import padded_count
-from edgedeploy.compile.folding import bound_value, constant_value, is_call
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
 from edgedeploy.compile.operators import direct, winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.prefetch import vector_to_prefetch
@@ -27,9 +27,7 @@ def lower_layers(module: tvm.IRModule, board: Board) -> tvm.IRModule:
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
     for it, it reads the NCHW planes instead: its input values are broadcast one by one, from wherever they lie.
     """
-    lowerer = _Lowerer(module, board)
-    lowerer.builder_.update_func(module.get_global_var("main"), lowerer.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(lowerer.builder_.get())
+    return rewritten(_Lowerer(module, board), module)
 
 
 @relax.expr_functor.mutator

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.expressions import constant_value, is_call
 from edgedeploy.package.manifest import Memory
 
 # How LLVM's text form shows what TVM's code generator makes of a buffer inside of a function: a call through a

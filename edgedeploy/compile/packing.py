@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.folding import constant_value, is_call
+from edgedeploy.compile.expressions import constant_value, is_call, rewritten
 from edgedeploy.compile.schedules import Scheduled
 
 
@@ -37,9 +37,7 @@ def scheduled_name(name: str) -> str:
 
 def replace_functions(module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> tvm.IRModule:
     """Call the scheduled functions instead of the original ones of the same name; the others stay."""
-    replacer = _Replacer(module, scheduled)
-    replacer.builder_.update_func(module.get_global_var("main"), replacer.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(replacer.builder_.get())
+    return rewritten(_Replacer(module, scheduled), module)
 
 
 @relax.expr_functor.mutator

@@ -11,7 +11,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.constants import along_axis
-from edgedeploy.compile.folding import bound_value, constant_value, is_call
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
 
 
 def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
@@ -21,9 +21,7 @@ def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
     `(saturate(round(x / s) + z) - z) * s` is computed as `round(min(max(x / s, low - z), high - z)) * s`; halves are
     rounded to even in both.
     """
-    rounder = _Rounder(module)
-    rounder.builder_.update_func(module.get_global_var("main"), rounder.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(rounder.builder_.get())
+    return rewritten(_Rounder(module), module)
 
 
 @relax.expr_functor.mutator

@@ -6,13 +6,9 @@ call goes on from there. The target itself appears only whole and checked, by a 
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +16,7 @@ from urllib.parse import urlsplit
 
 from edgedeploy import __version__
 from edgedeploy.errors import DownloadError
-from edgedeploy.files import cannot_write, sha256_of
+from edgedeploy.files import cannot_write, folder_lock, sha256_of
 from edgedeploy.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -110,36 +106,6 @@ def download(
 def part_of(target: Path) -> Path:
     """Where an unfinished download of `target` is kept."""
     return target.with_name(f"{target.name}.part")
-
-
-@contextmanager
-def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
-    """Hold `folder`, which is made if need be, alone among all processes that use this function.
-
-    The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
-    """
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                progress.note(f"waiting for another process that works in {folder}")
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if not _is_folder(folder, descriptor):
-                continue  # who held the lock before removed the folder
-            yield
-            return
-        finally:
-            os.close(descriptor)
-
-
-def _is_folder(folder: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(folder.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _holds(path: Path, size: int, sha256: str) -> bool:

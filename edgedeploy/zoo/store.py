@@ -26,9 +26,9 @@ from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from edgedeploy.errors import ConfigurationError, DownloadError
-from edgedeploy.files import cannot_write, is_folder, sha256_of
+from edgedeploy.files import cannot_write, folder_lock, is_folder, sha256_of
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.zoo.download import Patience, download, folder_lock, part_of
+from edgedeploy.zoo.download import Patience, download, part_of
 from edgedeploy.zoo.entry import ZooFile, ZooModel
 
 MIRRORS_VARIABLE = "EDGEDEPLOY_MODELS"

@@ -1,0 +1,46 @@
+"""What expressions of Relax are, and how a network's function is rewritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+
+def rewritten(mutator: relax.PyExprMutator, module: tvm.IRModule) -> tvm.IRModule:
+    """The module with what a mutator makes of its function `main`, without what nothing uses then."""
+    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
+    return relax.transform.DeadCodeElimination()(mutator.builder_.get())
+
+
+def is_call(expression: Any, operator: str) -> bool:
+    """Whether an expression calls the Relax operator of that name."""
+    return (
+        isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op) and expression.op.name == operator
+    )
+
+
+def bound_value(mutator: relax.PyExprMutator, expression: Any) -> Any:
+    """What a variable of the function that a mutator builds is bound to; any other expression is its own value."""
+    return mutator.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+
+
+def constant_value(expression: Any) -> np.ndarray | None:
+    """The array that an expression holds if it is a constant."""
+    if isinstance(expression, tvm.ir.GenericConst) and isinstance(expression.value, tvm.runtime.Tensor):
+        return expression.value.numpy()
+    return None  # strings and dtypes are constants too
+
+
+def use_counts(function: relax.Function) -> dict[Any, int]:
+    """How often each variable is used in a function."""
+    counts: dict[Any, int] = {}
+
+    def count(expression: Any) -> None:
+        if isinstance(expression, relax.Var):
+            counts[expression] = counts.get(expression, 0) + 1
+
+    relax.analysis.post_order_visit(function.body, count)
+    return counts
