@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
+import platformdirs
 
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
@@ -15,12 +15,16 @@ from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
 
+# The user's own, which is known before tests get folders of their own.
+KEPT = platformdirs.user_cache_path()
 
-def keep_agents(cache_home: Path, config: pytest.Config) -> None:
-    """Let a cache folder that tests use find the agents that earlier runs built."""
-    folder = cache_home / "edgedeploy"
+
+def keep_agents(cache_home: Path) -> None:
+    """Let a cache folder that tests use find the agents that were built before, which are named by their content."""
+    folder, agents = cache_home / "edgedeploy", KEPT / "edgedeploy" / "agents"
     folder.mkdir(parents=True)
-    (folder / "agents").symlink_to(config.cache.mkdir("agents"))  # type: ignore[union-attr]
+    agents.mkdir(parents=True, exist_ok=True)
+    (folder / "agents").symlink_to(agents)
 
 
 def build_probe() -> Agent:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agents import keep_agents
+from agents import KEPT, keep_agents
 
 from edgedeploy.cli import main
 
@@ -23,14 +23,14 @@ USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_user_folders(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
+def _own_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither read nor write the cache and the configuration of the user who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         for variable in USER_FOLDERS:
             patch.setenv(variable, str(tmp_path_factory.mktemp("user")))
-        keep_agents(Path(os.environ["XDG_CACHE_HOME"]), pytestconfig)
+        keep_agents(Path(os.environ["XDG_CACHE_HOME"]))
         # zig compiles its C++ library for each triple once, for minutes.
-        patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(pytestconfig.cache.mkdir("zig")))  # type: ignore[union-attr]
+        patch.setenv("ZIG_GLOBAL_CACHE_DIR", str(KEPT / "zig"))
         yield
 
 
@@ -46,13 +46,11 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, pytestconfig: pytest.Config
-) -> Command:
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
     """The command line in an empty folder, with empty user folders: its exit code, output and messages."""
     for variable in USER_FOLDERS:
         monkeypatch.setenv(variable, str(tmp_path / "user"))
-    keep_agents(tmp_path / "user", pytestconfig)
+    keep_agents(tmp_path / "user")
     monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

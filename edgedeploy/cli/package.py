@@ -3,13 +3,62 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgedeploy.cli.options import JsonOption
 
+if TYPE_CHECKING:
+    from edgedeploy.runtime.interface import TensorSpec
+
 app = typer.Typer(help="Look into packages.", no_args_is_help=True)
+
+
+@app.command()
+def show(
+    package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="The archive.")],
+    json_output: JsonOption = False,
+) -> None:
+    """Show what a package holds: the network, what its code was made for and what it needs, memory, files.
+
+    With --json, its manifest. Only the manifest is read; `verify` holds the files against it.
+
+    Example: edgedeploy package show dist/rpi4/digits.tar.gz
+    """
+    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.package.archive import read_manifest
+
+    manifest = read_manifest(package)
+    if json_output:
+        print_json(manifest.model_dump(mode="json"))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    needs = [f"{manifest.abi.elf_class}-bit {manifest.abi.machine}", f"CPU {manifest.abi.cpu}", *manifest.abi.features]
+    needs += [f"{manifest.abi.float_abi}-float ABI"] * (manifest.abi.float_abi is not None)
+    needs += [f"glibc {manifest.abi.glibc}"] * (manifest.abi.glibc is not None)
+    test = manifest.selftest
+    rows = {
+        "model": manifest.model,
+        "imported from": f"a file of SHA-256 {manifest.model_sha256}",
+        "board": manifest.board,
+        "needs": ", ".join([*needs, *manifest.abi.libraries]),
+        "linked by": manifest.linker,
+        "built with": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
+        "tuned": f"with records of SHA-256 {manifest.tuning_records}" if manifest.tuning_records else "no",
+        "inputs": _tensors(manifest.inputs),
+        "outputs": _tensors(manifest.outputs),
+        "threads": str(manifest.threads),
+        "memory": manifest.memory.line(),
+        "self-test": f"outputs of {test.reference}, within {test.relative:g} of the largest and {test.absolute:g}",
+        "files": "\n".join(f"{name}  {member.size:,} bytes" for name, member in manifest.files.items()),
+    }
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(name, Text(value))
+    stdout().print(table)
 
 
 @app.command()
@@ -38,3 +87,7 @@ def verify(
             )
     if json_output:
         print_json(found)
+
+
+def _tensors(tensors: list[TensorSpec]) -> str:
+    return "\n".join(f"{tensor.name}  {tensor.dtype} {tensor.shape}" for tensor in tensors)

@@ -151,6 +151,28 @@ def test_says_of_a_sound_package_what_it_is(tmp_path: Path, command: Command) ->
     assert json.loads(command("package", "verify", path, "--json")[1])[0]["model"] == "net"
 
 
+def test_shows_what_a_package_is_for_and_what_it_needs(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "net.tar.gz"
+    write_package(path, manifest(), CONTENTS)
+    code, out, _ = command("package", "show", path)
+    assert code == 0
+    rows = {line[:15].strip(): line[15:].strip() for line in out.splitlines() if line[:1].strip()}
+    assert rows["model"] == "net"
+    assert rows["threads"] == str(manifest().threads)
+    assert manifest().linker in rows["linked by"]
+    assert "model.so  4,000 bytes" in out
+    assert json.loads(command("package", "show", path, "--json")[1]) == manifest().model_dump(mode="json")
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_shows_nothing_of_what_is_no_package(content: bytes, tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "net.tar.gz"
+    path.write_bytes(content)
+    code, out, err = command("package", "show", path)
+    assert (code, out) == (8, "")
+    assert "not a sound package" in err
+
+
 def test_refuses_a_manifest_that_names_a_file_outside(tmp_path: Path) -> None:
     content = json.loads(manifest_bytes(manifest()))
     content["files"]["../escape"] = content["files"].pop("model.so")
