@@ -37,6 +37,9 @@ _SILENCE_S = 30
 _KEEPALIVE_S = 5
 _BLOCK = 1 << 15
 
+# What paramiko raises where a connection breaks: each of them, depending on the moment.
+_BROKEN = (paramiko.SSHException, OSError, EOFError)
+
 
 @dataclass(frozen=True)
 class Completed:
@@ -117,8 +120,7 @@ class Connection:
         Raises:
             BoardConnectionError: the connection broke, or the time was over.
         """
-        channel = self.open(script, *arguments)
-        with contextlib.closing(channel):
+        with _closing(self.open(script, *arguments)) as channel:
             for block in content:
                 view = memoryview(block)
                 for start in range(0, len(view), _BLOCK):
@@ -126,7 +128,7 @@ class Connection:
                     if not self._send(channel, part):
                         break
                     advance(len(part))
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*_BROKEN):
                 channel.shutdown_write()
             return self._completed(channel, timeout_s)
 
@@ -141,7 +143,7 @@ class Connection:
             channel = self._transport.open_session(timeout=CONNECT_S)
             channel.settimeout(_SILENCE_S)
             channel.exec_command(command)
-        except (paramiko.SSHException, OSError, EOFError) as error:
+        except _BROKEN as error:
             raise self.lost(error) from error
         self.sent += len(command)
         return channel
@@ -159,7 +161,7 @@ class Connection:
         try:
             with self._transport.open_sftp_client() as sftp:
                 sftp.posix_rename(source, target)
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except _BROKEN as error:
             if not self.alive:
                 raise self.lost(error) from error
             if isinstance(error, OSError):
@@ -187,8 +189,8 @@ class Connection:
         """Send a part; False if the command has ended without wanting it."""
         try:
             channel.sendall(part)
-        except (OSError, paramiko.SSHException) as error:
-            if isinstance(error, TimeoutError) or not self.alive:
+        except _BROKEN as error:
+            if isinstance(error, (TimeoutError, EOFError)) or not self.alive:
                 raise self.lost(error) from error
             return False
         self.sent += len(part)
@@ -271,7 +273,7 @@ def _explained(address: Address, connection: Any) -> Iterator[None]:
         raise BoardConnectionError(
             f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
         ) from error
-    except (paramiko.SSHException, OSError, EOFError) as error:
+    except _BROKEN as error:
         if "No authentication methods" in str(error):  # there is no key at all to offer
             raise _refused(address, error) from error
         raise BoardConnectionError(
@@ -294,3 +296,13 @@ def _refused(address: Address, error: Exception) -> BoardConnectionError:
         why=last_line(error),
         hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
     )
+
+
+@contextlib.contextmanager
+def _closing(channel: paramiko.Channel) -> Iterator[paramiko.Channel]:
+    """Close a channel at the end, also one of a connection that is lost."""
+    try:
+        yield channel
+    finally:
+        with contextlib.suppress(*_BROKEN):
+            channel.close()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,17 @@ def test_a_command_that_wants_no_more_input_is_no_broken_connection(board: Virtu
     with Connection(address_of(board)) as connection:
         assert connection.run("exit 3", content=[bytes(32 << 20)]).code == 3
         assert connection.run("echo on").text == "on"
+
+
+def test_a_connection_that_breaks_after_the_last_byte_of_the_input_is_named(board: VirtualBoard) -> None:
+    with Connection(address_of(board)) as connection:
+
+        def content() -> Iterator[bytes]:
+            yield b"all of it"
+            connection._transport.sock.shutdown(socket.SHUT_WR)
+
+        with pytest.raises(BoardConnectionError, match="broke"):
+            connection.run("cat; sleep 5", content=content())
 
 
 def test_an_unknown_host_key_is_recorded_once_and_shown(board: VirtualBoard) -> None:
