@@ -134,7 +134,7 @@ def test_this_machines_own_compiler_builds_programs_for_it(command: Command, pro
 def test_overrides_go_into_the_file(command: Command, tmp_path: Path) -> None:
     if shutil.which("aarch64-linux-gnu-g++") is None:
         pytest.skip("aarch64-linux-gnu-g++ is not installed: apt install g++-aarch64-linux-gnu")
-    (tmp_path / "a $root").mkdir()
+    (tmp_path / "a $root" / "usr").mkdir(parents=True)
     compiler = ["--cross-compiler", "aarch64-linux-gnu-gcc", "--cross-compiler-options", "-O1"]
     code, out, err = command("toolchains", "cmake", "rpi4", *compiler, "--sysroot", tmp_path / "a $root")
     assert code == 0, err
