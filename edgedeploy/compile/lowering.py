@@ -35,6 +35,7 @@ class _Lowerer(relax.PyExprMutator):
     def __init__(self, module: tvm.IRModule, board: Board) -> None:
         super().__init__(module)
         self._board = board
+        self._prefetch = vector_to_prefetch(board)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
@@ -63,8 +64,7 @@ class _Lowerer(relax.PyExprMutator):
         if groups == 1 and planes is not None:
             form = partial(direct.convolution_of_planes, window=window, tile=tile, lanes=lanes_for(self._board))
             return self._emit(f"{direct.DENSE}_planes", form, planes, weights)
-        prefetch = vector_to_prefetch(self._board)
-        form = partial(direct.convolution, window=window, groups=groups, tile=tile, prefetch=prefetch)
+        form = partial(direct.convolution, window=window, groups=groups, tile=tile, prefetch=self._prefetch)
         return self._emit(direct.DENSE, form, data, weights)
 
     def _product(self, call: relax.Call) -> relax.Expr:
@@ -76,8 +76,7 @@ class _Lowerer(relax.PyExprMutator):
         columns = weights.shape[1]
         whole = padded_count(columns, lanes_for(self._board))
         tile_rows, _ = choose_product_tile(rows[0], whole, self._board)
-        prefetch = vector_to_prefetch(self._board)
-        form = partial(product, columns=columns, tile_rows=tile_rows, prefetch=prefetch)
+        form = partial(product, columns=columns, tile_rows=tile_rows, prefetch=self._prefetch)
         padded = relax.const(np.pad(weights, ((0, 0), (0, whole - columns))))
         return self._emit(MATMUL, form, call.args[0], padded)
 
@@ -92,8 +91,7 @@ class _Lowerer(relax.PyExprMutator):
         if plan is None:
             return None
         transformed = relax.const(winograd.transform_weights(weights, plan.size))
-        prefetch = vector_to_prefetch(self._board)
-        form = partial(winograd.convolution, padding=window.padding, plan=plan, prefetch=prefetch)
+        form = partial(winograd.convolution, padding=window.padding, plan=plan, prefetch=self._prefetch)
         return self._emit(f"{direct.DENSE}_{winograd.PRODUCT}", form, data, transformed)
 
     def _planes(self, data: relax.Expr) -> relax.Expr | None:

@@ -56,6 +56,11 @@ def round_up(number: int, step: int) -> int:
     return -(-number // step) * step
 
 
+def divisors(number: int) -> list[int]:
+    """All divisors, ascending."""
+    return [value for value in range(1, number + 1) if number % value == 0]
+
+
 def vector_length(extent: int, lanes: int) -> int:
     """The longest power of two up to `lanes` that divides an extent."""
     length = lanes
@@ -135,8 +140,8 @@ def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int
     tiles = [
         (count, vectors)
         for vectors in counts
-        for count in range(1, rows + 1)
-        if rows % count == 0 and count * vectors + vectors + 1 <= board.vector.registers
+        for count in divisors(rows)
+        if count * vectors + vectors + 1 <= board.vector.registers
     ]
     count, vectors = max(tiles, key=lambda tile: (tile[0] * tile[1] / (tile[0] + tile[1]), tile[1]))
     return count, vectors * length

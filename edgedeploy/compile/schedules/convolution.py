@@ -14,8 +14,8 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, rows_per_task, whole_vectors
-from edgedeploy.compile.tiles import MAX_ROWS, MAX_VECTORS, lanes_for
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, rows_per_task, whole_vectors
+from edgedeploy.compile.tiles import MAX_ROWS, MAX_VECTORS, divisors, lanes_for
 
 # Pictures up to this height are split over channels first: each weight is then read once, and by one thread.
 SMALL_PICTURE = 16

@@ -6,8 +6,8 @@ import math
 
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, rows_per_task, tasks_for, whole_vectors
-from edgedeploy.compile.tiles import MAX_VECTORS, lanes_for
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, rows_per_task, tasks_for, whole_vectors
+from edgedeploy.compile.tiles import MAX_VECTORS, divisors, lanes_for
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
 # speed and doubles the time to generate the code.

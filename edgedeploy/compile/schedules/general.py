@@ -20,8 +20,8 @@ from edgedeploy.compile.schedules.access import (
     joints,
     runs_along_memory,
 )
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors
-from edgedeploy.compile.tiles import lanes_for, vector_length
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import divisors, lanes_for, vector_length
 
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm.s_tir import Schedule
 
-from edgedeploy.compile.tiles import Tile, vector_length
+from edgedeploy.compile.tiles import Tile, divisors, vector_length
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
 SERIAL_WORK = 30_000
@@ -214,11 +214,6 @@ class Kernel:
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
         return list(reduced)
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors, ascending."""
-    return [value for value in range(1, number + 1) if number % value == 0]
 
 
 def whole_vectors(channels: int, vectors: int, tile: int, lanes: int) -> list[int]:

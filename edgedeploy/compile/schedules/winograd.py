@@ -12,8 +12,8 @@ from typing import Any
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.schedules.convolution import pack
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, divisors, whole_vectors
-from edgedeploy.compile.tiles import MAX_VECTORS, lanes_for, vector_length
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, whole_vectors
+from edgedeploy.compile.tiles import MAX_VECTORS, divisors, lanes_for, vector_length
 
 
 def matches(kernel: Kernel) -> bool:
