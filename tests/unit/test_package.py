@@ -192,7 +192,9 @@ def test_refuses_a_truncated_file(share: float, tmp_path: Path) -> None:
         read_package(cut)
 
 
-@pytest.mark.parametrize("content", [b"", b"text", gzip.compress(b"not a tar archive" * 100)])
+@pytest.mark.parametrize(
+    "content", [b"", b"text", gzip.compress(b"not a tar archive" * 100)], ids=["nothing", "text", "gzip of text"]
+)
 def test_refuses_what_is_no_archive(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "net.tar.gz"
     path.write_bytes(content)
