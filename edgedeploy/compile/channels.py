@@ -14,8 +14,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from edgedeploy.board import Board
 from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
-from edgedeploy.compile.tiles import round_up
+from edgedeploy.compile.tiles import lanes_for, round_up, whole_columns
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
 # any that cannot make an infinity or a NaN, which zero weights would not remove.
@@ -36,14 +37,14 @@ _ELEMENTWISE = {
 _WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}
 
 
-def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
-    """Pad what convolutions put out to multiples of `lanes` channels, or to a power of two below that.
+def pad_channels(module: tvm.IRModule, board: Board) -> tvm.IRModule:
+    """Pad what convolutions put out to whole vectors of channels, or to a power of two below that.
 
     Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
     their values are computed by the same sums.
     """
     # Layouts are not carried through variables that only rename others.
-    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, lanes), module))
+    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, board), module))
 
 
 def padded_count(channels: int, lanes: int) -> int:
@@ -63,9 +64,9 @@ def padded_count(channels: int, lanes: int) -> int:
 class _Padder(relax.PyExprMutator):
     """Visits operators in order, and remembers for each cut result the padded one behind it."""
 
-    def __init__(self, module: tvm.IRModule, lanes: int) -> None:
+    def __init__(self, module: tvm.IRModule, board: Board) -> None:
         super().__init__(module)
-        self._lanes = lanes
+        self._board = board
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
@@ -102,15 +103,18 @@ class _Padder(relax.PyExprMutator):
         outputs, inputs = weights.shape[:2]
         data = self._padded(call.args[0])
         groups = int(attrs.groups)
-        if groups == 1:
-            wanted = padded_count(outputs, self._lanes)
+        if data is not None and inputs == 1 and groups == outputs:
+            # One channel from one channel is a filter for each channel too, which is less work than a sum of zeros.
+            wanted = groups = int(data.ty.shape[1])
+            widths = [(0, wanted - outputs), (0, 0)]
+        elif groups == 1:
+            wanted = padded_count(outputs, lanes_for(self._board))
+            if _pixels(call) == 1:
+                wanted = whole_columns(1, outputs, wanted, self._board)
             wider = 0 if data is None else int(data.ty.shape[1]) - inputs
             if wanted == outputs and not wider:
                 return None
             widths = [(0, wanted - outputs), (0, wider)]
-        elif data is not None and inputs == 1 and groups == outputs:
-            wanted = groups = int(data.ty.shape[1])
-            widths = [(0, wanted - outputs), (0, 0)]
         else:
             return None
         padded = relax.op.nn.conv2d(
@@ -164,6 +168,12 @@ def _is_mean_of_pixels(call: relax.Call) -> bool:
     return (
         is_call(call, "relax.mean") and bool(call.attrs.keepdims) and [int(a) for a in call.attrs.axis or []] == [2, 3]
     )
+
+
+def _pixels(call: relax.Call) -> int:
+    """Of the picture that an NCHW operator puts out."""
+    _, _, rows, columns = (int(size) for size in call.ty.shape)
+    return rows * columns
 
 
 def _is_channel_cut(cut: relax.Call) -> bool:

@@ -16,7 +16,7 @@ from edgedeploy.compile.operators import direct, winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.prefetch import vector_to_prefetch
 from edgedeploy.compile.operators.product import MATMUL, product
-from edgedeploy.compile.tiles import choose_depthwise_tile, choose_product_tile, choose_tile, lanes_for
+from edgedeploy.compile.tiles import choose_depthwise_tile, choose_product_tile, choose_tile, lanes_for, whole_columns
 
 NHWC_OF_NCHW = [0, 2, 3, 1]
 
@@ -74,7 +74,7 @@ class _Lowerer(relax.PyExprMutator):
         if weights is None or weights.dtype != "float32" or not weights.ndim == len(rows) == 2:
             return call
         columns = weights.shape[1]
-        whole = padded_count(columns, lanes_for(self._board))
+        whole = whole_columns(rows[0], columns, padded_count(columns, lanes_for(self._board)), self._board)
         tile_rows, _ = choose_product_tile(rows[0], whole, self._board)
         form = partial(product, columns=columns, tile_rows=tile_rows, prefetch=self._prefetch)
         padded = relax.const(np.pad(weights, ((0, 0), (0, whole - columns))))

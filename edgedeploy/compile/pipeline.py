@@ -22,7 +22,6 @@ from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
-from edgedeploy.compile.tiles import lanes_for
 from edgedeploy.errors import CompileError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
@@ -130,13 +129,12 @@ def require_cpu(board: Board) -> None:
 
 def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[RemovedChannels]]:
     """Fold constants, remove what is constant, move to NHWC, and fuse operators into the functions to schedule."""
-    lanes = lanes_for(board)
     module = relax.transform.DecomposeOpsForInference()(module)
     module = round_in_float(fold_constants(module))
     module = flush_subnormals(fold_scales(module))
     module, removed = remove_channels(module)
     module = fold_scales(module) if removed else module
-    module = pad_channels(split_concatenations(module), lanes)
+    module = pad_channels(split_concatenations(module), board)
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
     module = lower_layers(module, board)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))

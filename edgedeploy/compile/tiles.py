@@ -15,6 +15,9 @@ from edgedeploy.board import Board
 # Bytes that arrive per cycle from beyond the second cache, beside the arithmetic.
 MEMORY_BYTES = 4
 
+# What it costs beside that to begin reading elsewhere.
+STRETCH_CYCLES = 4
+
 # Most rows of a tile: each is one more pointer in the innermost loop.
 MAX_ROWS = 4
 
@@ -23,6 +26,9 @@ UNROLLED_STEPS = 9
 
 # Most vectors of channels of a tile.
 MAX_VECTORS = 8
+
+# Vectors of columns that a product's tile may have.
+PRODUCT_VECTORS = (8, 4, 3, 2, 1)
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,7 @@ def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int
     is bound by the reading of the weights: it takes several vectors, to read whole lines.
     """
     length = vector_length(columns, lanes_for(board))
-    counts = [count for count in (8, 4, 3, 2, 1) if columns % (count * length) == 0]
+    counts = [count for count in PRODUCT_VECTORS if columns % (count * length) == 0]
     tiles = [
         (count, vectors)
         for vectors in counts
@@ -145,6 +151,28 @@ def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int
     ]
     count, vectors = max(tiles, key=lambda tile: (tile[0] * tile[1] / (tile[0] + tile[1]), tile[1]))
     return count, vectors * length
+
+
+def whole_columns(rows: int, columns: int, padded: int, board: Board) -> int:
+    """How many columns a product computes: `padded`, or more where larger tiles make up for useless columns.
+
+    Weights come from memory at their own pace, which is what a few rows wait for.
+
+    Args:
+        rows, columns: of the result.
+        padded: at least as many columns, in vectors.
+        board: whose registers and multiply-add units are modelled.
+    """
+
+    def cycles(whole: int) -> float:
+        tile_rows, tile_columns = choose_product_tile(rows, whole, board)
+        arithmetic = step_cycles(tile_rows, tile_columns // vector_length(whole, lanes), board)
+        reading = 4 * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
+        return whole // tile_columns * max(rows // tile_rows * arithmetic, reading)
+
+    lanes = lanes_for(board)
+    wider = (round_up(columns, count * lanes) for count in PRODUCT_VECTORS)
+    return min([padded, *wider], key=lambda whole: (cycles(whole), whole))
 
 
 def choose_depthwise_tile(

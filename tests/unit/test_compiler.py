@@ -17,6 +17,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.channels import padded_count
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.compile.tiles import choose_tile, whole_columns
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
@@ -250,6 +251,24 @@ def test_channels_stay_padded_up_to_the_next_convolution(network: Save, between:
     }[between]()
     compiled = assert_agrees(network(graph, graph.conv(result, 21, 16, 1)))
     assert not [name for name in compiled.templates if "slice" in name]
+
+
+def test_one_channel_behind_padded_ones_is_filtered_by_itself(network: Save) -> None:
+    graph = Graph()
+    narrow = graph.conv(graph.input("data", [1, 16, 12, 12]), 16, 1, 1)
+    compiled = assert_agrees(network(graph, graph.conv(narrow, 1, 1, 3, pads=[1] * 4)))
+    assert "depthwise convolution" in compiled.templates.values()
+
+
+@pytest.mark.parametrize("kernel", [1, 5])
+def test_a_single_pixel_is_computed_by_several_vectors(network: Save, kernel: int) -> None:
+    """One vector's multiply-adds would each wait for the last; 124 channels are 31 vectors of 4."""
+    graph = Graph()
+    compiled = assert_agrees(network(graph, graph.conv(graph.input("data", [1, 24, kernel, kernel]), 24, 124, kernel)))
+    assert compiled.templates
+    profile = load_board("rpi4")
+    assert whole_columns(1, 124, padded_count(124, 4), profile) == 128
+    assert choose_tile(1, 1, 128, (kernel, kernel), 24, profile).channels >= 16
 
 
 def test_a_division_by_padded_channels_makes_no_nan(network: Save) -> None:

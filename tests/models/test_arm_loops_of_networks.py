@@ -1,0 +1,50 @@
+"""The sums of real networks' layers on a Cortex-A72: no value leaves the registers, and no cycle is lost."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import arm_loops
+import pytest
+from assembly import Loop
+from mca import Analyser, Prediction
+from shared_networks import FILES, SHAPES, is_quantised
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.frontends.onnx import read_onnx
+
+pytestmark = pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="there is no llvm-mca (apt install llvm)")
+
+# Loops of fewer multiply-adds belong to dense layers of a few outputs.
+SMALLEST_TILE = 8
+
+# Loops of single pixels wait for their weights: one load for each multiply-add.
+BOUND_BY_LOADS = 1.15
+
+# What LLVM's choice of addressing costs the first 1x1 layer of one network.
+KNOWN = {"mobilenet_v1_0.25_224_float": 1.16}
+
+
+def bound(prediction: Prediction, network: str) -> float:
+    """The most cycles that an iteration may take."""
+    by_arithmetic = KNOWN.get(network, 1.10) * prediction.arithmetic
+    return max(by_arithmetic, BOUND_BY_LOADS * prediction.loads)
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if not is_quantised(path)], ids=lambda path: path.stem)
+def test_sums_stay_in_registers_and_take_no_longer_than_their_multiply_adds(path: Path) -> None:
+    board = load_board("rpi4")
+    analyser = Analyser(board)
+    network = read_onnx(path, SHAPES.get(path.name))
+    sums = [loop for loop in arm_loops.hot_loops(compile_network(network, board)) if loop.accumulates]
+    assert sums
+    spilling = [loop for loop in sums if loop.stack_accesses]
+    assert spilling == []
+
+    def is_slow(loop: Loop) -> bool:
+        prediction = analyser.predict(loop)
+        return prediction.cycles > bound(prediction, path.stem)
+
+    assert [loop for loop in sums if len(loop.multiply_adds) >= SMALLEST_TILE and is_slow(loop)] == []
