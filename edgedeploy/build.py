@@ -6,8 +6,8 @@ import hashlib
 import importlib.metadata
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +16,10 @@ import numpy as np
 
 from edgedeploy import __version__
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
-from edgedeploy.errors import ModelError, NumericalError, UnsupportedError, last_line
+from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.files import is_file, replacing, sha256_of
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
+from edgedeploy.frontends.formats import describing, suffixes
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.frontends.network import Network
 
-Shapes = Mapping[str, Sequence[int]]
-
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
 
@@ -39,10 +39,6 @@ TOLERANCE = (1e-4, 1e-6)
 # one step, and so do those that follow from it.
 QUANTISED_TOLERANCE = (0.3, 1e-6)
 
-# The longest prefix of a network's file that tells its format.
-_FORMATS = (("TFLite", b"TFL3", 4), ("ncnn", b"7767517", 0), ("Darknet", b"[net", 0), ("Tengine", b"\x02\x00", 0))
-_GZIP = b"\x1f\x8b"  # RFC 1952: a package
-
 
 @dataclass(frozen=True)
 class Source:
@@ -50,28 +46,41 @@ class Source:
 
     Attributes:
         name: the package's name: the model's name in the zoo, or the file's without its suffix.
-        file: the network's file.
+        format: what the network's files are.
+        files: the network's files, the one that describes it first.
         shapes: shapes of inputs by name.
+        options: what the files leave open.
     """
 
     name: str
-    file: Path
+    format: Format
+    files: tuple[Path, ...]
     shapes: Shapes
+    options: ImportOptions = AS_THE_FILE_SAYS
+
+    @staticmethod
+    def of(path: Path, shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS, *, name: str | None = None) -> Source:
+        """What a file describes, or is a part of.
+
+        Raises:
+            ModelError: it is no network's file, or another file of the network is missing.
+        """
+        found, description = describing(path)
+        return Source(name or path.stem, found, tuple(found.files(description, options)), dict(shapes), options)
+
+    @property
+    def file(self) -> Path:
+        """The file that describes the network."""
+        return self.files[0]
 
     @cached_property
-    def sha256(self) -> str:
-        """SHA-256 of the file."""
-        return sha256_of(self.file)
+    def sha256(self) -> list[str]:
+        """SHA-256 of each file."""
+        return [sha256_of(path) for path in self.files]
 
-    @cached_property
-    def weights_sha256(self) -> list[str]:
-        """SHA-256 of each further file that holds weights of the network."""
-        # Whoever keeps weights outside of an ONNX file states their location in it.
-        if b"location" not in self.file.read_bytes():
-            return []
-        from edgedeploy.frontends.onnx import external_files
-
-        return [sha256_of(path) for path in external_files(self.file)]
+    def read(self) -> Network:
+        """Import it; see `Format.read`."""
+        return self.format.read(self.files, self.shapes, self.options)
 
 
 @dataclass(frozen=True)
@@ -96,10 +105,10 @@ class Built:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A package, with the file that it was made from."""
+    """A package, with what it was made from."""
 
     package_path: Path
-    model_file: Path
+    source: Source
 
     def open(self, threads: int | None = None) -> Runner:
         """The network, ready to run in this process."""
@@ -108,28 +117,33 @@ class Prepared:
         return Session.open(self.package_path, threads)
 
 
-def find_source(model: str, shapes: Shapes | None = None, progress: Progress = SILENT) -> Source:
-    """The file that `model` means, a name of the zoo or a path, fetched if need be.
+def find_source(
+    model: str,
+    shapes: Shapes | None = None,
+    progress: Progress = SILENT,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+) -> Source:
+    """The network that `model` means, a name of the zoo or a path, fetched if need be.
 
     Raises:
         UnknownNameError: there is no such model.
-        DownloadError: its file cannot be had.
-        UnsupportedError: its format cannot be built yet.
+        DownloadError: its files cannot be had.
+        ModelError: it is no network's file, or another file of the network is missing.
     """
     path = Path(model)
     if is_file(path) and path.suffix not in (".yaml", ".yml"):
-        source = Source(path.stem, path, dict(shapes or {}))
-    elif path.suffix in (".onnx", ".tflite", ".tmfile", ".param", ".cfg"):
+        return Source.of(path, shapes or {}, options)
+    if path.suffix in suffixes():
         raise ModelError(f"there is no file {model}", hints=["check its path"])
-    else:
-        from edgedeploy.zoo.store import fetch
+    from edgedeploy.zoo.store import fetch
 
-        entry_path, entry = MODELS.find(model), MODELS.load(model)
-        file = fetch(entry.files[0], folder=entry_path.parent, progress=progress)
-        # The entry's shape fills free dimensions; what is given on the command line goes before it.
-        source = Source(entry_path.stem, file, {entry.input.name: entry.input.shape, **(shapes or {})})
-    _refuse_other_formats(source.file)
-    return source
+    entry_path, entry = MODELS.find(model), MODELS.load(model)
+    wanted = entry.files[:1] if options.weights == "random" else entry.files
+    files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
+    # The entry's shape fills free dimensions; what is given on the command line goes before it.
+    shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
+    found, _ = describing(files[0])
+    return Source(entry_path.stem, found, files, shapes, options)
 
 
 def build(
@@ -155,12 +169,11 @@ def build(
         InputError: as `Board.overridden`.
         ConfigurationError: LLVM does not know what the board's profile names.
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
-        NumericalError: the code's outputs differ from onnxruntime's; nothing is written then.
+        NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     from edgedeploy.compile.linking import link
     from edgedeploy.compile.pipeline import compile_network, require_cpu
     from edgedeploy.compile.targets import check_target
-    from edgedeploy.frontends.onnx import read_onnx
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
@@ -172,7 +185,7 @@ def build(
     key = build_key(source, board)
     with replacing(output) as temporary:  # before the long work: an unwritable folder should not cost it
         with progress.stage("import"):
-            network = read_onnx(source.file, source.shapes)
+            network = source.read()
         compiled = compile_network(network, board, progress)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             library = Path(folder) / LIBRARY_NAME
@@ -187,7 +200,9 @@ def build(
         contents |= {name: array.tobytes() for name, array in tensors.items()}
         manifest = Manifest(
             model=source.name,
-            model_sha256=source.sha256,
+            model_sha256=source.sha256[0],
+            weights=source.options.weights,
+            heads=list(network.heads),
             board=_board_label(board_name),
             build_key=key,
             target=board.target(),
@@ -218,6 +233,7 @@ def prepare(
     progress: Progress = SILENT,
     input_shapes: Shapes | None = None,
     overrides: Overrides = NO_OVERRIDES,
+    options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> Prepared:
     """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
@@ -231,7 +247,7 @@ def prepare(
     from edgedeploy.package.archive import read_manifest
 
     board = load_board(board_name, overrides)
-    source = find_source(model, input_shapes, progress)
+    source = find_source(model, input_shapes, progress, options)
     key = build_key(source, board)
     label = _board_label(board_name)
     cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)
@@ -239,13 +255,13 @@ def prepare(
         try:
             if path.is_file():
                 if read_manifest(path).build_key == key:
-                    return Prepared(path, source.file)
+                    return Prepared(path, source)
                 progress.note(f"{path} is not used: it was built from something else, or with other settings")
         except Exception as error:
             progress.note(f"{path} is not used: {error}")
     progress.note(f"building {source.name} for {label}, kept for later runs")
     build(source, board_name, cached, overrides=overrides, progress=progress)
-    return Prepared(cached, source.file)
+    return Prepared(cached, source)
 
 
 def package_name(model: str) -> str:
@@ -270,7 +286,7 @@ def build_key(source: Source, board: Board) -> str:
     parts = {
         "name": source.name,
         "model": source.sha256,
-        "weights": source.weights_sha256,
+        "options": asdict(source.options),
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
         "board": board.model_dump(mode="json"),
         "toolchain": TOOLCHAINS.load(board.toolchain).model_dump(mode="json"),
@@ -300,30 +316,15 @@ def _versions() -> dict[str, str]:
     return {"edgedeploy": __version__, **{name: importlib.metadata.version(name) for name in packages}}
 
 
-def _refuse_other_formats(file: Path) -> None:
-    try:
-        with file.open("rb") as stream:
-            head = stream.read(64)
-    except OSError as error:
-        raise ModelError(f"cannot read {file}", why=error.strerror or str(error)) from error
-    if head.startswith(_GZIP):
-        raise ModelError(f"{file} is a package, not a network", hints=["`edgedeploy run` and `push` take packages"])
-    for name, magic, offset in _FORMATS:
-        if head[offset : offset + len(magic)] == magic:
-            raise UnsupportedError(
-                f"{file} is a {name} file", why="this version builds ONNX networks only", hints=["convert it to ONNX"]
-            )
-
-
 def _self_test(network: Network) -> tuple[SelfTest, dict[str, np.ndarray]]:
-    """Seeded inputs, and what onnxruntime makes of them, as members of the package."""
+    """Seeded inputs, and what another program makes of them, as members of the package."""
     from edgedeploy.runtime.arrays import fill
 
     tensors = {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(network.inputs)}
     try:
         expected = network.reference(tensors)
     except Exception as error:
-        raise ModelError(f"onnxruntime cannot run {network.file}", why=last_line(error)) from error
+        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(error)) from error
     members: dict[str, np.ndarray] = {}
     for index, spec in enumerate(network.inputs):
         members[f"selftest/input-{index}.bin"] = tensors[spec.name]
@@ -335,7 +336,7 @@ def _self_test(network: Network) -> tuple[SelfTest, dict[str, np.ndarray]]:
         outputs=[name for name in members if "output" in name],
         relative=relative,
         absolute=absolute,
-        reference=f"onnxruntime {_versions()['onnxruntime']}",
+        reference=network.reference_name,
     )
     return test, members
 

@@ -111,7 +111,7 @@ def _packages(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory)
     changed.flat[0] += 1
     weights.CopyFrom(numpy_helper.from_array(changed, weights.name))
     onnx.save(network, folder / "digits.onnx")
-    second = build(Source("digits", folder / "digits.onnx", source.shapes), "local", folder / "second.tar.gz").path
+    second = build(Source.of(folder / "digits.onnx", source.shapes), "local", folder / "second.tar.gz").path
     return first, second
 
 

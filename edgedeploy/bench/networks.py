@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
-from edgedeploy.build import Prepared, Shapes, find_source, prepare
-from edgedeploy.frontends.onnx import load_onnx
+from edgedeploy.build import Prepared, find_source, prepare
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, ImportOptions, Shapes
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.arrays import fill
@@ -24,14 +25,12 @@ class Candidate:
 
     Attributes:
         name: what reports call it.
-        prepared: its package, and the file that it was made from.
-        shapes: shapes of inputs by name.
+        prepared: its package, and what it was made from.
         inputs, outputs: what it takes and gives, in the network's order.
     """
 
     name: str
     prepared: Prepared
-    shapes: Shapes
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
 
@@ -40,9 +39,20 @@ class Candidate:
         return {spec.name: fill(spec, "random", seed) for seed, spec in enumerate(self.inputs)}
 
     def write(self, folder: Path) -> Path:
-        """Write the network with fixed shapes, for every engine the same file."""
+        """Write the network with fixed shapes, for every engine the same file.
+
+        Raises:
+            UnsupportedError: its format has no such form.
+        """
+        source = self.prepared.source
+        if not isinstance(source.format, ConvertedFormat):
+            raise UnsupportedError(
+                f"other engines cannot be given {self.name}",
+                why=f"networks reach them as ONNX, and {source.format.name} files are not converted to it",
+                hints=["measure it as ONNX, or edgedeploy alone with `edgedeploy run --print-time`"],
+            )
         path = folder / "network.onnx"
-        onnx.save(load_onnx(self.prepared.model_file, self.shapes), path)
+        onnx.save(source.format.convert(source.files, source.shapes, source.options).model, path)
         return path
 
 
@@ -53,6 +63,7 @@ def candidates(
     progress: Progress = SILENT,
     *,
     overrides: Overrides = NO_OVERRIDES,
+    options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> list[Candidate]:
     """The networks that `models` names, each once, built; all are found before the first is built.
 
@@ -60,13 +71,13 @@ def candidates(
         EdgedeployError: as `edgedeploy.build.prepare`.
     """
     wanted = list(dict.fromkeys(models))
-    sources = [find_source(model, shapes, progress) for model in wanted]
+    sources = [find_source(model, shapes, progress, options) for model in wanted]
     names = [source.name for source in sources]
     found = []
     for model, source in zip(wanted, sources, strict=True):
-        prepared = prepare(model, board, input_shapes=shapes, overrides=overrides, progress=progress)
+        prepared = prepare(model, board, input_shapes=shapes, overrides=overrides, options=options, progress=progress)
         manifest = read_manifest(prepared.package_path)
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model
-        found.append(Candidate(name, prepared, source.shapes, manifest.inputs, manifest.outputs))
+        found.append(Candidate(name, prepared, manifest.inputs, manifest.outputs))
     return found

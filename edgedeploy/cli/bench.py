@@ -8,13 +8,17 @@ import typer
 
 from edgedeploy.cli.options import (
     BoardOption,
+    EpsilonOption,
     HostOption,
     InputShapeOption,
     JsonOption,
     StrictOption,
     ThreadsOption,
     VirtualOption,
+    Weights,
+    WeightsOption,
     complete_model,
+    import_options,
     parse_shapes,
 )
 from edgedeploy.cli.overrides import overridable
@@ -54,6 +58,8 @@ def bench(
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each engine has its turn.")] = 10,
     input_shape: InputShapeOption = None,
+    weights: WeightsOption = Weights.file,
+    epsilon: EpsilonOption = None,
     *,
     overrides: Overrides,
     json_output: JsonOption = False,
@@ -83,18 +89,18 @@ def bench(
 
     if json_output and markdown:
         raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
-    shapes = parse_shapes(input_shape)
+    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
     peers = find_peers(against)
     place = Place(board, host, virtual, strict_host_key)
     progress = quiet_if(json_output)
     if place.remote:
-        networks = candidates(models, board, shapes, progress, overrides=overrides)
+        networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
         report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, progress=progress)
     else:
         count = check_threads(threads) if threads else min(load_board(board).cores, processors())
-        networks = candidates(models, board, shapes, progress, overrides=overrides)
+        networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
         report = measure(networks, peers, threads=count, rounds=rounds, progress=progress)
     if json_output:
         print_json(as_dict(report))

@@ -10,9 +10,13 @@ import typer
 
 from edgedeploy.cli.options import (
     BoardOption,
+    EpsilonOption,
     InputShapeOption,
     JsonOption,
+    Weights,
+    WeightsOption,
     complete_model,
+    import_options,
     parse_shapes,
 )
 from edgedeploy.cli.overrides import overridable
@@ -30,7 +34,7 @@ def build(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help="Names of the zoo or paths of ONNX files; the models of all demos by default.",
+            help="Names of the zoo or paths of networks' files; the models of all demos by default.",
             autocompletion=complete_model,
         ),
     ] = None,
@@ -39,6 +43,8 @@ def build(
         Path | None, typer.Option("--output", "-o", help="The folder for the packages; dist/BOARD by default.")
     ] = None,
     input_shape: InputShapeOption = None,
+    weights: WeightsOption = Weights.file,
+    epsilon: EpsilonOption = None,
     *,
     overrides: Overrides,
     dump: Annotated[
@@ -56,7 +62,10 @@ def build(
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Build one package per network, checked against onnxruntime where the board is this machine.
+    """Build one package per network, checked against another program where the board is this machine.
+
+    The format of a file is told by its content; where weights lie in a file of their own, either of the two names
+    the network.
 
     The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
     For other boards the check is part of `edgedeploy push`; --virtual does it on an emulated board at once.
@@ -80,7 +89,7 @@ def build(
     from edgedeploy.demo.spec import DEMOS
     from edgedeploy.errors import InputError
 
-    shapes = parse_shapes(input_shape)
+    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
     kinds = [kind for kind in dump.split(",") if kind]
     for kind in kinds:
         if kind not in DUMPS:
@@ -94,7 +103,7 @@ def build(
     # All names are resolved before anything is built.
     sources: dict[str, Source] = {}
     for name in names:
-        source = find_source(name, shapes, progress)
+        source = find_source(name, shapes, progress, options)
         if sources.setdefault(source.name, source).file != source.file:
             raise InputError(
                 f"two models would be written to the same package {package_name(source.name)}",

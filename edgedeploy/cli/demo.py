@@ -14,8 +14,11 @@ from edgedeploy.cli.options import (
     StrictOption,
     ThreadsOption,
     VirtualOption,
+    Weights,
+    WeightsOption,
     board_or_last,
     complete_model,
+    import_options,
 )
 from edgedeploy.cli.overrides import overridable
 
@@ -56,6 +59,7 @@ def demo(
             autocompletion=complete_model,
         ),
     ] = None,
+    weights: WeightsOption = Weights.file,
     repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, help="How many inferences to time.")] = 1,
     threads: ThreadsOption = None,
     save: Annotated[
@@ -113,6 +117,7 @@ def demo(
                 repeat=repeat,
                 threads=threads,
                 overrides=overrides,
+                options=import_options(weights),
                 progress=progress,
             )
             if save:

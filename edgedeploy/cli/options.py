@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.progress import Progress
 
 
@@ -64,6 +66,20 @@ def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
     return shapes
 
 
+def import_options(weights: Weights, epsilon: float | None = None) -> ImportOptions:
+    """The values of `--weights` and `--epsilon`."""
+    from edgedeploy.frontends.format import ImportOptions
+
+    return ImportOptions(weights=weights.value, epsilon=epsilon)
+
+
+class Weights(str, Enum):
+    """Where a network's weights come from."""
+
+    file = "file"
+    random = "random"
+
+
 BoardOption = Annotated[
     str,
     typer.Option("--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_board),
@@ -95,4 +111,18 @@ ThreadsOption = Annotated[
 InputShapeOption = Annotated[
     list[str] | None,
     typer.Option("--input-shape", metavar="NAME:D,D,...", help="The shape of an input; may be given for each input."),
+]
+WeightsOption = Annotated[
+    Weights,
+    typer.Option(
+        "--weights", help="`random` takes seeded weights instead of the file's: to measure, not to see anything."
+    ),
+]
+EpsilonOption = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon",
+        min=0.0,
+        help="What batch normalisation adds to the variance, for Darknet networks; 1e-5 unless given, OpenCV has 1e-6.",
+    ),
 ]

@@ -10,13 +10,17 @@ import typer
 
 from edgedeploy.cli.options import (
     BoardOption,
+    EpsilonOption,
     HostOption,
     InputShapeOption,
     JsonOption,
     StrictOption,
     ThreadsOption,
     VirtualOption,
+    Weights,
+    WeightsOption,
     complete_model,
+    import_options,
     parse_shapes,
 )
 from edgedeploy.cli.overrides import overridable
@@ -42,7 +46,7 @@ def run(
         str,
         typer.Argument(
             metavar="PACKAGE|MODEL",
-            help="A package, a name of the zoo, or an ONNX file.",
+            help="A package, a name of the zoo, or a network's file.",
             autocompletion=complete_model,
         ),
     ],
@@ -68,6 +72,8 @@ def run(
         int, typer.Option("--print-top", metavar="N", min=0, help="Print the N largest values of each output.")
     ] = 0,
     input_shape: InputShapeOption = None,
+    weights: WeightsOption = Weights.file,
+    epsilon: EpsilonOption = None,
     *,
     overrides: Overrides,
     json_output: JsonOption = False,
@@ -83,23 +89,30 @@ def run(
     from edgedeploy.build import prepare
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.errors import InputError
+    from edgedeploy.frontends.format import AS_THE_FILE_SAYS
     from edgedeploy.package.archive import read_manifest
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
     from edgedeploy.runtime.opening import Place, opened
     from edgedeploy.runtime.session import check_tensors
 
     given = read_arrays(inputs) if inputs else None
+    options = import_options(weights, epsilon)
     progress = quiet_if(json_output)
     if model.endswith(".tar.gz"):
-        if input_shape or overrides:
-            what = "--input-shape does" if input_shape else "--toolchain and the options after it do"
+        if input_shape or overrides or options != AS_THE_FILE_SAYS:
+            what = "--toolchain and the options after it do" if overrides else "what is said of a network's file does"
             raise InputError(f"{what} not go with a package", why="it is built already")
         package = Path(model)
         manifest = read_manifest(package)
         name, label = manifest.model, manifest.board
     else:
         package = prepare(
-            model, board, input_shapes=parse_shapes(input_shape), overrides=overrides, progress=progress
+            model,
+            board,
+            input_shapes=parse_shapes(input_shape),
+            overrides=overrides,
+            options=options,
+            progress=progress,
         ).package_path
         manifest = read_manifest(package)
         name, label = model, board

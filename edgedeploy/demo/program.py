@@ -14,6 +14,7 @@ from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.files import is_file
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.vision.draw import draw
@@ -79,6 +80,7 @@ def play(
     repeat: int = 1,
     threads: int | None = None,
     overrides: Overrides = NO_OVERRIDES,
+    options: ImportOptions = AS_THE_FILE_SAYS,
     progress: Progress = SILENT,
 ) -> Screening:
     """Run the demo `name` where `place` says.
@@ -90,6 +92,7 @@ def play(
         repeat: how many inferences are timed.
         threads: threads of the network; the board's cores by default.
         overrides: fields that go before those of the board's profile.
+        options: what the network's files leave open.
 
     Raises:
         EdgedeployError: any of the errors of finding, building and running; pictures and names are checked
@@ -102,10 +105,11 @@ def play(
     image_file = image or _default_picture(name, model, progress)
     picture = read_picture(image_file)
     labels = load_labels(entry.labels) if entry.labels else []
-    prepared = prepare(model, place.board, overrides=overrides, progress=progress)
+    prepared = prepare(model, place.board, overrides=overrides, options=options, progress=progress)
     with opened(prepared.package_path, place, threads, progress) as network:
         outcome = see(picture, demo, network.runner, entry.input, labels=labels, repeat=repeat)
-    return Screening(name, demo, model, prepared.model_file, image_file, place.board, network.machine, picture, outcome)
+    file, machine = prepared.source.file, network.machine
+    return Screening(name, demo, model, file, image_file, place.board, machine, picture, outcome)
 
 
 def _default_picture(name: str, model: str, progress: Progress) -> Path:

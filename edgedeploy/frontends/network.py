@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from edgedeploy.heads import Head
 from edgedeploy.runtime.interface import TensorSpec
 
 Reference = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
@@ -25,6 +26,8 @@ class Network:
         quantised: whether it holds quantised layers, which run in float here: its outputs then differ
             from those of an integer engine.
         reference: one inference by a program other than TVM, to check the compiled code against.
+        reference_name: that program and its version.
+        heads: what the file says of its detection heads.
     """
 
     file: Path
@@ -33,3 +36,5 @@ class Network:
     outputs: list[TensorSpec]
     quantised: bool
     reference: Reference
+    reference_name: str
+    heads: Sequence[Head] = ()

@@ -6,6 +6,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +17,56 @@ from onnx import TensorProto
 
 from edgedeploy.errors import InputError, ModelError, last_line
 from edgedeploy.files import is_file
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 from edgedeploy.frontends.network import Network, Reference
 from edgedeploy.runtime.interface import TensorSpec
 
-Shapes = Mapping[str, Sequence[int]]
+# Tags of ModelProto's fields that files are seen to begin with: ir_version, producer_name, graph, opset_import.
+_FIRST_FIELDS = (b"\x08", b"\x12", b"\x3a", b"\x42")
 
 _LARGEST = 2**31 - 1  # of a dimension; far beyond any memory
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
 
+class Onnx(ConvertedFormat):
+    """ONNX itself: one file, perhaps with others for large weights."""
+
+    name = "ONNX"
+    suffixes = (".onnx",)
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether it can be a protobuf message that begins with one of ModelProto's first fields, or its graph."""
+        return head[:1] in _FIRST_FIELDS
+
+    def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
+        """The file, and those with weights outside of it that are there; `convert` says what is missing."""
+        return [path, *external_files(path)]
+
+    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
+        """The model with fixed shapes and without habits of old exporters."""
+        return Converted(fixed(files[0], _load(files[0]), shapes))
+
+
+FORMAT = Onnx()
+
+
 def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
-    """Import the network of an ONNX file.
+    """Import the network of an ONNX file; arguments and errors are those of `Format.read`."""
+    return FORMAT.read([path], shapes or {})
+
+
+def network_of(path: Path, converted: Converted) -> Network:
+    """Import a model whose inputs have fixed shapes.
 
     Args:
-        path: the file.
-        shapes: shapes of inputs by name, for inputs with free dimensions, or to replace a fixed shape.
-            A free first dimension is one picture if nothing is said.
+        path: the file that it comes from.
+        converted: the model.
 
     Raises:
-        ModelError: the file cannot be read, or holds something that cannot be imported; the message names
-            the first such operator and its node.
-        InputError: a shape was given for no input, does not fit, or is missing.
+        ModelError: it holds something that cannot be imported.
     """
-    model = load_onnx(path, shapes)
-    graph = model.graph
+    model, graph = converted.model, converted.model.graph
     module = _import(path, model)
     function = module["main"]
     inputs = [_spec(name.name, variable.ty) for name, variable in zip(graph.input, function.params, strict=True)]
@@ -55,32 +81,36 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
             hints=["export it with fixed shapes"],
         ) from error
     quantised = any(node.op_type in _QUANTISED for node in graph.node)
-    return Network(path, module, inputs, outputs, quantised, _reference(model.SerializeToString()))
+    reference = _reference(model.SerializeToString())
+    name = f"onnxruntime {version('onnxruntime')}"
+    return Network(path, module, inputs, outputs, quantised, reference, name, converted.heads)
 
 
-def load_onnx(path: Path, shapes: Shapes | None = None) -> onnx.ModelProto:
-    """An ONNX file with fixed shapes and without habits of old exporters, as every program can read it.
+def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
+    """The model with fixed shapes of inputs, as every program can read it; it is changed in place.
 
     Args:
-        path: the file.
-        shapes: as `read_onnx` takes them.
+        path: the file that it comes from.
+        model: the model.
+        shapes: as `Format.read` takes them. A free first dimension is one picture if nothing is said.
 
     Raises:
-        ModelError: the file cannot be read.
         InputError: a shape was given for no input, does not fit, or is missing.
     """
-    model = _load(path)
-    _fix_shapes(path, model.graph, shapes or {})
+    _fix_shapes(path, model.graph, shapes)
     _keep_one_of_scales_and_sizes(model.graph)
     return model
 
 
 def external_files(path: Path) -> list[Path]:
     """The files beside an ONNX file that hold weights of it, as far as they are there."""
+    # Whoever keeps weights outside of an ONNX file states their location in it.
+    if b"location" not in path.read_bytes():
+        return []
     try:
         model = onnx.load(path, load_external_data=False)
     except (OSError, ValueError, DecodeError):
-        return []  # `read_onnx` says what is wrong
+        return []  # `convert` says what is wrong
     outside = filter(onnx.external_data_helper.uses_external_data, model.graph.initializer)
     locations = {onnx.external_data_helper.ExternalDataInfo(tensor).location for tensor in outside}
     return [file for file in (path.parent / location for location in sorted(locations)) if is_file(file)]

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
+from edgedeploy.heads import Head
 from edgedeploy.runtime.interface import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
@@ -90,7 +91,8 @@ class Manifest(Record):
     Attributes:
         format: version of this structure.
         model: the network's name; also the package's.
-        model_sha256: SHA-256 of the file that it was imported from.
+        model_sha256: SHA-256 of the file that it was imported from, which describes it.
+        weights: `random` if its weights are seeded random values, for measurements only.
         board: name of the board profile.
         build_key: what the package depends on, hashed: equal keys mean an equal package.
         target: TVM's target.
@@ -99,6 +101,7 @@ class Manifest(Record):
         linker: the toolchain that linked the library.
         tuning_records: hash of the tuning records that were used, or None.
         inputs, outputs: of the network, in order.
+        heads: what the network's file says of its detection heads.
         abi: what the library needs.
         memory: how much of it a run takes.
         selftest: how the package checks itself.
@@ -108,6 +111,7 @@ class Manifest(Record):
     format: Literal[1] = 1
     model: str
     model_sha256: Sha256
+    weights: Literal["file", "random"] = "file"
     board: str
     build_key: Sha256
     target: dict[str, object]
@@ -117,6 +121,7 @@ class Manifest(Record):
     tuning_records: Sha256 | None = None
     inputs: list[TensorSpec]
     outputs: list[TensorSpec]
+    heads: list[Head] = []
     abi: Abi
     memory: Memory
     selftest: SelfTest

@@ -7,27 +7,13 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from edgedeploy.documents import Record
+from edgedeploy.heads import Head
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, head, not_of_this_kind
 from edgedeploy.vision.nms import suppress
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
 
 _BEFORE_CLASSES = 5  # x, y, width, height, objectness
-
-Side = Annotated[float, Field(gt=0)]
-
-
-class Head(Record):
-    """One raw head, as it comes out of the last convolution.
-
-    Attributes:
-        output: the output's name.
-        anchors: width and height of each anchor in pixels of the network's input, in the network's order.
-    """
-
-    output: str
-    anchors: Annotated[list[tuple[Side, Side]], Field(min_length=1)]
 
 
 class Yolo(Decoder):

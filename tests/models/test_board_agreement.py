@@ -30,7 +30,7 @@ class Here:
     """What a network gives on this machine for one input: by its agent, and by onnxruntime."""
 
     def __init__(self, path: Path, folder: Path) -> None:
-        self.source = Source(path.stem, path, SHAPES.get(path.name, {}))
+        self.source = Source.of(path, SHAPES.get(path.name, {}))
         network = read_onnx(path, self.source.shapes)
         random = np.random.default_rng(0)
         self.inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}

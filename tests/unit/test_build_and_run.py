@@ -90,9 +90,9 @@ def truncated(tmp_path: Path) -> Path:
     return path
 
 
-def of_another_format(tmp_path: Path) -> Path:
+def of_no_format(tmp_path: Path) -> Path:
     path = tmp_path / "net.onnx"
-    path.write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    path.write_bytes(b"MZ" + bytes(100))
     return path
 
 
@@ -107,13 +107,13 @@ def a_package(tmp_path: Path) -> Path:
     [
         (unsupported, 5, "NoSuchOperator"),
         (truncated, 5, "not a complete ONNX file"),
-        (of_another_format, 12, "TFLite"),
+        (of_no_format, 5, "is no network that edgedeploy knows"),
         (lambda folder: folder / "absent.onnx", 5, "there is no file"),
         (a_package, 5, "is a package, not a network"),
         (lambda folder: "retinafce", 4, "retinaface"),
         (lambda folder: "no-network-at-all", 4, "unknown model 'no-network-at-all'\n"),
     ],
-    ids=["unsupported operator", "truncated", "another format", "absent", "a package", "misspelt", "unknown"],
+    ids=["unsupported operator", "truncated", "no format", "absent", "a package", "misspelt", "unknown"],
 )
 def test_a_network_that_cannot_be_built_leaves_nothing(
     command: Command, tmp_path: Path, make: object, code: int, message: str

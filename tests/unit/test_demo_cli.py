@@ -35,7 +35,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def prepare(model: str, board_name: str, **options: Any) -> SimpleNamespace:
         asked.append({"model": model, "board": board_name, **options})
-        return SimpleNamespace(model_file=MODEL, package_path=MODEL)
+        return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL)
 
     def opened(package: Path, place: Place, threads: int | None, progress: Progress) -> Any:
         asked[-1]["threads"] = threads

@@ -1,0 +1,62 @@
+"""Reading of binary files that nobody vouches for: every step is checked against what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from edgedeploy.errors import ModelError
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"cannot read {path}", why=error.strerror or str(error)) from error
+
+
+class Cursor:
+    """A place in a file's content, which moves on with each reading.
+
+    Args:
+        path: the file, for messages.
+        content: what is in it.
+        position: where to begin, in bytes.
+    """
+
+    def __init__(self, path: Path, content: bytes, position: int = 0) -> None:
+        self.path = path
+        self.position = position
+        self._content = content
+
+    @property
+    def left(self) -> int:
+        """How many bytes there are from here on."""
+        return len(self._content) - self.position
+
+    def array(self, dtype: str, count: int, what: str) -> np.ndarray:
+        """The next `count` values, of a dtype as numpy names it with its byte order; a view of the content.
+
+        Raises:
+            ModelError: there are not as many; the message names `what` was to be read.
+        """
+        kind = np.dtype(dtype)
+        if count < 0 or self.position < 0 or count * kind.itemsize > self.left:
+            raise ModelError(
+                f"{self.path} is not complete",
+                why=f"{what} needs {count * kind.itemsize:,} bytes at {self.position:,}, and {max(self.left, 0):,} are left",
+                hints=["check the file's size and checksum; it may be truncated, or belong to another network"],
+            )
+        values = np.frombuffer(self._content, kind, count, self.position)
+        self.position += count * kind.itemsize
+        return values
+
+    def integer(self, dtype: str, what: str) -> int:
+        """The next value, an integer; errors are those of `array`."""
+        return int(self.array(dtype, 1, what)[0])

@@ -1,0 +1,119 @@
+"""What every format of network files is to edgedeploy: recognised by its content, and read as a `Network`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from edgedeploy.errors import ModelError
+from edgedeploy.files import is_file
+from edgedeploy.heads import Head
+
+if TYPE_CHECKING:
+    import onnx
+
+    from edgedeploy.frontends.network import Network
+
+Shapes = Mapping[str, Sequence[int]]
+
+# How much of a file `recognises` is shown, in bytes.
+HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What a network's file leaves open.
+
+    Attributes:
+        weights: `file` reads them; `random` takes seeded ones, so that an architecture alone can be built and timed.
+        epsilon: what batch normalisation adds to the variance, for formats that do not say; None is the format's
+            own.
+    """
+
+    weights: Literal["file", "random"] = "file"
+    epsilon: float | None = None
+
+
+AS_THE_FILE_SAYS = ImportOptions()
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A network in ONNX's terms.
+
+    Attributes:
+        model: with inputs of fixed shapes.
+        heads: what the file says of its detection heads.
+    """
+
+    model: onnx.ModelProto
+    heads: Sequence[Head] = ()
+
+
+class Format(ABC):
+    """One format. Its module imports nothing slow at the top: every format is asked about every file.
+
+    Attributes:
+        name: what people call it.
+        suffixes: of the file that describes the network and, where that is another one, of the file with its weights.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that begins with these bytes, at most `HEAD_BYTES`, describes a network of this format."""
+
+    def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
+        """All files of the network that `path` describes, itself first.
+
+        Raises:
+            ModelError: one of them is missing.
+        """
+        if len(self.suffixes) == 1 or options.weights == "random":
+            return [path]
+        weights = path.with_suffix(self.suffixes[1])
+        if not is_file(weights):
+            raise ModelError(
+                f"{path} has no weights",
+                why=f"{self.name} keeps them in a file of their own, and there is no {weights}",
+                hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
+            )
+        return [path, weights]
+
+    @abstractmethod
+    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
+        """Import a network.
+
+        Args:
+            files: as `files` gives them.
+            shapes: shapes of inputs by name, for inputs with free dimensions, or to replace a fixed shape.
+            options: what the file leaves open.
+
+        Raises:
+            ModelError: a file cannot be read, or holds something that cannot be imported; the message names
+                the first such layer or operator.
+            InputError: a shape was given for no input, does not fit, or is missing.
+        """
+
+
+class ConvertedFormat(Format):
+    """A format that is translated into ONNX's terms in memory.
+
+    So there is one importer to keep right, onnxruntime gives the reference of every build, and other engines can be
+    measured on the same network.
+    """
+
+    @abstractmethod
+    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
+        """The network in ONNX's terms; arguments and errors are those of `read`."""
+
+    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
+        """Import a network; see `Format.read`."""
+        from edgedeploy.frontends.onnx import network_of
+
+        return network_of(files[0], self.convert(files, shapes, options))

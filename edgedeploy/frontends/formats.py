@@ -1,0 +1,59 @@
+"""The formats that networks come in, and which of them a file has."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from pathlib import Path
+
+from edgedeploy.errors import ModelError
+from edgedeploy.files import is_file
+from edgedeploy.frontends.format import HEAD_BYTES, Format
+
+# Modules of this package with a FORMAT each, in the order in which they are asked. ONNX files begin with nothing
+# of their own, so it comes last.
+_MODULES = ("onnx",)
+
+_GZIP = b"\x1f\x8b"  # RFC 1952: a package
+
+
+@cache
+def formats() -> tuple[Format, ...]:
+    """All formats."""
+    return tuple(importlib.import_module(f"edgedeploy.frontends.{name}").FORMAT for name in _MODULES)
+
+
+def suffixes() -> set[str]:
+    """What names of network files end with."""
+    return {suffix for each in formats() for suffix in each.suffixes}
+
+
+def describing(path: Path) -> tuple[Format, Path]:
+    """The format of a network, and the file that describes it; `path` may also be the file with its weights.
+
+    Raises:
+        ModelError: the file cannot be read, or is no network's.
+    """
+    found = _recognised(path)
+    if found is not None:
+        return found, path
+    for each in formats():
+        description = path.with_suffix(each.suffixes[0])
+        if path.suffix in each.suffixes[1:] and is_file(description) and _recognised(description) is each:
+            return each, description
+    raise ModelError(
+        f"{path} is no network that edgedeploy knows",
+        why="its content is none of " + ", ".join(each.name for each in formats()),
+        hints=["check that it is complete, and that weights lie beside their network, with the same name"],
+    )
+
+
+def _recognised(path: Path) -> Format | None:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError as error:
+        raise ModelError(f"cannot read {path}", why=error.strerror or str(error)) from error
+    if head.startswith(_GZIP):
+        raise ModelError(f"{path} is a package, not a network", hints=["`edgedeploy run` and `push` take packages"])
+    return next((each for each in formats() if each.recognises(head)), None)
