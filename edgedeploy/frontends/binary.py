@@ -48,9 +48,10 @@ class Cursor:
         """
         kind = np.dtype(dtype)
         if count < 0 or self.position < 0 or count * kind.itemsize > self.left:
+            needed = f"{what} needs {count * kind.itemsize:,} bytes at {self.position:,}"
             raise ModelError(
                 f"{self.path} is not complete",
-                why=f"{what} needs {count * kind.itemsize:,} bytes at {self.position:,}, and {max(self.left, 0):,} are left",
+                why=f"{needed}, and {max(self.left, 0):,} are left",
                 hints=["check the file's size and checksum; it may be truncated, or belong to another network"],
             )
         values = np.frombuffer(self._content, kind, count, self.position)
