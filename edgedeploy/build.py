@@ -78,6 +78,10 @@ class Source:
         """SHA-256 of each file."""
         return [sha256_of(path) for path in self.files]
 
+    def open_input(self) -> str | None:
+        """The first input whose shape neither the files nor `shapes` state; see `Format.open_input`."""
+        return self.format.open_input(self.files, self.shapes, self.options)
+
     def read(self) -> Network:
         """Import it; see `Format.read`."""
         return self.format.read(self.files, self.shapes, self.options)
@@ -301,7 +305,7 @@ def _compiler_fingerprint() -> str:
     """SHA-256 over the compiler's own source, so that a changed schedule is never mistaken for the old one."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/*.py"), Path(__file__)]):
+    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/**/*.py"), Path(__file__)]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
