@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +42,7 @@ def see(
     model_input: ModelInput,
     *,
     labels: list[str],
+    output_names: Sequence[str] = (),
     repeat: int = 1,
 ) -> Outcome:
     """Show `picture` (uint8, height x width x 3, B G R) to the network in `runner`.
@@ -50,6 +52,8 @@ def see(
     Args:
         model_input: how a picture becomes the network's input; the size is the runner's.
         labels: the names of the classes; numbers stand for those it does not reach.
+        output_names: what the demo's own network calls its outputs. A network that has as many, none of them by
+            such a name, is taken to give the same in the same order.
 
     Raises:
         InputError: the network's input or outputs are not of the kind that the demo makes and reads.
@@ -57,7 +61,10 @@ def see(
     tensor = _picture_input(runner, model_input)
     pixels, frame = place(picture, input_size(model_input, tensor), demo.fit)
     tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
-    detections = demo.decoder.decode(runner.run(tensors), frame, labels)
+    outputs = runner.run(tensors)
+    if len(outputs) == len(output_names) and outputs.keys().isdisjoint(output_names):
+        outputs = dict(zip(output_names, outputs.values(), strict=True))
+    detections = demo.decoder.decode(outputs, frame, labels)
     timing = runner.measure(tensors, repeat=repeat)
     return Outcome(detections, timing, runner.threads, frame, model_input)
 

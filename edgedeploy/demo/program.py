@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
-from edgedeploy.build import prepare
+from edgedeploy.build import find_source, prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.demo.tengine_log import log_lines
@@ -87,7 +87,7 @@ def play(
 
     Args:
         model: another network than the demo's, by its name in the zoo or as a file. A file is fed as the
-            demo's own network is.
+            demo's own network is, with a picture of the same size if it leaves that open.
         image: another picture than the demo's.
         repeat: how many inferences are timed.
         threads: threads of the network; the board's cores by default.
@@ -105,9 +105,14 @@ def play(
     image_file = image or _default_picture(name, model, progress)
     picture = read_picture(image_file)
     labels = load_labels(entry.labels) if entry.labels else []
-    prepared = prepare(model, place.board, overrides=overrides, options=options, progress=progress)
+    own_outputs = MODELS.load(demo.model).outputs
+    open_input = find_source(model, options=options).open_input() if from_file else None
+    shapes = {open_input: entry.input.shape} if open_input else {}
+    prepared = prepare(model, place.board, input_shapes=shapes, overrides=overrides, options=options, progress=progress)
     with opened(prepared.package_path, place, threads, progress) as network:
-        outcome = see(picture, demo, network.runner, entry.input, labels=labels, repeat=repeat)
+        outcome = see(
+            picture, demo, network.runner, entry.input, labels=labels, output_names=own_outputs, repeat=repeat
+        )
     file, machine = prepared.source.file, network.machine
     return Screening(name, demo, model, file, image_file, place.board, machine, picture, outcome)
 
