@@ -152,7 +152,7 @@ def _broadcast(op: Operation) -> tuple[str, str]:
     values = [op.value(0), op.value(1)]
     shapes = [op.graph.shape(value) for value in values]
     counts = [math.prod(shape) for shape in shapes]
-    large = 0 if counts[0] >= counts[1] else 1
+    large = max((0, 1), key=lambda index: (counts[index], len(shapes[index])))
     small, shape = 1 - large, shapes[large]
     if counts[small] == 1:
         values[small] = op.reshaped(values[small], (1,) * len(shape))

@@ -149,8 +149,9 @@ class Operation:
         return self.graph.constant(np.array(values, np.int64), f"{self.names[0]}/integers")
 
     def number(self, value: float) -> str:
-        """A constant float32 number."""
-        return self.graph.constant(np.float32(value).reshape(()), f"{self.names[0]}/number")
+        """A constant float32 number, infinite if it is too large for one."""
+        with np.errstate(over="ignore"):
+            return self.graph.constant(np.array(value, np.float32), f"{self.names[0]}/number")
 
     def reshaped(self, value: str, shape: Sequence[int]) -> str:
         """A value in another shape."""

@@ -226,7 +226,6 @@ CONVERTERS: dict[str, Converter] = {
     "Deconvolution": _deconvolution,
     "Interp": _interp,
     "Pooling": _pooling,
-    "BilinearResize": _resize,
     "Resize": _resize,
     "Upsample": _upsample,
 }
