@@ -99,7 +99,10 @@ def _order(structure: Structure, producers: dict[int, int]) -> list[int]:
         if number in needs:
             continue
         needs[number] = []
-        for index in structure.nodes[number].inputs.tolist():
+        node = structure.nodes[number]
+        if not node.outputs.size:
+            raise _unsound(structure, f"node {node.name!r} has no outputs")
+        for index in node.inputs.tolist():
             if structure.tensors[index].values is not None:
                 continue
             if index not in producers or structure.nodes[producers[index]].operator == "Const":
