@@ -674,7 +674,10 @@ class TestFiles:
             (lambda file: file.inputs.append(1), "its inputs are not those that it lists"),
             (lambda file: file.outputs.append(0), "output 'a picture' is not computed"),
             (lambda file: file.outputs.append(1), "is not computed"),
-            (lambda file: file.nodes.append(("loose", RELU, (0.0,), [0], [])) or file.outputs.append(5), "has no outputs"),
+            (
+                lambda file: file.nodes.append(("loose", RELU, (0.0,), [0], [])) or file.outputs.append(5),
+                "has no outputs",
+            ),
             (lambda file: file.outputs.append(77), "name number 77 of 5"),
             (lambda file: file.nodes.append(file.nodes[2]), "comes from two nodes"),
             (lambda file: file.nodes.pop(2), "comes from nowhere|name number"),
