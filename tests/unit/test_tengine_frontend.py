@@ -86,6 +86,7 @@ ONE_BY_ONE: dict[str, tuple[int, Sequence[Field], np.ndarray, Callable[[np.ndarr
     "Eltwise floor": (ELTWISE, (14, 0, 0.0, 0.0, 0.0), ANY, np.floor),
     "Eltwise square": (ELTWISE, (15, 0, 0.0, 0.0, 0.0), ANY, np.square),
     "Eltwise power": (ELTWISE, (17, 0, 0.5, 1.5, 2.0), POSITIVE, lambda x: (0.5 + 2 * x) ** 1.5),
+    "Eltwise power of one": (ELTWISE, (17, 0, 0.5, 1.0, 2.0), ANY, lambda x: 0.5 + 2 * x),
     "Unary neg": (59, (1,), ANY, np.negative),
     "Unary square": (59, (4,), ANY, np.square),
     "Unary rsqrt": (59, (6,), POSITIVE, lambda x: 1 / np.sqrt(x)),

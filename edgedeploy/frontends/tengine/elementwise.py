@@ -129,6 +129,8 @@ def _eltwise(op: Operation) -> list[str]:
             return op.finish("Mul", value, value)
         if kind == _POWER:
             scaled = op.step("Mul", value, op.number(p["scale"]))
+            if p["power"] == 1:
+                return op.finish("Add", scaled, op.number(p["shift"]))
             return op.finish("Pow", op.step("Add", scaled, op.number(p["shift"])), op.number(p["power"]))
     raise ModelError(f"its kind {kind} of {op.inputs} inputs is not known")
 

@@ -15,7 +15,7 @@ from edgedeploy.frontends.tengine import elementwise, shapes, windows
 from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation
 from edgedeploy.frontends.tengine.structure import Structure
 
-_CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
+CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
 
 _MOST_DIMENSIONS = 8
 _LARGEST = 2**31 - 1  # of a dimension; far beyond any memory
@@ -37,7 +37,7 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
     order = _order(structure, producers)
     for number in order:
         node = structure.nodes[number]
-        if node.operator not in _CONVERTERS.keys() | {"InputOp", "Const"}:
+        if node.operator not in CONVERTERS.keys() | {"InputOp", "Const"}:
             raise ModelError(
                 f"{path}: operator {node.operator} is not supported",
                 why=f"node {node.name!r} needs it",
@@ -51,7 +51,7 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
         if node.operator in ("InputOp", "Const"):
             continue
         try:
-            written = _CONVERTERS[node.operator](Operation(node, structure, graph, constants, values))
+            written = CONVERTERS[node.operator](Operation(node, structure, graph, constants, values))
         except ModelError as error:
             raise ModelError(f"{path}: {node.operator} {node.name!r} cannot be imported", why=str(error)) from error
         if len(written) != node.outputs.size:
