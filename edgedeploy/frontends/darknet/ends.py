@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from edgedeploy.frontends.darknet.products import reshaped
 from edgedeploy.frontends.graph import Graph
 from edgedeploy.heads import Head
 
-# Of each anchor, before the classes: x, y, width, height, objectness.
-_BEFORE_CLASSES = 5
-
-_DEFAULT_CLASSES = 20
+# Of an anchor's sides, in whatever unit: far beyond any network.
+_SMALLEST_SIDE, _LARGEST_SIDE = 1e-6, 1e6
 
 
 def softmax(section: Section, plan: Plan) -> Layer:
@@ -50,13 +47,15 @@ def yolo(section: Section, plan: Plan) -> Layer:
     With new_coords=1 (Scaled-YOLOv4) boxes are computed in another way, and no decoder is told of the head.
     """
     anchors = _anchors(section)
-    mask = section.integers("mask") or list(range(section.integer("num", 1, lowest=1)))
+    mask = section.integers("mask")
     if not all(0 <= index < len(anchors) for index in mask):
         raise section.error("its mask names anchors that are not there", why=f"there are {len(anchors)} anchors")
-    classes = section.integer("classes", _DEFAULT_CLASSES, lowest=1)
-    described = not section.integer("new_coords", 0)
-    chosen = [anchors[index] for index in mask]
-    return _head(section, plan, "yolo", classes, chosen, described)
+    chosen = [anchors[index] for index in mask] if mask else _first(section, anchors)
+    scale = section.number("scale_x_y", 1.0)
+    if not _SMALLEST_SIDE <= scale <= _LARGEST_SIDE:
+        raise section.error(f"scale_x_y={scale:g} cannot be", option="scale_x_y", hints=["YOLO v4 has 1.05 to 1.2"])
+    head = Head(output=plan.name(section), anchors=chosen, classes=_classes(section), scale_x_y=scale)
+    return _head(section, plan, head, described=not section.integer("new_coords", 0))
 
 
 def region(section: Section, plan: Plan) -> Layer:
@@ -67,15 +66,11 @@ def region(section: Section, plan: Plan) -> Layer:
     """
     height, width = plan.shape(plan.previous)[1:]
     cell = plan.picture.width / width, plan.picture.height / height
-    anchors = [(across * cell[0], down * cell[1]) for across, down in _anchors(section)]
-    count = section.integer("num", 1, lowest=1)
-    if count > len(anchors):
-        raise section.error(f"num={count} is too large", option="num", why=f"there are {len(anchors)} anchors")
-    classes = section.integer("classes", _DEFAULT_CLASSES, lowest=1)
+    anchors = [(across * cell[0], down * cell[1]) for across, down in _first(section, _anchors(section))]
     coordinates = section.integer("coords", 4, lowest=1)
     plain = section.integer("softmax", 0) and not section.integer("background", 0) and "tree" not in section.options
-    described = bool(plain) and coordinates == 4
-    return _head(section, plan, "region", classes, anchors[:count], described, coordinates + 1)
+    head = Head(output=plan.name(section), kind="region", anchors=anchors, classes=_classes(section))
+    return _head(section, plan, head, bool(plain) and coordinates == 4, coordinates)
 
 
 def unchanged(section: Section, plan: Plan) -> Layer:
@@ -95,40 +90,42 @@ def activation(section: Section, plan: Plan) -> Layer:
     return Layer(section, [source], plan.shape(source), write)
 
 
-def _head(
-    section: Section,
-    plan: Plan,
-    kind: Literal["yolo", "region"],
-    classes: int,
-    anchors: list[tuple[float, float]],
-    described: bool,
-    before_classes: int = _BEFORE_CLASSES,
-) -> Layer:
+def _head(section: Section, plan: Plan, head: Head, described: bool = True, coordinates: int = 4) -> Layer:
+    """A layer that puts out what goes in, with `coordinates`, the objectness and the classes for each anchor."""
     source = plan.previous
     shape = plan.shape(source)
-    wanted = len(anchors) * (before_classes + classes)
+    wanted = len(head.anchors) * (coordinates + 1 + (head.classes or 0))
     if shape.channels != wanted:
         raise section.error(
             f"{shape.channels} channels go in",
-            why=f"{len(anchors)} anchors with {classes} classes need {wanted}",
+            why=f"{len(head.anchors)} anchors with {head.classes} classes need {wanted}",
             hints=[f"filters={wanted} in the convolution before it, or other classes or anchors here"],
         )
-    head = None
-    if described:
-        head = Head(output=plan.name(section), kind=kind, anchors=anchors, classes=classes)
-    return Layer(section, [source], shape, _passed_on, detects=True, head=head)
+    return Layer(section, [source], shape, _passed_on, detects=True, head=head if described else None)
 
 
 def _anchors(section: Section) -> list[tuple[float, float]]:
     """Width and height of each anchor, as the section states them."""
     sides = section.numbers("anchors")
-    if not sides or len(sides) % 2 or min(sides) <= 0:
+    if not sides or len(sides) % 2 or min(sides) < _SMALLEST_SIDE or max(sides) > _LARGEST_SIDE:
         raise section.error(
             f"anchors={section.text('anchors', '')[:40]} are no anchors",
             option="anchors",
-            why="each has a width and a height, which are positive",
+            why=f"each has a width and a height, which are between {_SMALLEST_SIDE:g} and {_LARGEST_SIDE:g}",
         )
     return list(zip(sides[::2], sides[1::2], strict=True))
+
+
+def _first(section: Section, anchors: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """As many anchors as `num` says."""
+    count = section.integer("num", 1, lowest=1)
+    if count > len(anchors):
+        raise section.error(f"num={count} is too large", option="num", why=f"there are {len(anchors)} anchors")
+    return anchors[:count]
+
+
+def _classes(section: Section) -> int:
+    return section.integer("classes", 20, lowest=1)
 
 
 def _passed_on(graph: Graph, name: str, values: Sequence[str], weights: Sequence[np.ndarray]) -> str:

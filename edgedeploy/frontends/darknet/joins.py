@@ -19,12 +19,13 @@ def route(section: Section, plan: Plan) -> Layer:
     groups = section.integer("groups", 1, lowest=1)
     part = section.integer("group_id", 0, lowest=0)
     shapes = [plan.shape(index) for index in sources]
-    if len({shape[1:] for shape in shapes}) > 1:
-        why = ", ".join(f"layer {index} has {shape}" for index, shape in zip(sources, shapes, strict=True))
-        raise section.error("its layers have different sizes", option="layers", why=why)
-    if part >= groups or any(shape.channels % groups for shape in shapes):
-        why = "there are " + ", ".join(f"{shape.channels}" for shape in shapes) + " channels"
-        raise section.error(f"there is no part {part} of {groups}", option="groups", why=why)
+    for index, shape in zip(sources, shapes, strict=True):
+        if shape[1:] != shapes[0][1:]:
+            why = f"layer {sources[0]} has {shapes[0]}, layer {index} {shape}"
+            raise section.error("its layers have different sizes", option="layers", why=why)
+        if part >= groups or shape.channels % groups:
+            why = f"they are counted from 0, and layer {index} has {shape.channels} channels"
+            raise section.error(f"there is no part {part} of {groups}", option="groups", why=why)
     counts = [shape.channels // groups for shape in shapes]
 
     def write(graph: Graph, name: str, values: Sequence[str], weights: Sequence[np.ndarray]) -> str:
@@ -58,9 +59,7 @@ def shortcut(section: Section, plan: Plan) -> Layer:
     others = [plan.shape(index) for index in sources]
     activation = activation_of(section, "linear")
     for index, other in zip(sources, others, strict=True):
-        if shape.width // other.width != shape.height // other.height or (
-            other.width // shape.width != other.height // shape.height
-        ):
+        if _quotients(shape.width, other.width) != _quotients(shape.height, other.height):
             why = f"layer {previous} has {shape}, layer {index} {other}"
             raise section.error("height and width differ by different factors", option="from", why=why)
 
@@ -107,6 +106,10 @@ def _product(section: Section, plan: Plan, factors: str) -> Layer:
         return activated(graph, name, activation, lambda name: graph.node("Mul", *values, name=name))
 
     return Layer(section, [sources[0], previous], shape, write)
+
+
+def _quotients(side: int, other: int) -> tuple[int, int]:
+    return side // other, other // side
 
 
 def _fitted(graph: Graph, value: str, name: str, batch: int, shape: Shape, wanted: Shape) -> str:
