@@ -15,7 +15,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.binary import read_bytes
 
 # Darknet's own are below 50 kB.
-_LARGEST_FILE = 2**20
+_LARGEST_FILE = 2**18
 _LARGEST_INTEGER = 2**31 - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")

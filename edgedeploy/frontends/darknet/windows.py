@@ -11,6 +11,9 @@ from edgedeploy.frontends.darknet.layer import Layer, Plan, Shape, Write
 from edgedeploy.frontends.darknet.products import reshaped, steps, strides
 from edgedeploy.frontends.graph import Attribute, Graph
 
+# Of a window's side. Padding lets windows be larger than the picture; spatial pyramids have 13.
+_LARGEST_WINDOW = 1024
+
 
 def maxpool(section: Section, plan: Plan) -> Layer:
     """The largest value of each window."""
@@ -122,6 +125,8 @@ def _pool(section: Section, plan: Plan, operator: str, **attributes: Attribute) 
     shape = plan.shape(source)
     stride_y, stride_x = strides(section)
     size = section.integer("size", section.integer("stride", 1), lowest=1)
+    if size > _LARGEST_WINDOW:
+        raise section.error(f"size={size} is too large", option="size", why=f"{_LARGEST_WINDOW} is the most")
     padding = section.integer("padding", size - 1, lowest=0)
     before, after = padding // 2, padding - padding // 2
     if after >= size:
