@@ -72,13 +72,19 @@ def test_compiled_networks_give_opencvs_heads(name: str, shared: Path) -> None:
     assert all(close(array, expected) for array, expected in zip(found, wanted.values(), strict=True))
 
 
-@pytest.mark.parametrize("name", ["yolo-fastest"])
-def test_without_a_word_epsilon_is_the_one_of_tengines_copy(name: str, shared: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "onnx"),
+    [
+        ("yolo-fastest", "yolo-fastest-1.1/yolo-fastest-1.1_320.onnx"),
+        ("yolo-lite", "yolo-lite-voc/yolo-lite-voc_224.onnx"),
+    ],
+)
+def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str, onnx: str, shared: Path) -> None:
     cfg, picture, _ = opencv(shared, name)
     converted = FORMAT.convert(FORMAT.files(cfg), {})
     found = run(converted.model.SerializeToString(), {"data": picture})
-    # Tengine's file of the same network in ONNX's terms; its weights have normalisation folded in, with 1e-5.
-    model = (shared / "models/yolo-fastest-1.1/yolo-fastest-1.1_320.onnx").read_bytes()
+    # Another converter's, with 1e-5.
+    model = (shared / "models" / onnx).read_bytes()
     [data] = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
     wanted = {array.shape: array for array in run(model, {data.name: picture}).values()}
     assert all(close(array, wanted[array.shape]) for array in found.values())
