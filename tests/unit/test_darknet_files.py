@@ -296,6 +296,7 @@ def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
         ("[upsample]\nstride=0\n", r"line 6, .*stride=0 does not divide the picture"),
         ("[upsample]\nstride=-3\n", r"line 6, .*stride=-3 does not divide the picture: it is 3x8x8"),
         ("[upsample]\nscale=big\n", r"line 6, .*scale=big is not a number"),
+        ("[upsample]\nscale=1e39\n", r"line 6, .*scale=1e39 is not a number"),
         ("[upsample]\nscale=nan\n", r"line 6, .*scale=nan is not a number"),
         ("[upsample]\nstride=60000\n", r"line 5, .*its output is too large: it is 3x480000x480000"),
         ("[reorg]\nstride=2\n", r"line 6, .*stride=2 does not divide what goes in: it is 3x8x8"),

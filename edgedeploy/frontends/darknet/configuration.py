@@ -17,6 +17,7 @@ from edgedeploy.frontends.binary import read_bytes
 # Darknet's own are below 50 kB.
 _LARGEST_FILE = 2**18
 _LARGEST_INTEGER = 2**31 - 1
+_LARGEST_NUMBER = 2.0**127  # of a float32, nearly
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -70,7 +71,7 @@ class Section:
         """An option that is a number.
 
         Raises:
-            ModelError: it is none, or not finite.
+            ModelError: it is none, or not a finite float32.
         """
         return self._numbers(name, [self.options[name].value])[0] if name in self.options else default
 
@@ -113,7 +114,7 @@ class Section:
             values = [float(part) for part in parts]
         except ValueError:
             values = [math.nan]
-        if not all(map(math.isfinite, values)):
+        if not all(abs(value) <= _LARGEST_NUMBER for value in values):
             raise self.error(f"{name}={self.options[name].value[:40]} is not a number", option=name)
         return values
 
