@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
+from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 
@@ -19,6 +20,21 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 class Decoder(Record):
     """Base of the postprocessings; each adds its parameters and a `kind` that names it in YAML."""
+
+    def required_outputs(self) -> list[str]:
+        """The names of the outputs that it reads by name."""
+        return []
+
+    def check(self, outputs: Sequence[TensorSpec]) -> None:
+        """Make sure, before anything runs, that a network with these outputs has those that are read by name.
+
+        Raises:
+            InputError: some are missing.
+        """
+        present = [spec.name for spec in outputs]
+        missing = [name for name in self.required_outputs() if name not in present]
+        if missing:
+            raise not_of_this_kind(f"it has no output {', '.join(map(repr, missing))}, only {', '.join(present)}")
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """Read the network's outputs, arrays by output name, as results in pixels of the picture.

@@ -15,6 +15,9 @@ from edgedeploy.vision.results import Detection, label_of
 
 _POINTS = 5  # eyes, nose, corners of the mouth
 
+# What the outputs hold, and how many values of it each anchor has.
+_VALUES = {"cls_prob_reshape": 2, "bbox_pred": 4, "landmark_pred": 2 * _POINTS}
+
 
 class Level(Record):
     """One level of the feature pyramid.
@@ -57,6 +60,10 @@ class RetinaFace(Decoder):
     overlap: Fraction = 0.4
     levels: Annotated[list[Level], Field(min_length=1)] = MNET25_LEVELS
 
+    def required_outputs(self) -> list[str]:
+        """The three outputs of each level."""
+        return [_output(what, level) for level in self.levels for what in _VALUES]
+
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """The faces, best score first, their boxes clipped to the picture."""
         found = [self._level(outputs, level) for level in self.levels]
@@ -80,10 +87,10 @@ class RetinaFace(Decoder):
         """Scores (n), boxes (n x 4) and landmarks (n x 5 x 2) of one level's faces, in network pixels."""
         count = len(level.anchors)
         probabilities, shifts, landmarks = (
-            head(outputs, f"face_rpn_{what}_stride{level.stride}", count * values).reshape(count, values, -1)
-            for what, values in (("cls_prob_reshape", 2), ("bbox_pred", 4), ("landmark_pred", 2 * _POINTS))
+            head(outputs, _output(what, level), count * values).reshape(count, values, -1)
+            for what, values in _VALUES.items()
         )
-        columns = outputs[f"face_rpn_bbox_pred_stride{level.stride}"].shape[3]
+        columns = outputs[_output("bbox_pred", level)].shape[3]
         # Background of all anchors comes before face of all anchors.
         faces = probabilities.reshape(2, count, -1)[1]
         anchor, cell = np.nonzero(faces >= self.threshold)
@@ -95,3 +102,7 @@ class RetinaFace(Decoder):
         boxes = np.concatenate([middle - half, middle + half + 1], axis=1)
         points = centre[:, None] + (side[:, None] + 1) * landmarks[anchor, :, cell].reshape(-1, _POINTS, 2)
         return faces[anchor, cell], boxes, points
+
+
+def _output(what: str, level: Level) -> str:
+    return f"face_rpn_{what}_stride{level.stride}"

@@ -40,6 +40,10 @@ class Yolo(Decoder):
     confidence: Literal["darknet", "tengine"] = "darknet"
     heads: Annotated[list[Head], Field(min_length=1)]
 
+    def required_outputs(self) -> list[str]:
+        """The outputs of the heads."""
+        return [part.output for part in self.heads]
+
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """The objects, best score first; boxes may reach out of the picture, as the network sees them."""
         found = [self._head(outputs, part, frame) for part in self.heads]
