@@ -13,9 +13,7 @@ import os
 MAX_PIXELS = 1 << 27
 
 # Only what holds a video in one file: FFmpeg would also take texts for pictures, and open what playlists name.
-_VIDEO_FORMATS = (
-    "asf,avi,dv,flv,gif,h264,hevc,ivf,matroska,mjpeg,mov,mpeg,mpegts,mpegvideo,mxf,ogg,webm,yuv4mpegpipe"
-)
+_VIDEO_FORMATS = "asf,avi,dv,flv,gif,h264,hevc,ivf,matroska,mjpeg,mov,mpeg,mpegts,mpegvideo,mxf,ogg,webm,yuv4mpegpipe"
 
 # OpenCV reads most of these once, when it is loaded, so they are set before that. What goes wrong is told by
 # errors of edgedeploy, not by lines that OpenCV and FFmpeg print.

@@ -208,7 +208,7 @@ class _Writer:
 
     def _opened(self) -> cv2.VideoWriter:
         suffix = self._path.suffix.lower()
-        code = cv2.VideoWriter_fourcc(*CODECS[suffix])
+        code = cv2.VideoWriter.fourcc(*CODECS[suffix])
         video = cv2.VideoWriter(str(self._temporary.absolute()), cv2.CAP_FFMPEG, code, self._rate, self._size)
         if not video.isOpened():
             raise OutputError(

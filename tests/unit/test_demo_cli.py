@@ -35,14 +35,16 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def prepare(model: str, board_name: str, **options: Any) -> SimpleNamespace:
         asked.append({"model": model, "board": board_name, **options})
-        return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL)
+        return SimpleNamespace(
+            source=SimpleNamespace(file=MODEL), package_path=MODEL, manifest=OnnxruntimeRunner(MODEL)
+        )
 
-    def opened(package: Path, place: Place, threads: int | None, progress: Progress) -> Any:
+    def opened(packages: list[Path], place: Place, threads: int | None, progress: Progress) -> Any:
         asked[-1]["threads"] = threads
-        return nullcontext(Opened(OnnxruntimeRunner(MODEL, threads or 1)))
+        return nullcontext([Opened(OnnxruntimeRunner(package, threads or 1)) for package in packages])
 
     monkeypatch.setattr(program, "prepare", prepare)
-    monkeypatch.setattr(program, "opened", opened)
+    monkeypatch.setattr(program, "opened_together", opened)
     return asked
 
 
@@ -151,11 +153,12 @@ def test_wrong_input_ends_before_anything_is_built(
     assert built == []
 
 
-def test_a_network_of_another_task_is_refused(run: Run) -> None:
+def test_a_network_of_another_task_is_refused_before_it_is_opened(run: Run, built: list[dict[str, Any]]) -> None:
     picture = str(ROOT / "models" / "digit.png")
     code, _, err = run("demo", "yolo-fastest", "--model", "digits", "--image", picture)
     assert code == 7
-    assert "no output 'output0', only prob" in err
+    assert "no output 'output0', 'output1', only prob" in err
+    assert "threads" not in built[0]
 
 
 class TestAll:
