@@ -1,12 +1,13 @@
 """The logs of Tengine's example programs, line for line, so that a run here can be compared with one there.
 
-The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark` and `tm_yolo*` (OAID/Tengine,
-branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
+The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `tm_yolofastest` (`yolo` here),
+`tm_yolov3` (also of `tm_yolov3_tiny`, `tm_yolov4_tiny` and `tm_yolox`), `tm_nanodet_m` and `tm_efficientdet`
+(OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -20,20 +21,13 @@ RULE = "-" * 38
 
 def log_lines(log: LogFormat, outcome: Outcome, *, model_file: Path, image_file: Path) -> list[str]:
     """The lines of `outcome` in the format `log`, without line ends."""
-    lines = {"classification": _classification, "retinaface": _retinaface, "landmark": _landmark, "yolo": _yolo}[log]
     # A post-release repackages the same version of TVM.
     tvm = metadata.version("apache-tvm").partition(".post")[0]
-    return [f"edgedeploy {__version__}, Apache TVM {tvm}", *lines(outcome, model_file, image_file)]
+    return [f"edgedeploy {__version__}, Apache TVM {tvm}", *_LINES[log](outcome, model_file, image_file)]
 
 
 def _classification(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
-    height, width = outcome.frame.network
-    scale, mean = outcome.model_input.scale, outcome.model_input.mean
-    yield ""
-    yield f"model file : {model_file}"
-    yield f"image file : {image_file}"
-    scales, means = " ".join(f"{value:.3f}" for value in scale), " ".join(f"{value:.1f}" for value in mean)
-    yield f"img_h, img_w, scale[{len(scale)}], mean[{len(mean)}] : {height} {width} , {scales}, {means}"
+    yield from _files_and_input(outcome, model_file, image_file)
     yield _repeat(outcome)
     yield RULE
     yield from (f"{detection.score:f}, {detection.class_id}" for detection in outcome.detections)
@@ -64,9 +58,61 @@ def _yolo(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]
     yield RULE
     for detection in outcome.detections:
         # Tengine counts classes from 1: 0 is the background.
-        percent = 100 * (detection.score or 0)
         box = ", ".join(f"{value:4.0f}" for value in _box(detection))
-        yield f"{detection.class_id + 1:2d}: {percent:3.0f}%, [{box}], {detection.label}"
+        yield f"{detection.class_id + 1:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+def _yolov3(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    yield _repeat(outcome)
+    yield RULE
+    yield f"detection num: {len(outcome.detections)}"
+    for detection in outcome.detections:
+        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+def _nanodet(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    yield _repeat(outcome)
+    yield RULE
+    yield f"detection num: {len(outcome.detections)}"
+    for detection in outcome.detections:
+        box = ", ".join(f"{value:7.3f}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.3f}%, [{box}], {detection.label}"
+
+
+def _efficientdet(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    yield from _files_and_input(outcome, model_file, image_file)
+    yield _repeat(outcome)
+    yield RULE
+    for detection in outcome.detections:
+        # Corners are whole numbers there, cut off.
+        box = ", ".join(f"{int(value):4d}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+_LINES: dict[LogFormat, Callable[[Outcome, Path, Path], Iterator[str]]] = {
+    "classification": _classification,
+    "retinaface": _retinaface,
+    "landmark": _landmark,
+    "yolo": _yolo,
+    "yolov3": _yolov3,
+    "nanodet": _nanodet,
+    "efficientdet": _efficientdet,
+}
+
+
+def _files_and_input(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+    height, width = outcome.frame.network
+    scale, mean = outcome.model_input.scale, outcome.model_input.mean
+    yield ""
+    yield f"model file : {model_file}"
+    yield f"image file : {image_file}"
+    scales, means = " ".join(f"{value:.3f}" for value in scale), " ".join(f"{value:.1f}" for value in mean)
+    yield f"img_h, img_w, scale[{len(scale)}], mean[{len(mean)}] : {height} {width} , {scales}, {means}"
+
+
+def _percent(detection: Detection) -> float:
+    return 100 * (detection.score or 0)
 
 
 def _repeat(outcome: Outcome) -> str:
