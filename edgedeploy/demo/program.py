@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
-from edgedeploy.build import Prepared, prepare
+from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, picture_input, see_with
 from edgedeploy.demo.spec import DEMOS, Demo, Stage
 from edgedeploy.demo.tengine_log import log_lines, result_lines, time_line, version_line
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.vision.draw import draw
+from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
@@ -50,14 +52,16 @@ class Part:
         entry: ZooModel = MODELS.load(stage.model if from_file else model)
         return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [])
 
-    def check(self, prepared: Prepared) -> None:
-        """Make sure, before anything is sent or run, that the network takes and gives what the demo makes and reads.
+    def fitted(self, manifest: Manifest) -> Stage:
+        """What the demo says, with what the network says of its own heads.
 
         Raises:
-            InputError: it does not.
+            InputError: the network does not take and give what the demo makes and reads.
         """
-        picture_input(prepared.manifest.inputs, self.entry.input)
-        self.stage.decoder.check(prepared.manifest.outputs)
+        tensor = picture_input(manifest.inputs, self.entry.input)
+        decoder = self.stage.decoder.with_heads(manifest.heads)
+        decoder.check(manifest.outputs, input_size(self.entry.input, tensor))
+        return self.stage.model_copy(update={"decoder": decoder})
 
 
 @dataclass(frozen=True)
@@ -123,15 +127,14 @@ class Program:
             EdgedeployError: any of the errors of finding, building and opening; a network that does not suit the demo
                 is refused before anything is sent.
         """
-        prepared = []
+        built, stages = [], []
         for part in self.parts:
-            built = prepare(part.model, place.board, overrides=overrides, options=options, progress=progress)
-            part.check(built)
-            prepared.append(built)
-        with opened_together([each.package_path for each in prepared], place, threads, progress) as there:
+            built.append(prepare(part.model, place.board, overrides=overrides, options=options, progress=progress))
+            stages.append(part.fitted(built[-1].manifest))
+        with opened_together([each.package_path for each in built], place, threads, progress) as there:
             networks = [
-                Network(part.stage, part.model, built.source.file, each.runner, part.entry.input, part.labels)
-                for part, built, each in zip(self.parts, prepared, there, strict=True)
+                Network(stage, part.model, prepared.source.file, network.runner, part.entry.input, part.labels)
+                for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
             yield Show(self.name, self.demo, networks, place.board, there[0].machine)
 

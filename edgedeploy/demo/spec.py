@@ -10,24 +10,26 @@ from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import Crop
+from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.landmark import Landmark
+from edgedeploy.vision.nanodet import NanoDet
 from edgedeploy.vision.preprocess import Fit
 from edgedeploy.vision.retinaface import RetinaFace
+from edgedeploy.vision.ssd import Ssd
 from edgedeploy.vision.yolo import Yolo
+from edgedeploy.vision.yolox import Yolox
+from edgedeploy.vision.yunet import YuNet
 from edgedeploy.zoo.entry import ZooFile
 
-AnyDecoder = Annotated[Classification | RetinaFace | Landmark | Yolo, Field(discriminator="kind")]
-LogFormat = Literal["classification", "retinaface", "landmark", "yolo"]
+AnyDecoder = Annotated[
+    Classification | EfficientDet | Landmark | NanoDet | RetinaFace | Ssd | Yolo | Yolox | YuNet,
+    Field(discriminator="kind"),
+]
+LogFormat = Literal["classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet"]
 
-# The logs that can print what a decoder gives: classes of the picture, boxes, or points.
-_LOGS: dict[str, set[LogFormat]] = {
-    "classification": {"classification"},
-    "retinaface": {"retinaface", "yolo"},
-    "landmark": {"landmark"},
-    "yolo": {"yolo", "retinaface"},
-}
-
-_WITHOUT_BOXES: set[LogFormat] = {"classification", "landmark"}
+# The logs that can print what a decoder gives: classes of the picture, or points; boxes for all others.
+_LOGS: dict[str, set[LogFormat]] = {"classification": {"classification"}, "landmark": {"landmark"}}
+_LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet"}
 
 
 class Stage(Record):
@@ -38,7 +40,7 @@ class Stage(Record):
         fit: how a picture of another size is brought to the network's: `stretch` resizes both axes on
             their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
-        log: whose lines are printed: those of Tengine's tm_classification, tm_retinaface, ...
+        log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`.
     """
 
     model: str
@@ -48,7 +50,7 @@ class Stage(Record):
 
     @model_validator(mode="after")
     def _log_suits_decoder(self) -> Stage:
-        logs = _LOGS[self.decoder.kind]
+        logs = _LOGS.get(self.decoder.kind, _LOGS_OF_BOXES)
         if self.log not in logs:
             raise ValueError(f"log {self.log!r} cannot print a {self.decoder.kind}; use {' or '.join(sorted(logs))}")
         return self
@@ -85,7 +87,7 @@ class Demo(Stage):
 
     @model_validator(mode="after")
     def _boxes_for_the_next(self) -> Demo:
-        if self.then and self.log in _WITHOUT_BOXES:
+        if self.then and self.log not in _LOGS_OF_BOXES:
             raise ValueError(f"then needs boxes, which a {self.decoder.kind} does not give")
         return self
 

@@ -1,12 +1,13 @@
 """The logs of Tengine's example programs, line for line, so that a run here can be compared with one there.
 
-The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark` and `tm_yolo*` (OAID/Tengine,
-branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
+The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `tm_yolofastest` (`yolo` here),
+`tm_yolov3` (also of `tm_yolov3_tiny`, `tm_yolov4_tiny` and `tm_yolox`), `tm_nanodet_m` and `tm_efficientdet`
+(OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -20,8 +21,18 @@ RULE = "-" * 38
 
 def log_lines(log: LogFormat, outcome: Outcome, *, model_file: Path, image_file: Path) -> list[str]:
     """The lines of `outcome` in the format `log`, without line ends."""
-    lines = {"classification": _classification, "retinaface": _retinaface, "landmark": _landmark, "yolo": _yolo}[log]
-    return [version_line(), *lines(outcome, model_file, image_file)]
+    lines = [version_line()]
+    if log in ("classification", "efficientdet"):
+        lines += _files_and_input(outcome, model_file, image_file)
+    if log == "retinaface":
+        height, width = outcome.frame.picture
+        lines.append(f"img_h, img_w : {height}, {width}")
+    lines.append(time_line(log, outcome))
+    if log != "landmark":
+        lines += [RULE, *result_lines(log, outcome.detections)]
+    if log == "classification":
+        lines.append(RULE)
+    return lines
 
 
 def version_line() -> str:
@@ -33,7 +44,16 @@ def version_line() -> str:
 
 def time_line(log: LogFormat, outcome: Outcome) -> str:
     """The line with the times of the inferences."""
-    return (_landmark_times if log == "landmark" else _repeat)(outcome)
+    timing = outcome.timing
+    if log == "landmark":
+        return (
+            f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
+            f"avg {timing.mean_ms:.3f} ms"
+        )
+    return (
+        f"Repeat {len(timing.runs_ms)} times, thread {outcome.threads}, avg time {timing.mean_ms:.2f} ms, "
+        f"max_time {timing.max_ms:.2f} ms, min_time {timing.min_ms:.2f} ms"
+    )
 
 
 def result_lines(log: LogFormat, detections: Sequence[Detection]) -> list[str]:
@@ -41,10 +61,66 @@ def result_lines(log: LogFormat, detections: Sequence[Detection]) -> list[str]:
 
     tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
     """
-    return {"classification": _classes, "retinaface": _faces, "landmark": _points, "yolo": _objects}[log](detections)
+    return list(_RESULTS[log](detections))
 
 
-def _classification(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+def _classification(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        yield f"{detection.score:f}, {detection.class_id}"
+
+
+def _retinaface(detections: Sequence[Detection]) -> Iterator[str]:
+    yield f"detected face num: {len(detections)}"
+    for detection in detections:
+        x1, y1, x2, y2 = _box(detection)
+        yield f"BOX {detection.score:.2f}:( {x1:g} , {y1:g} ),( {x2 - x1:g} , {y2 - y1:g} )"
+
+
+def _landmark(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        yield f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
+
+
+def _yolo(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        # Tengine counts classes from 1: 0 is the background.
+        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
+        yield f"{detection.class_id + 1:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+def _yolov3(detections: Sequence[Detection]) -> Iterator[str]:
+    yield f"detection num: {len(detections)}"
+    for detection in detections:
+        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+def _nanodet(detections: Sequence[Detection]) -> Iterator[str]:
+    yield f"detection num: {len(detections)}"
+    for detection in detections:
+        box = ", ".join(f"{value:7.3f}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.3f}%, [{box}], {detection.label}"
+
+
+def _efficientdet(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        # Corners are whole numbers there, cut off.
+        box = ", ".join(f"{int(value):4d}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+_RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
+    "classification": _classification,
+    "retinaface": _retinaface,
+    "landmark": _landmark,
+    "yolo": _yolo,
+    "yolov3": _yolov3,
+    "nanodet": _nanodet,
+    "efficientdet": _efficientdet,
+}
+
+
+def _files_and_input(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
     height, width = outcome.frame.network
     scale, mean = outcome.model_input.scale, outcome.model_input.mean
     yield ""
@@ -52,73 +128,10 @@ def _classification(outcome: Outcome, model_file: Path, image_file: Path) -> Ite
     yield f"image file : {image_file}"
     scales, means = " ".join(f"{value:.3f}" for value in scale), " ".join(f"{value:.1f}" for value in mean)
     yield f"img_h, img_w, scale[{len(scale)}], mean[{len(mean)}] : {height} {width} , {scales}, {means}"
-    yield _repeat(outcome)
-    yield RULE
-    yield from _classes(outcome.detections)
-    yield RULE
 
 
-def _retinaface(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
-    height, width = outcome.frame.picture
-    yield f"img_h, img_w : {height}, {width}"
-    yield _repeat(outcome)
-    yield RULE
-    yield from _faces(outcome.detections)
-
-
-def _landmark(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
-    yield _landmark_times(outcome)
-
-
-def _yolo(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
-    yield _repeat(outcome)
-    yield RULE
-    yield from _objects(outcome.detections)
-
-
-def _classes(detections: Sequence[Detection]) -> list[str]:
-    return [f"{detection.score:f}, {detection.class_id}" for detection in detections]
-
-
-def _faces(detections: Sequence[Detection]) -> list[str]:
-    lines = [f"detected face num: {len(detections)}"]
-    for detection in detections:
-        x1, y1, x2, y2 = _box(detection)
-        lines.append(f"BOX {detection.score:.2f}:( {x1:g} , {y1:g} ),( {x2 - x1:g} , {y2 - y1:g} )")
-    return lines
-
-
-def _points(detections: Sequence[Detection]) -> list[str]:
-    return [
-        f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
-        for detection in detections
-    ]
-
-
-def _objects(detections: Sequence[Detection]) -> list[str]:
-    lines = []
-    for detection in detections:
-        # Tengine counts classes from 1: 0 is the background.
-        percent = 100 * (detection.score or 0)
-        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
-        lines.append(f"{detection.class_id + 1:2d}: {percent:3.0f}%, [{box}], {detection.label}")
-    return lines
-
-
-def _landmark_times(outcome: Outcome) -> str:
-    timing = outcome.timing
-    return (
-        f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
-        f"avg {timing.mean_ms:.3f} ms"
-    )
-
-
-def _repeat(outcome: Outcome) -> str:
-    timing = outcome.timing
-    return (
-        f"Repeat {len(timing.runs_ms)} times, thread {outcome.threads}, avg time {timing.mean_ms:.2f} ms, "
-        f"max_time {timing.max_ms:.2f} ms, min_time {timing.min_ms:.2f} ms"
-    )
+def _percent(detection: Detection) -> float:
+    return 100 * (detection.score or 0)
 
 
 def _box(detection: Detection) -> tuple[float, float, float, float]:
