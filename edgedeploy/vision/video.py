@@ -127,7 +127,7 @@ def check_video_writable(path: Path) -> None:
 
     Raises:
         InputError: the suffix names no kind of video that can be written.
-        OutputError: the folder is a file, or may not be written.
+        OutputError: the folder is a file, or may not be written, or the name is not in UTF-8.
     """
     if path.suffix.lower() not in CODECS:
         raise InputError(
@@ -135,6 +135,10 @@ def check_video_writable(path: Path) -> None:
             why=f"{path.suffix or 'a name without a suffix'} names no kind of video that is written here",
             hints=[f"use a name that ends in {' or '.join(CODECS)}"],
         )
+    try:
+        str(path.absolute()).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise OutputError(f"cannot write {os.fsencode(path)!r}", why="OpenCV takes names in UTF-8 only") from error
     check_place(path)
 
 
