@@ -301,7 +301,7 @@ def _compiler_fingerprint() -> str:
     """SHA-256 over the compiler's own source, so that a changed schedule is never mistaken for the old one."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/*.py"), Path(__file__)]):
+    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/**/*.py"), Path(__file__)]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

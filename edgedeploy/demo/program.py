@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ def play(
 
     Args:
         model: another network than the demo's, by its name in the zoo or as a file. A file is fed as the
-            demo's own network is.
+            demo's own network is, and has its size where the file leaves that open.
         image: another picture than the demo's.
         repeat: how many inferences are timed.
         threads: threads of the network; the board's cores by default.
@@ -105,6 +105,8 @@ def play(
     image_file = image or _default_picture(name, model, progress)
     picture = read_picture(image_file)
     labels = load_labels(entry.labels) if entry.labels else []
+    if from_file:
+        options = replace(options, open_shape=tuple(entry.input.shape))
     prepared = prepare(model, place.board, overrides=overrides, options=options, progress=progress)
     with opened(prepared.package_path, place, threads, progress) as network:
         outcome = see(picture, demo, network.runner, entry.input, labels=labels, repeat=repeat)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from edgedeploy.errors import ModelError
+from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -31,13 +31,27 @@ class ImportOptions:
         weights: `file` reads them; `random` takes seeded ones, so that an architecture alone can be built and timed.
         epsilon: what batch normalisation adds to the variance, for formats that do not say; None is the format's
             own.
+        open_shape: the shape of inputs that the file leaves open and nobody gives one by name, where it has their
+            number of dimensions.
     """
 
     weights: Literal["file", "random"] = "file"
     epsilon: float | None = None
+    open_shape: tuple[int, ...] | None = None
 
 
 AS_THE_FILE_SAYS = ImportOptions()
+
+
+def refuse_shapes_of_others(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
+    """Check that shapes were given for inputs of a network only.
+
+    Raises:
+        InputError: one was not.
+    """
+    for name in shapes:
+        if name not in inputs:
+            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
 
 
 @dataclass(frozen=True)
