@@ -117,7 +117,7 @@ class Step:
                 attributes[key] = _onnx_axes([value])[0]
             if key == "axes" and isinstance(value, Sequence):
                 attributes[key] = _onnx_axes([int(axis) for axis in value])
-        names = [f"{self._stem} {operator.lower()}"] * len(checked)
+        names = [f"{self._stem} {operator.lower()} {index}" for index in range(len(checked))]
         read = [each.value if isinstance(each, Blob) else each for each in inputs]
         values = self._graph.nodes(operator, *read, names=names, **attributes)
         return [Blob(value, shape) for value, shape in zip(values, checked, strict=True)]
@@ -131,7 +131,13 @@ class Step:
         return self._graph.constant(np.asarray(values, np.float32), f"{self._stem} weights")
 
     def integers(self, values: Sequence[int]) -> str:
-        """Add int64 numbers, such as sizes."""
+        """Add int64 numbers, such as sizes.
+
+        Raises:
+            ModelError: one is larger than any size can be.
+        """
+        if any(abs(value) > LARGEST for value in values):
+            raise self.layer.error(f"{max(values, key=abs)} is too large", "check the shape of the network's input")
         return self._graph.constant(np.asarray(values, np.int64), f"{self._stem} sizes")
 
     def axes(self, axes: Sequence[int]) -> str:
@@ -217,7 +223,8 @@ def check_known(layer: Layer) -> None:
     """Check that a layer can be translated.
 
     Raises:
-        ModelError: nobody translates layers of its kind, or such a parameter; the message says where it stands.
+        ModelError: nobody translates layers of its kind, or such a parameter, or it writes nothing; the message says
+            where it stands.
     """
     translation = _TRANSLATIONS.get(layer.kind)
     if translation is None:
@@ -226,6 +233,8 @@ def check_known(layer: Layer) -> None:
             why=f"{layer.path}, line {layer.line}: layer {layer.name!r} is one",
             hints=["convert the network without it, or cut the network before this line"],
         )
+    if not layer.outputs and layer.kind != "Noop":
+        raise layer.error("it writes no blob")
     unknown = sorted(set(layer.parameters) - translation.parameters)
     if unknown:
         raise layer.error(
@@ -240,8 +249,6 @@ def translate(step: Step) -> list[Blob]:
     Raises:
         ModelError: it does not fit its inputs or its weights, or computes something that cannot be translated.
     """
-    if not step.layer.outputs and step.layer.kind != "Noop":
-        raise step.layer.error("it writes no blob")
     found = _TRANSLATIONS[step.layer.kind].translator(step)
     outputs = [found] if isinstance(found, Blob) else list(found)
     if len(outputs) != len(step.layer.outputs):

@@ -28,6 +28,8 @@ Value = Number | str | list[Number | str]
 _PARAMETERS = 32
 _LISTS = -23300
 
+_LARGEST = 2**31
+
 _INTEGER = re.compile(r"[+-]?\d{1,10}")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -65,8 +67,8 @@ class Layer:
             ModelError: it is another thing.
         """
         value = self.parameters.get(number, default)
-        if isinstance(value, (str, list)) or value != int(value):
-            raise self.error(f"parameter {number} is {value!r} and should be a whole number")
+        if isinstance(value, (str, list)) or value != int(value) or abs(value) > _LARGEST:
+            raise self.error(f"parameter {number} is {value!r} and should be a whole number of 32 bits")
         return int(value)
 
     def number(self, number: int, default: float = 0.0) -> float:
@@ -82,14 +84,14 @@ class Layer:
         values = value if isinstance(value, list) else [value]
         found = [float(each) for each in values if not isinstance(each, str)]
         if len(found) < len(values):
-            raise self.error(f"parameter {number} is {value!r} and should be a list of numbers")
+            raise self.error(f"parameter {number} should be a list of numbers")
         return found
 
     def integers(self, number: int) -> list[int]:
         """A parameter that is a list of whole numbers, empty if it is not given; errors are those of `integer`."""
         values = self.numbers(number)
-        if any(value != int(value) for value in values):
-            raise self.error(f"parameter {number} is {values!r} and should be a list of whole numbers")
+        if any(value != int(value) or abs(value) > _LARGEST for value in values):
+            raise self.error(f"parameter {number} should be a list of whole numbers of 32 bits")
         return [int(value) for value in values]
 
 
@@ -189,7 +191,7 @@ def _value(text: str) -> Number | str:
     """
     if _INTEGER.fullmatch(text):
         value = int(text)
-        if not -(2**31) <= value < 2**31:
+        if not -_LARGEST <= value < _LARGEST:
             raise OverflowError("it does not fit 32 bits")
         return value
     if not _NUMBER.fullmatch(text):
