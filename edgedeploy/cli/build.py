@@ -94,7 +94,8 @@ def build(
     for kind in kinds:
         if kind not in DUMPS:
             raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
-    names = models or list(dict.fromkeys(DEMOS.load(name).model for name in DEMOS.names()))
+    stages = [stage for name in DEMOS.names() for stage in DEMOS.load(name).stages]
+    names = models or list(dict.fromkeys(stage.model for stage in stages))
     if shapes and len(names) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(names)} are to be built")
     label = BOARDS.find(board).stem

@@ -97,6 +97,16 @@ class TestWeights:
         whole = tagged([1, 2, 3]) + plain([1])
         refused(write(tmp_path, [INPUT, CONVOLUTION], whole[:length]), "not complete: layer 'conv' needs")
 
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_weights_that_are_no_numbers_are_refused(self, tmp_path: Path, value: float) -> None:
+        refused(write(tmp_path, [INPUT, CONVOLUTION], tagged([1, value, 3]) + plain([1])), "no numbers.*'conv'")
+
+    def test_a_variance_below_zero_is_refused(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path, [INPUT, "BatchNorm norm 1 1 data norm 0=3"], plain([1, 1, 1], [0] * 3, [1, -1, 1], [0] * 3)
+        )
+        refused(path, "'norm'.*variance is below zero")
+
     def test_weights_that_are_left_over_are_of_another_network(self, tmp_path: Path) -> None:
         path = write(tmp_path, [INPUT, CONVOLUTION], tagged([1, 2, 3]) + plain([1, 2]))
         refused(path, "does not fit the network: 4 bytes are left")

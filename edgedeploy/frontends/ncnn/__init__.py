@@ -42,7 +42,7 @@ class Ncnn(ConvertedFormat):
         if options.weights == "random":
             return Converted(converted(path, layers, RandomWeights(path), shapes, options))
         if len(files) < 2:
-            raise ModelError(f"{path} has no weights", why="ncnn keeps them in a file of their own")
+            raise self.without_weights(path)
         stored = StoredWeights(files[1], read_bytes(files[1]))
         model = converted(path, layers, stored, shapes, options)
         stored.check_end()

@@ -13,6 +13,8 @@ def _batch_norm(step: Step) -> Blob:
     layer, blob = step.layer, step.only_input()
     channels = _channels(step, blob, layer.integer(0))
     slope, mean, variance, bias = (step.weights.plain([channels], layer.name) for _ in range(4))
+    if variance.min() < 0:
+        raise layer.error("a variance is below zero", "check that the .bin file belongs to the .param file")
     operands = [step.constant(values) for values in (slope, bias, mean, variance)]
     return step.elementwise("BatchNormalization", blob, *operands, epsilon=layer.number(1))
 

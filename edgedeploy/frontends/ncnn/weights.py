@@ -39,7 +39,7 @@ class Weights(ABC):
             what: the layer's name, for messages.
 
         Raises:
-            ModelError: the file ends before, or they are stored in a way that cannot be read.
+            ModelError: the file ends before, they are stored in a way that cannot be read, or infinite or NaN.
         """
 
     @abstractmethod
@@ -80,6 +80,12 @@ class StoredWeights(Weights):
             values = table[self._cursor.array("u1", count, part)]
         filling = -self._cursor.position % _ALIGNMENT
         self._cursor.array("u1", min(filling, self._cursor.left), part)
+        if not np.isfinite(values).all():
+            raise ModelError(
+                f"{self._cursor.path} has weights that are no numbers",
+                why=f"among those of {part}",
+                hints=["check that it belongs to the .param file, and its checksum"],
+            )
         return values.reshape(shape)
 
     def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
