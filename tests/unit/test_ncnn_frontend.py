@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+from ncnn_cases import CASES
 from ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, table, tagged, write
 
 from edgedeploy.build import Source
@@ -234,6 +236,15 @@ class TestRefusals:
         error = refused(write(tmp_path, layers), "DetectionOutput layers are not supported")
         assert "line 5: layer 'boxes'" in str(error)
         assert "cut the network before this line" in error.hints[0]
+
+    def test_the_documentation_lists_the_layers_that_are_supported(self, tmp_path: Path) -> None:
+        page = (Path(__file__).parents[2] / "docs" / "ncnn.md").read_text()
+        listed = set(re.findall(r"`(\w+)`", page.partition("**Layers.**")[2].partition("Other layers")[0]))
+        assert {case.layer.split()[0] for case in CASES} <= listed
+        for kind in listed - {"Input"}:
+            # A layer that is not supported would be refused for that.
+            path = write(tmp_path, [INPUT, f"{kind} layer 1 1 data some 29=1"])
+            refused(path, "nothing is known of its parameter 29")
 
     def test_a_parameter_that_is_not_known_is_not_passed_over(self, tmp_path: Path) -> None:
         path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu 0=0.1 7=3"])
