@@ -16,13 +16,13 @@ _DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(int8)":
 
 
 class OnnxruntimeRunner:
-    """An ONNX file, or its content, on onnxruntime's CPU provider; `shapes` fixes inputs with free dimensions."""
+    """An ONNX file, or its bytes, on onnxruntime's CPU provider; `shapes` fixes inputs with free dimensions."""
 
-    def __init__(self, model: Path | bytes, threads: int = 1, shapes: Mapping[str, list[int]] | None = None) -> None:
+    def __init__(self, path: Path | bytes, threads: int = 1, shapes: Mapping[str, list[int]] | None = None) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         self.inputs = [self._spec(node, shapes or {}) for node in self._session.get_inputs()]
         self.outputs = [self._spec(node, {}) for node in self._session.get_outputs()]
         self.threads = threads

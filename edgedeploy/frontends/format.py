@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -31,13 +31,10 @@ class ImportOptions:
         weights: `file` reads them; `random` takes seeded ones, so that an architecture alone can be built and timed.
         epsilon: what batch normalisation adds to the variance, for formats that do not say; None is the format's
             own.
-        open_shape: the shape of inputs that the file leaves open and nobody gives one by name, where it has their
-            number of dimensions.
     """
 
     weights: Literal["file", "random"] = "file"
     epsilon: float | None = None
-    open_shape: tuple[int, ...] | None = None
 
 
 AS_THE_FILE_SAYS = ImportOptions()
@@ -104,6 +101,15 @@ class Format(ABC):
             hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
         )
 
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """The first input whose shape neither the files nor `shapes` state; arguments and errors are those of `read`.
+
+        Formats that leave shapes open override it.
+        """
+        return None
+
     @abstractmethod
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network.
@@ -130,6 +136,16 @@ class ConvertedFormat(Format):
     @abstractmethod
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The network in ONNX's terms; arguments and errors are those of `read`."""
+
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """See `Format.open_input`."""
+        try:
+            self.convert(files, shapes, options)
+        except OpenShapeError as error:
+            return error.input
+        return None
 
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network; see `Format.read`."""

@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from edgedeploy.errors import InputError, ModelError, last_line
+from edgedeploy.errors import InputError, ModelError, OpenShapeError, last_line
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import (
     AS_THE_FILE_SAYS,
@@ -52,7 +52,7 @@ class Onnx(ConvertedFormat):
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The model with fixed shapes and without habits of old exporters."""
-        return Converted(fixed(files[0], _load(files[0]), shapes, options))
+        return Converted(fixed(files[0], _load(files[0]), shapes))
 
 
 FORMAT = Onnx()
@@ -93,21 +93,18 @@ def network_of(path: Path, converted: Converted) -> Network:
     return Network(path, module, inputs, outputs, quantised, reference, name, converted.heads)
 
 
-def fixed(
-    path: Path, model: onnx.ModelProto, shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
-) -> onnx.ModelProto:
+def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
     """The model with fixed shapes of inputs, as every program can read it; it is changed in place.
 
     Args:
         path: the file that it comes from.
         model: the model.
         shapes: as `Format.read` takes them. A free first dimension is one picture if nothing is said.
-        options: as `Format.read` takes them.
 
     Raises:
         InputError: a shape was given for no input, does not fit, or is missing.
     """
-    _fix_shapes(path, model.graph, shapes, options.open_shape)
+    _fix_shapes(path, model.graph, shapes)
     _keep_one_of_scales_and_sizes(model.graph)
     return model
 
@@ -151,14 +148,14 @@ def _load(path: Path) -> onnx.ModelProto:
     return model
 
 
-def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes, open_shape: Sequence[int] | None) -> None:
+def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
     """Write the shapes into the graph's inputs."""
     refuse_shapes_of_others(path, shapes, [value.name for value in graph.input])
     changed = False
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
         stated = [dimension.dim_value for dimension in dimensions]
-        shape = _shape_of(path, value, shapes.get(value.name), open_shape)
+        shape = _shape_of(path, value, shapes.get(value.name))
         for dimension, size in zip(dimensions, shape, strict=True):
             dimension.Clear()
             dimension.dim_value = size
@@ -170,9 +167,7 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes, open_shape: 
             value.type.tensor_type.ClearField("shape")
 
 
-def _shape_of(
-    path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | None, open_shape: Sequence[int] | None
-) -> Sequence[int]:
+def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | None) -> Sequence[int]:
     """The shape that an input is to have: as given, or as stated with a batch of one."""
     dimensions = value.type.tensor_type.shape.dim
     stated = ",".join(str(dimension.dim_value or dimension.dim_param or "?") for dimension in dimensions)
@@ -187,12 +182,10 @@ def _shape_of(
     if shape and shape[0] < 1:
         shape[0] = 1
     if min(shape, default=1) < 1:
-        offered = open_shape or ()
-        if len(offered) == len(shape) and all(size in (0, other) for size, other in zip(shape, offered, strict=True)):
-            return offered
         example = ",".join(str(size if size > 0 else 224) for size in shape)
-        raise InputError(
+        raise OpenShapeError(
             f"{path}: input {value.name!r} has free dimensions",
+            input=value.name,
             why=f"its shape is {stated}",
             hints=[f"give it a shape: --input-shape {value.name}:{example}"],
         )

@@ -20,7 +20,8 @@ from edgedeploy.build import Source, prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.tengine_log import log_lines
-from edgedeploy.frontends.format import ConvertedFormat, ImportOptions
+from edgedeploy.frontends import tengine
+from edgedeploy.frontends.format import ConvertedFormat
 from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.picture import read_picture
@@ -28,14 +29,23 @@ from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
 
 
+def from_tmfile(entry: ZooModel, path: Path) -> Runner:
+    """The network that lies beside an ONNX file as a tmfile."""
+    tmfile = next(path.parent.glob("*.tmfile"), None) if path.suffix == ".onnx" else None
+    if tmfile is None:
+        pytest.skip(f"there is no tmfile beside {path.name}")
+    open_input = tengine.FORMAT.open_input([tmfile], {})
+    shapes = {open_input: entry.input.shape} if open_input else {}
+    return OnnxruntimeRunner(tengine.FORMAT.convert([tmfile], shapes).model.SerializeToString())
+
+
 def as_onnx(entry: ZooModel, path: Path) -> Path | bytes:
     """A network of another format in ONNX's terms; an ONNX file as it is."""
-    options = ImportOptions(open_shape=tuple(entry.input.shape))
-    source = Source.of(path, {}, options)
+    source = Source.of(path, {entry.input.name: entry.input.shape})
     if source.format is ONNX:
         return path
     assert isinstance(source.format, ConvertedFormat)
-    return source.format.convert(source.files, {}, options).model.SerializeToString()
+    return source.format.convert(source.files, source.shapes).model.SerializeToString()
 
 
 RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
@@ -43,6 +53,7 @@ RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
         as_onnx(entry, path), shapes={entry.input.name: entry.input.shape}
     ),
     "compiled": lambda entry, path: prepare(str(path), input_shapes={entry.input.name: entry.input.shape}).open(1),
+    "tmfile": from_tmfile,
 }
 
 Show = Callable[..., Outcome]
@@ -61,7 +72,9 @@ def show(request: pytest.FixtureRequest, shared: Path) -> Show:
             [path] = (shared / "models").rglob(entry.files[0].name)
             runners[model] = RUNNERS[request.param](entry, path)
         labels = load_labels(entry.labels) if entry.labels else []
-        return see(read_picture(shared / picture), demo, runners[model], entry.input, labels=labels)
+        names = entry.outputs
+        runner = runners[model]
+        return see(read_picture(shared / picture), demo, runner, entry.input, labels=labels, output_names=names)
 
     return run
 

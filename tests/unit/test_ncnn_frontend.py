@@ -13,7 +13,7 @@ from ncnn_cases import CASES
 from ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, table, tagged, write
 
 from edgedeploy.build import Source
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.ncnn import FORMAT
@@ -186,26 +186,24 @@ class TestNames:
 class TestShapes:
     OPEN = ["Input data 0 1 data", "ReLU relu 1 1 data relu"]
 
-    def input_shape(self, path: Path, shapes: Shapes, options: ImportOptions) -> list[int]:
-        [value] = FORMAT.convert(FORMAT.files(path), shapes, options).model.graph.input
+    def input_shape(self, path: Path, shapes: Shapes) -> list[int]:
+        [value] = FORMAT.convert(FORMAT.files(path), shapes).model.graph.input
         return [axis.dim_value for axis in value.type.tensor_type.shape.dim]
 
-    def test_an_input_without_a_shape_says_how_to_give_one(self, tmp_path: Path) -> None:
-        path = write(tmp_path, self.OPEN)
-        with pytest.raises(InputError, match="how large input 'data' is") as raised:
+    @pytest.mark.parametrize("sizes", ["", " 0=0 1=0 2=3"])
+    def test_an_input_without_a_shape_says_how_to_give_one(self, tmp_path: Path, sizes: str) -> None:
+        path = write(tmp_path, [self.OPEN[0] + sizes, self.OPEN[1]])
+        with pytest.raises(OpenShapeError, match="how large input 'data' is") as raised:
             FORMAT.convert(FORMAT.files(path), {})
         assert "--input-shape data:1,3,224,224" in raised.value.hints[0]
+        assert FORMAT.open_input(FORMAT.files(path), {}) == "data"
 
-    def test_a_shape_is_taken_from_the_user_then_the_file_then_who_knows_it(self, tmp_path: Path) -> None:
-        known = ImportOptions(open_shape=(1, 3, 7, 8))
+    def test_a_shape_is_taken_from_the_user_then_the_file(self, tmp_path: Path) -> None:
         path = write(tmp_path, self.OPEN)
-        assert self.input_shape(path, {}, known) == [1, 3, 7, 8]
-        assert self.input_shape(path, {"data": [1, 3, 4, 6]}, known) == [1, 3, 4, 6]
+        assert self.input_shape(path, {"data": [1, 3, 4, 6]}) == [1, 3, 4, 6]
         stated = write(tmp_path, [INPUT, self.OPEN[1]], name="stated")
-        assert self.input_shape(stated, {}, known) == [1, 3, SIDE, SIDE]
-        assert self.input_shape(stated, {"data": [1, 3, 4, 6]}, known) == [1, 3, 4, 6]
-        partly = write(tmp_path, ["Input data 0 1 data 0=0 1=0 2=3", self.OPEN[1]], name="partly")
-        assert self.input_shape(partly, {}, known) == [1, 3, 7, 8]
+        assert self.input_shape(stated, {}) == [1, 3, SIDE, SIDE]
+        assert self.input_shape(stated, {"data": [1, 3, 4, 6]}) == [1, 3, 4, 6]
 
     @pytest.mark.parametrize(
         "shape", [[3, 4, 4], [2, 3, 4, 4], [1, 3, 0, 4], [1, 3, -1, 4], [1, 1, 1, 4, 4], [1], [1, 3, 2**20, 2**20]]

@@ -12,8 +12,7 @@ from networks import Graph, tiny
 from onnx import TensorProto, helper
 
 from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.format import ImportOptions
-from edgedeploy.frontends.onnx import FORMAT, read_onnx
+from edgedeploy.frontends.onnx import read_onnx
 
 
 def test_inputs_and_outputs_keep_the_networks_own_names(tmp_path: Path) -> None:
@@ -62,14 +61,6 @@ def test_a_free_dimension_without_a_shape_says_how_to_give_one(tmp_path: Path) -
     with pytest.raises(InputError, match="free dimensions") as raised:
         read_onnx(free(tmp_path, [1, 3, "h", "w"]))
     assert raised.value.hints == ("give it a shape: --input-shape data:1,3,224,224",)
-
-
-def test_a_shape_for_what_the_file_leaves_open_is_taken_if_it_fits(tmp_path: Path) -> None:
-    path = free(tmp_path, ["n", 3, "h", "w"])
-    assert FORMAT.read([path], {}, ImportOptions(open_shape=(1, 3, 10, 12))).inputs[0].shape == [1, 3, 10, 12]
-    assert FORMAT.read([path], {"data": [1, 3, 8, 8]}, ImportOptions(open_shape=(1, 3, 10, 12))).inputs[0].shape[2] == 8
-    with pytest.raises(InputError, match="free dimensions"):
-        FORMAT.read([path], {}, ImportOptions(open_shape=(1, 1, 10, 12)))
 
 
 @pytest.mark.parametrize("shape", [[1, 3, 8], [1, 3, 0, 8], [1, 3, -1, 8], [1, 3, 8, 10**20]])

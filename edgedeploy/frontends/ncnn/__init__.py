@@ -40,11 +40,11 @@ class Ncnn(ConvertedFormat):
         _refuse_binary(path, content)
         layers = read_layers(path, content)
         if options.weights == "random":
-            return Converted(converted(path, layers, RandomWeights(path), shapes, options))
+            return Converted(converted(path, layers, RandomWeights(path), shapes))
         if len(files) < 2:
             raise self.without_weights(path)
         stored = StoredWeights(files[1], read_bytes(files[1]))
-        model = converted(path, layers, stored, shapes, options)
+        model = converted(path, layers, stored, shapes)
         stored.check_end()
         return Converted(model)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.errors import InputError, ModelError
-from edgedeploy.frontends.format import ImportOptions, Shapes, refuse_shapes_of_others
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
+from edgedeploy.frontends.format import Shapes, refuse_shapes_of_others
 from edgedeploy.frontends.graph import Graph
 
 # The modules of translators register them.
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 _INPUT_PARAMETERS = {0, 1, 2, 11, 30, 31}
 
 
-def converted(
-    path: Path, layers: Sequence[Layer], weights: Weights, shapes: Shapes, options: ImportOptions
-) -> onnx.ModelProto:
+def converted(path: Path, layers: Sequence[Layer], weights: Weights, shapes: Shapes) -> onnx.ModelProto:
     """The model, with ncnn's names of blobs.
 
     Its outputs are the blobs that no layer reads, in the order in which they are written. A copy that nobody reads
@@ -42,11 +40,11 @@ def converted(
         layers: in the order in which they run.
         weights: where theirs come from.
         shapes: of inputs, with a batch of one, for inputs whose layer states none or to replace it.
-        options: what the file leaves open.
 
     Raises:
         ModelError: a layer cannot be translated, or there is no output.
-        InputError: a shape was given for no input, does not fit, or is missing.
+        InputError: a shape was given for no input, or does not fit.
+        OpenShapeError: a shape is missing.
     """
     inputs = [layer for layer in layers if layer.kind == "Input"]
     for layer in layers:
@@ -60,7 +58,7 @@ def converted(
     blobs: dict[str, Blob] = {}
     for layer in layers:
         if layer.kind == "Input":
-            name, shape = _input(layer, shapes, options)
+            name, shape = _input(layer, shapes)
             blobs[name] = Blob(graph.input(name, [1, *shape]), shape)
             continue
         read = [blobs[name] for name in layer.inputs]
@@ -88,7 +86,7 @@ def _outputs(layers: Sequence[Layer]) -> dict[str, None]:
     return found
 
 
-def _input(layer: Layer, shapes: Shapes, options: ImportOptions) -> tuple[str, tuple[int, ...]]:
+def _input(layer: Layer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
     """Name and shape of an input."""
     if len(layer.outputs) != 1 or layer.inputs or set(layer.parameters) - _INPUT_PARAMETERS or layer.integer(11):
         raise layer.error("an input writes one blob of one to three dimensions, and reads none")
@@ -96,18 +94,15 @@ def _input(layer: Layer, shapes: Shapes, options: ImportOptions) -> tuple[str, t
     # Parameters are w, h, c; what is left out are outer dimensions, and 0 is an open size.
     stated = [layer.integer(number) for number in (2, 1, 0) if number in layer.parameters]
     given = shapes.get(name)
-    offered = options.open_shape
     if given is None and stated and min(stated) > 0:
         given = [1, *stated]
-    elif given is None and offered is not None and _fits(offered, stated):
-        given = offered
     if given is None:
-        raise InputError(
+        raise OpenShapeError(
             f"{layer.path}: the file does not say how large input {name!r} is",
+            input=name,
             hints=[f"give it a shape: --input-shape {name}:1,3,224,224, its channels, height and width after a 1"],
         )
-    # A shape that is given may replace stated sizes, but not the number of dimensions.
-    if not _fits(given, [0] * len(stated)):
+    if not _fits(given, len(stated)):
         says = "x".join(map(str, stated)) if stated else "nothing"
         raise InputError(
             f"{layer.path}: the shape of input {name!r} does not fit",
@@ -117,13 +112,12 @@ def _input(layer: Layer, shapes: Shapes, options: ImportOptions) -> tuple[str, t
     return name, tuple(given[1:])
 
 
-def _fits(shape: Sequence[int], stated: Sequence[int]) -> bool:
-    """Whether a shape with its batch is one of an input of stated sizes, where 0 is open; none stated is all open."""
+def _fits(shape: Sequence[int], rank: int) -> bool:
+    """Whether a shape is one of a single picture, of so many dimensions without the batch; 0 if that is open."""
     return (
         1 < len(shape) <= 4
         and shape[0] == 1
-        and len(stated) in (0, len(shape) - 1)
-        and all(size in (0, other) for size, other in zip(stated, shape[1:], strict=False))
+        and rank in (0, len(shape) - 1)
         and min(shape) > 0
         and math.prod(shape) <= LARGEST
     )
