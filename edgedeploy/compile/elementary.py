@@ -14,7 +14,17 @@ from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import Broadcast, FloatImm, Let, Select, Var, const, register_intrin_lowering, reinterpret
+from tvm.tirx import (
+    Broadcast,
+    FloatImm,
+    Let,
+    Select,
+    Var,
+    call_llvm_pure_intrin,
+    const,
+    register_intrin_lowering,
+    reinterpret,
+)
 
 # A scalar or vector expression of TIR.
 Expression = Any
@@ -135,11 +145,14 @@ def natural_logarithm(value: Expression) -> Expression:
     return _named(value, of)
 
 
-def power(base: Expression, exponent: Expression) -> Expression | None:
-    """exp(exponent * log(base)) for a constant that is not whole, for which negative bases have no power."""
+def power(base: Expression, exponent: Expression) -> Expression:
+    """exp(exponent * log(base)) for a constant that is not whole, for which negative bases have no power.
+
+    Other powers are LLVM's, which computes squares by a product and calls the C library for the rest.
+    """
     constant = exponent.value if isinstance(exponent, Broadcast) else exponent
     if not isinstance(constant, FloatImm) or float(constant.value).is_integer():
-        return None
+        return call_llvm_pure_intrin(base.ty.dtype, "llvm.pow", base, exponent)
     return exponential(natural_logarithm(base) * exponent)
 
 

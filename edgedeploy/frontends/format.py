@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from edgedeploy.errors import ModelError, OpenShapeError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -38,6 +38,17 @@ class ImportOptions:
 
 
 AS_THE_FILE_SAYS = ImportOptions()
+
+
+def refuse_shapes_of_others(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
+    """Check that shapes were given for inputs of a network only.
+
+    Raises:
+        InputError: one was not.
+    """
+    for name in shapes:
+        if name not in inputs:
+            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,14 @@ class Graph:
         self._nodes.append(helper.make_node(operator, list(inputs), outputs, name=outputs[0], **attributes))
         return outputs
 
+    def rename(self, names: Sequence[str]) -> None:
+        """Name the outputs of the last node, and the node after the first of them; the names are new ones."""
+        node = self._nodes[-1]
+        self._names.difference_update(node.output)
+        self._names.update(names)
+        node.output[:] = names
+        node.name = names[0]
+
     def model(self, outputs: Sequence[str]) -> onnx.ModelProto:
         """The model with these values as its outputs, in order."""
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]

@@ -17,7 +17,14 @@ from onnx import TensorProto
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError, last_line
 from edgedeploy.files import is_file
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.format import (
+    AS_THE_FILE_SAYS,
+    Converted,
+    ConvertedFormat,
+    ImportOptions,
+    Shapes,
+    refuse_shapes_of_others,
+)
 from edgedeploy.frontends.network import Network, Reference
 from edgedeploy.runtime.interface import TensorSpec
 
@@ -143,10 +150,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
     """Write the shapes into the graph's inputs."""
-    names = [value.name for value in graph.input]
-    for name in shapes:
-        if name not in names:
-            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(names)}")
+    refuse_shapes_of_others(path, shapes, [value.name for value in graph.input])
     changed = False
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
