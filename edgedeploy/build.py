@@ -111,6 +111,13 @@ class Prepared:
     package_path: Path
     source: Source
 
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the package says of itself."""
+        from edgedeploy.package.archive import read_manifest
+
+        return read_manifest(self.package_path)
+
     def open(self, threads: int | None = None) -> Runner:
         """The network, ready to run in this process."""
         from edgedeploy.runtime.session import Session

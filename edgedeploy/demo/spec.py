@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.crop import Crop
 from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.landmark import Landmark
 from edgedeploy.vision.nanodet import NanoDet
@@ -31,32 +32,63 @@ _LOGS: dict[str, set[LogFormat]] = {"classification": {"classification"}, "landm
 _LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet"}
 
 
-class Demo(Record):
-    """One demo.
+class Stage(Record):
+    """One network of a demo.
 
     Attributes:
-        description: one line for people.
         model: the network, a name of the zoo; how a picture becomes its input is stated there.
-        image: the picture that is shown unless another one is given; a bundled one lies beside the demo's
-            own file or beside that of its network.
         fit: how a picture of another size is brought to the network's: `stretch` resizes both axes on
             their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`.
     """
 
-    description: str
     model: str
-    image: ZooFile
     fit: Fit = "stretch"
     decoder: AnyDecoder
     log: LogFormat
 
     @model_validator(mode="after")
-    def _log_suits_decoder(self) -> Demo:
+    def _log_suits_decoder(self) -> Stage:
         logs = _LOGS.get(self.decoder.kind, _LOGS_OF_BOXES)
         if self.log not in logs:
             raise ValueError(f"log {self.log!r} cannot print a {self.decoder.kind}; use {' or '.join(sorted(logs))}")
+        return self
+
+
+class NextStage(Stage):
+    """A network that looks at each box that the one before it found.
+
+    Attributes:
+        crop: what it is shown of the picture.
+    """
+
+    crop: Crop = Crop()
+
+
+class Demo(Stage):
+    """One demo.
+
+    Attributes:
+        description: one line for people.
+        image: the picture that is shown unless another one is given; a bundled one lies beside the demo's
+            own file or beside that of its network.
+        then: a second network, for what the first one found.
+    """
+
+    description: str
+    image: ZooFile
+    then: NextStage | None = None
+
+    @property
+    def stages(self) -> list[Stage]:
+        """Its networks, in the order in which they look."""
+        return [self, self.then] if self.then else [self]
+
+    @model_validator(mode="after")
+    def _boxes_for_the_next(self) -> Demo:
+        if self.then and self.log not in _LOGS_OF_BOXES:
+            raise ValueError(f"then needs boxes, which a {self.decoder.kind} does not give")
         return self
 
 

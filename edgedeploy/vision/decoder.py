@@ -11,6 +11,7 @@ from pydantic import Field
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
+from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 
@@ -32,6 +33,23 @@ class Decoder(Record):
             InputError: the outputs are not those of a network of this kind.
         """
         raise NotImplementedError
+
+    def check(self, outputs: Sequence[TensorSpec], network: tuple[int, int]) -> None:
+        """Make sure, before a network runs, that it gives what this decoder reads.
+
+        Args:
+            outputs: its outputs.
+            network: height and width of its input in pixels.
+
+        Raises:
+            InputError: it does not.
+        """
+        # Of values that are no numbers nothing comes, whatever the decoder; what it looks at are names and shapes.
+        trial = {
+            spec.name: np.broadcast_to(np.array(np.nan if "float" in spec.dtype else 0, spec.dtype), spec.shape)
+            for spec in outputs
+        }
+        self.decode(trial, Frame(network, network, (1, 1)), [])
 
     def with_heads(self, heads: Sequence[Head]) -> Decoder:
         """This decoder for a network whose own file says `heads` of its detection heads.

@@ -23,7 +23,7 @@ class ZooFile(Record):
         sha256: SHA-256 of its content, lower-case hexadecimal.
         size: its size in bytes.
         url: where it is downloaded from, pinned to a commit; absent if it has no download of its own.
-        bundled: whether it lies beside the entry, inside edgedeploy itself.
+        bundled: whether it lies beside the entry: inside edgedeploy itself, or as a network of the user's own.
         note: where the file comes from, if it has no download.
     """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgedeploy.demo import tengine_log
-from edgedeploy.demo.pipeline import Outcome
+from edgedeploy.demo.pipeline import Outcome, Parts
 from edgedeploy.demo.spec import LogFormat
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.preprocess import Frame
@@ -21,6 +21,7 @@ def log(log_format: LogFormat, detections: list[Detection], *times: float) -> st
     outcome = Outcome(
         detections=detections,
         timing=Timing(times or (210.81,)),
+        parts=Parts(),
         threads=1,
         frame=Frame((316, 474), (227, 227), (1, 1)),
         model_input=SQUEEZENET,
