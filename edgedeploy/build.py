@@ -18,7 +18,7 @@ from edgedeploy import __version__
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
 from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.files import is_file, replacing, sha256_of
-from edgedeploy.frontends.architecture import FORMAT as ARCHITECTURE
+from edgedeploy.frontends.architectures import FORMAT as ARCHITECTURE
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, suffixes
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
@@ -136,7 +136,7 @@ def find_source(
     Raises:
         UnknownNameError: there is no such model.
         DownloadError: its files cannot be had.
-        ModelError: it is no network's file, or another file of the network is missing.
+        ModelError: it is no network's file, another file of the network is missing, or the zoo has no weights of it.
     """
     path = Path(model)
     if is_file(path) and path.suffix not in (".yaml", ".yml"):
@@ -148,8 +148,17 @@ def find_source(
     entry_path, entry = MODELS.find(model), MODELS.load(model)
     # The entry's shape fills free dimensions; what is given on the command line goes before it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
+    if not entry.has_weights and options.weights != "random":
+        raise ModelError(
+            f"the zoo has no weights of {entry_path.stem}",
+            why="no public file of them is known to it",
+            hints=[
+                "take random ones, to measure speed or to try a demo: --weights random",
+                "give a file of such a network instead: for demos with --model FILE",
+            ],
+        )
     if entry.architecture:
-        return Source(entry_path.stem, ARCHITECTURE, tuple(ARCHITECTURE.files(entry_path, options)), shapes, options)
+        return Source(entry_path.stem, ARCHITECTURE, (entry_path,), shapes, options)
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
@@ -308,10 +317,10 @@ def build_key(source: Source, board: Board) -> str:
 
 @cache
 def _compiler_fingerprint() -> str:
-    """SHA-256 over the source of what makes packages, so that a changed schedule is never mistaken for the old one."""
-    folder, parts = Path(__file__).parent, ("compile/**/*.py", "frontends/*.py", "zoo/architectures/*.py")
+    """SHA-256 over the compiler's own source, so that a changed schedule is never mistaken for the old one."""
+    folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*(path for part in parts for path in folder.glob(part)), Path(__file__)]):
+    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/**/*.py"), Path(__file__)]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -136,7 +136,7 @@ class Program:
                 Network(stage, part.model, prepared.source.file, network.runner, part.entry.input, part.labels)
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
-            yield Show(self.name, self.demo, networks, place.board, there[0].machine)
+            yield Show(self.name, self.demo, networks, place.board, there[0].machine, options.weights)
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,7 @@ class Show:
         networks: its networks.
         board: the board that they run on.
         machine: that board in one line, if it is not this machine.
+        weights: `random` if the networks' weights are seeded random values, so that results mean nothing.
     """
 
     name: str
@@ -156,6 +157,7 @@ class Show:
     networks: list[Network]
     board: str
     machine: str | None
+    weights: Literal["file", "random"] = "file"
 
     def see(self, shot: Shot, *, repeat: int = 1) -> Screening:
         """What the demo makes of one picture; see `pipeline.see`.
@@ -171,14 +173,16 @@ class Show:
         return [version_line(), *files, f"image file : {source}"]
 
     def tail(self) -> list[str]:
-        """The line that names the board, if there is one."""
-        return [f"board : {self.machine}"] if self.machine else []
+        """The lines that say that weights are random, if they are, and name the board, if there is one."""
+        weights = ["weights : random, seeded: what it sees means nothing"] if self.weights == "random" else []
+        return [*weights, *([f"board : {self.machine}"] if self.machine else [])]
 
     def as_dict(self, source: Path) -> dict[str, Any]:
         """What `--json` says of it, and of what it is shown."""
         return {
             "task": self.name,
             "model": self.networks[0].model,
+            "weights": self.weights,
             "board": self.board,
             **({"machine": self.machine} if self.machine else {}),
             "image": str(source),
@@ -200,7 +204,7 @@ class Screening:
     outcome: Outcome
 
     def log(self) -> list[str]:
-        """The lines that Tengine's examples of the same tasks print; after them the board, if there is one."""
+        """The lines that Tengine's examples of the same tasks print; after them what `Show.tail` says."""
         first = self.show.networks[0]
         lines = log_lines(first.stage.log, self.outcome, model_file=first.file, image_file=self.shot.file)
         return [*lines, *self._following(times=True), *self.show.tail()]

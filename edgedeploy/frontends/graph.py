@@ -71,26 +71,3 @@ class Graph:
             unique, count = f"{name}_{count}", count + 1
         self._names.add(unique)
         return unique
-
-
-def run_node(
-    operator: str, inputs: Sequence[np.ndarray | None], outputs: int, **attributes: Attribute
-) -> list[np.ndarray]:
-    """What an operator makes of its inputs, by onnxruntime; None stands for an optional input that is left out."""
-    import onnxruntime
-
-    names = ["" if value is None else f"input{index}" for index, value in enumerate(inputs)]
-    feeds = {name: value for name, value in zip(names, inputs, strict=True) if value is not None}
-    declared = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in feeds.items()
-    ]
-    results = [f"output{index}" for index in range(outputs)]
-    kind = helper.np_dtype_to_tensor_dtype(next(iter(feeds.values())).dtype)
-    returned = [helper.make_tensor_value_info(name, kind, None) for name in results]
-    graph = helper.make_graph([helper.make_node(operator, names, results, **attributes)], operator, declared, returned)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(results, feeds)

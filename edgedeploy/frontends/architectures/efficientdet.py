@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgedeploy.frontends.architectures.layers import Layers, Value, prior
 from edgedeploy.frontends.format import Converted
-from edgedeploy.zoo.architectures.layers import Layers, Value, prior
 
 CLASSES = 90
 _ANCHORS = 9

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from edgedeploy.frontends.architectures.layers import Layers, Value, prior
 from edgedeploy.frontends.format import Converted
 from edgedeploy.heads import Head
-from edgedeploy.zoo.architectures.layers import Layers, Value, prior
 
 SIZE = 416
 CLASSES = 80

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from edgedeploy.frontends.graph import Attribute, Graph, run_node
+from edgedeploy.frontends.graph import Attribute, Graph
 
 # Plain patches along each side of the sample picture, and the noise on them, as a fraction of the range of values.
 _PATCHES = 12
@@ -95,7 +95,7 @@ class Layers:
         outputs = self._graph.nodes(
             operator, *("" if value is None else value.name for value in inputs), names=names, **attributes
         )
-        samples = run_node(
+        samples = _run(
             operator, [None if value is None else value.sample for value in inputs], len(outputs), **attributes
         )
         return [Value(output, sample) for output, sample in zip(outputs, samples, strict=True)]
@@ -161,7 +161,7 @@ class Layers:
             spread: the root mean square of what it gives for the sample, before the bias.
         """
         drawn = self._random.standard_normal((channels, values[0].channels, 1, 1), np.float32)
-        squares = [np.square(run_node("Conv", [value.sample, drawn], 1)[0]) for value in values]
+        squares = [np.square(_run("Conv", [value.sample, drawn], 1)[0]) for value in values]
         power = sum(float(square.sum()) for square in squares) / sum(square.size for square in squares)
         weights = self.constant(_rounded(np.array(spread / math.sqrt(power))) * drawn)
         filters = Filters((weights, self.constant(np.full(channels, bias), "bias")), 1, 1)
@@ -249,3 +249,26 @@ def _rounded(values: np.ndarray) -> np.ndarray:
 def prior(probability: float) -> float:
     """The bias with which a sigmoid gives this probability, by which detectors begin their training."""
     return -math.log((1 - probability) / probability)
+
+
+def _run(operator: str, inputs: Sequence[np.ndarray | None], outputs: int, **attributes: Attribute) -> list[np.ndarray]:
+    """What an operator makes of its inputs, by onnxruntime; None stands for an optional input that is left out."""
+    import onnxruntime
+
+    graph = Graph(operator)
+    names, feeds = [], {}
+    for index, values in enumerate(inputs):
+        if values is None:
+            names.append("")
+        elif values.dtype == np.int64:  # counts and shapes, which are constants
+            names.append(graph.constant(values))
+        else:
+            names.append(graph.input(f"input{index}", values.shape))
+            feeds[names[-1]] = values
+    results = graph.nodes(operator, *names, names=["output"] * outputs, **attributes)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    model = graph.model(results).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    arrays: list[np.ndarray] = session.run(results, feeds)
+    return arrays

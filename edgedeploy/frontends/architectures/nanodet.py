@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from edgedeploy.frontends.architectures.layers import Layers, Value, prior
 from edgedeploy.frontends.format import Converted
-from edgedeploy.zoo.architectures.layers import Layers, Value, prior
 
 SIZE = 320
 CLASSES = 80

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import onnx
 
+from edgedeploy.frontends.architectures.layers import Layers, Value, prior
 from edgedeploy.frontends.format import Converted
-from edgedeploy.zoo.architectures.layers import Layers, Value, prior
 
 SIZE = 416
 CLASSES = 80
