@@ -78,12 +78,17 @@ class Format(ABC):
             return [path]
         weights = path.with_suffix(self.suffixes[1])
         if not is_file(weights):
-            raise ModelError(
-                f"{path} has no weights",
-                why=f"{self.name} keeps them in a file of their own, and there is no {weights}",
-                hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
-            )
+            raise self.without_weights(path)
         return [path, weights]
+
+    def without_weights(self, path: Path) -> ModelError:
+        """The error that a network's weights, which this format keeps in a file of their own, are missing."""
+        weights = path.with_suffix(self.suffixes[1])
+        return ModelError(
+            f"{path} has no weights",
+            why=f"{self.name} keeps them in a file of their own, and there is no {weights}",
+            hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
+        )
 
     @abstractmethod
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:

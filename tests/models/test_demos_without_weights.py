@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ WITHOUT = sorted(set(DEMOS.names()) - set(all_demos()))
 
 
 @pytest.fixture
-def demo(command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+def demo(command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
-    yield lambda *arguments: command("demo", *arguments, "--weights", "random")
+    return lambda *arguments: command("demo", *arguments, "--weights", "random")
 
 
 def test_they_are_those_of_the_architectures_and_of_darknets_configurations() -> None:

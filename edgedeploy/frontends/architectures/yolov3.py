@@ -18,7 +18,7 @@ _ANCHORS = [
 ]
 # With these a few places exceed the usual thresholds.
 _OBJECTNESS = prior(0.02)
-_SPREAD = 1.0
+_SPREAD = 1.5
 
 
 def yolov3() -> Converted:
