@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from conftest import Command
+from conftest import ROOT, Command
 
 from edgedeploy.build import find_source
 from edgedeploy.errors import ModelError
@@ -187,3 +190,9 @@ def test_it_is_drawn_without_weights(command: Command) -> None:
     code, out, _ = command("models", "show", "nanodet-m", "--graph", "net.dot")
     assert code == 0
     assert "layers" in out
+
+
+def test_it_is_written_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["architectures.py", "nanodet-m", str(tmp_path / "net.onnx")])
+    runpy.run_path(str(ROOT / "benchmarks" / "networks" / "architectures.py"), run_name="__main__")
+    assert onnx.load(tmp_path / "net.onnx") == built("nanodet-m").model
