@@ -67,6 +67,7 @@ class Source:
             ModelError: it is no network's file, or another file of the network is missing.
         """
         found, description = describing(path)
+        options = found.heeded(options)
         return Source(name or path.stem, found, tuple(found.files(description, options)), dict(shapes), options)
 
     @property
@@ -140,7 +141,7 @@ def find_source(
     """
     path = Path(model)
     if is_file(path) and path.suffix not in (".yaml", ".yml"):
-        return Source.of(path, shapes or {}, options)
+        return _noted(Source.of(path, shapes or {}, options), options, progress)
     if path.suffix in suffixes():
         raise ModelError(f"there is no file {model}", hints=["check its path"])
     from edgedeploy.zoo.store import fetch
@@ -162,7 +163,14 @@ def find_source(
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
-    return Source(entry_path.stem, found, files, shapes, options)
+    return _noted(Source(entry_path.stem, found, files, shapes, found.heeded(options)), options, progress)
+
+
+def _noted(source: Source, asked: ImportOptions, progress: Progress) -> Source:
+    """The same source; the user is told if random weights were asked for and are not taken."""
+    if source.options.weights != asked.weights:
+        progress.note(f"{source.name}: its weights are taken, as they are part of its {source.format.name} file")
+    return source
 
 
 def build(

@@ -27,6 +27,8 @@ from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
 from edgedeploy.zoo.store import fetch
 
+Weights = Literal["file", "random"]
+
 
 @dataclass(frozen=True)
 class Part:
@@ -136,7 +138,8 @@ class Program:
                 Network(stage, part.model, prepared.source.file, network.runner, part.entry.input, part.labels)
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
-            yield Show(self.name, self.demo, networks, place.board, there[0].machine, options.weights)
+            weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
+            yield Show(self.name, self.demo, networks, place.board, there[0].machine, weights)
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ class Show:
         networks: its networks.
         board: the board that they run on.
         machine: that board in one line, if it is not this machine.
-        weights: `random` if the networks' weights are seeded random values, so that results mean nothing.
+        weights: `random` if a network's weights are seeded random values, so that results mean nothing.
     """
 
     name: str
@@ -157,7 +160,7 @@ class Show:
     networks: list[Network]
     board: str
     machine: str | None
-    weights: Literal["file", "random"] = "file"
+    weights: Weights = "file"
 
     def see(self, shot: Shot, *, repeat: int = 1) -> Screening:
         """What the demo makes of one picture; see `pipeline.see`.

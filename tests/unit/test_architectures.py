@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from collections import Counter
@@ -169,6 +170,15 @@ def test_without_random_weights_the_zoo_has_none(command: Command) -> None:
     code, _, err = command("run", "yolov3-tiny-darknet-cfg")
     assert code == ModelError.exit_code
     assert "the zoo has no weights of yolov3-tiny-darknet-cfg" in err
+
+
+def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told(command: Command) -> None:
+    code, out, err = command("demo", "digits", "--weights", "random", "--json")
+    assert code == 0
+    assert json.loads(out)["weights"] == "file"
+    code, _, err = command("demo", "digits", "--weights", "random")
+    assert code == 0
+    assert "digits: its weights are taken, as they are part of its ONNX file" in err
 
 
 def test_the_entry_is_the_file_that_describes_it() -> None:

@@ -25,6 +25,10 @@ class ArchitectureFormat(ConvertedFormat):
         """Never."""
         return False
 
+    def heeded(self, options: ImportOptions) -> ImportOptions:
+        """All of them: an entry holds no weights."""
+        return options
+
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The architecture with seeded weights."""
         from edgedeploy.frontends.onnx import fixed
