@@ -80,6 +80,10 @@ class Source:
         """SHA-256 of each file."""
         return [sha256_of(path) for path in self.files]
 
+    def open_input(self) -> str | None:
+        """The first input whose shape neither the files nor `shapes` state; see `Format.open_input`."""
+        return self.format.open_input(self.files, self.shapes, self.options)
+
     def read(self) -> Network:
         """Import it; see `Format.read`."""
         return self.format.read(self.files, self.shapes, self.options)

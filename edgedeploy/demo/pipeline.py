@@ -67,6 +67,7 @@ class Network:
         runner: it.
         model_input: how a picture becomes its input; the size is the runner's.
         labels: the names of its classes; numbers stand for those it does not reach.
+        output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
     """
 
     stage: Stage
@@ -75,6 +76,7 @@ class Network:
     runner: Runner
     model_input: ModelInput
     labels: list[str]
+    output_names: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def see(
     model_input: ModelInput,
     *,
     labels: list[str],
+    output_names: Sequence[str] = (),
     repeat: int = 1,
 ) -> Outcome:
     """Show `picture` (uint8, height x width x 3, B G R) to the network in `runner`.
@@ -126,6 +129,7 @@ def see(
     Args:
         model_input: how a picture becomes the network's input; the size is the runner's.
         labels: the names of the classes; numbers stand for those it does not reach.
+        output_names: what the demo's own network calls its outputs; see `called`.
 
     Raises:
         InputError: the network's input or outputs are not of the kind that the demo makes and reads.
@@ -136,6 +140,7 @@ def see(
     tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
+    outputs = dict(zip(called(list(outputs), output_names), outputs.values(), strict=True))
     times.append(perf_counter())
     detections = stage.decoder.decode(outputs, frame, labels)
     times.append(perf_counter())
@@ -158,6 +163,13 @@ def see_with(picture: np.ndarray, networks: Sequence[Network], *, repeat: int = 
     return replace(outcome, then=then)
 
 
+def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
+    """What a demo calls a network's outputs: if there are as many as its own network has, and none of them by one of
+    these names, they are taken to be the same in the same order; else they keep their names."""
+    same = len(outputs) == len(by_the_demo) and set(outputs).isdisjoint(by_the_demo)
+    return by_the_demo if same else outputs
+
+
 def picture_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> TensorSpec:
     """The one input of a network, which must take pictures.
 
@@ -177,7 +189,8 @@ def picture_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tens
 
 def _see(picture: np.ndarray, network: Network, repeat: int) -> Outcome:
     stage, runner, model_input = network.stage, network.runner, network.model_input
-    return see(picture, stage, runner, model_input, labels=network.labels, repeat=repeat)
+    names = network.output_names
+    return see(picture, stage, runner, model_input, labels=network.labels, output_names=names, repeat=repeat)
 
 
 def _see_box(picture: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:

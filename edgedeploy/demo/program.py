@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +11,16 @@ from typing import Any, Literal
 import numpy as np
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
-from edgedeploy.build import prepare
-from edgedeploy.demo.pipeline import Network, Outcome, picture_input, see_with
+from edgedeploy.build import find_source, prepare
+from edgedeploy.demo.pipeline import Network, Outcome, called, picture_input, see_with
 from edgedeploy.demo.spec import DEMOS, Demo, Stage
 from edgedeploy.demo.tengine_log import log_lines, result_lines, time_line, version_line
 from edgedeploy.files import is_file
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.vision.decoder import Decoder
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
@@ -39,20 +40,36 @@ class Part:
         model: it as the user named it, or the demo's own.
         entry: the entry of the zoo that says how pictures become its input.
         labels: the names of its classes.
+        from_file: whether it is a file, of which the zoo says nothing.
     """
 
     stage: Stage
     model: str
     entry: ZooModel
     labels: list[str]
+    from_file: bool
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place. A file is fed as the demo's own network is."""
+        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with pictures of
+        the same size if it leaves that open."""
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
         entry: ZooModel = MODELS.load(stage.model if from_file else model)
-        return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [])
+        return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [], from_file)
+
+    def shapes(self, options: ImportOptions) -> Shapes:
+        """The shape of the input that a file leaves open.
+
+        Raises:
+            ModelError: the file cannot be read, or is no network's.
+        """
+        open_input = find_source(self.model, options=options).open_input() if self.from_file else None
+        return {open_input: self.entry.input.shape} if open_input else {}
+
+    def output_names(self, decoder: Decoder) -> Sequence[str]:
+        """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
+        return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
 
     def fitted(self, manifest: Manifest) -> Stage:
         """What the demo says, with what the network says of its own heads.
@@ -62,7 +79,9 @@ class Part:
         """
         tensor = picture_input(manifest.inputs, self.entry.input)
         decoder = self.stage.decoder.with_heads(manifest.heads)
-        decoder.check(manifest.outputs, input_size(self.entry.input, tensor))
+        names = called([spec.name for spec in manifest.outputs], self.output_names(decoder))
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.outputs, names, strict=True)]
+        decoder.check(outputs, input_size(self.entry.input, tensor))
         return self.stage.model_copy(update={"decoder": decoder})
 
 
@@ -131,11 +150,29 @@ class Program:
         """
         built, stages = [], []
         for part in self.parts:
-            built.append(prepare(part.model, place.board, overrides=overrides, options=options, progress=progress))
+            shapes = part.shapes(options)
+            built.append(
+                prepare(
+                    part.model,
+                    place.board,
+                    input_shapes=shapes,
+                    overrides=overrides,
+                    options=options,
+                    progress=progress,
+                )
+            )
             stages.append(part.fitted(built[-1].manifest))
         with opened_together([each.package_path for each in built], place, threads, progress) as there:
             networks = [
-                Network(stage, part.model, prepared.source.file, network.runner, part.entry.input, part.labels)
+                Network(
+                    stage,
+                    part.model,
+                    prepared.source.file,
+                    network.runner,
+                    part.entry.input,
+                    part.labels,
+                    part.output_names(stage.decoder),
+                )
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
             weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"

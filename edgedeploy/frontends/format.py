@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from edgedeploy.errors import ModelError
+from edgedeploy.errors import ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -94,6 +94,15 @@ class Format(ABC):
             hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
         )
 
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """The first input whose shape neither the files nor `shapes` state; arguments and errors are those of `read`.
+
+        Formats that leave shapes open override it.
+        """
+        return None
+
     @abstractmethod
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network.
@@ -120,6 +129,16 @@ class ConvertedFormat(Format):
     @abstractmethod
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The network in ONNX's terms; arguments and errors are those of `read`."""
+
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """See `Format.open_input`."""
+        try:
+            self.convert(files, shapes, options)
+        except OpenShapeError as error:
+            return error.input
+        return None
 
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network; see `Format.read`."""

@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 # Resize with a list of sizes, HardSwish, and everything that older formats hold; onnxruntime 1.18 reads it.
-_OPSET = 17
+OPSET = 17
 _IR_VERSION = 8
 
 Attribute = int | float | str | Sequence[int] | Sequence[float]
@@ -62,7 +62,7 @@ class Graph:
         """The model with these values as its outputs, in order."""
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
         graph = helper.make_graph(self._nodes, self._name, self._inputs, values, self._weights)
-        opsets = [helper.make_opsetid("", _OPSET)]
+        opsets = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="edgedeploy")
 
     def _unique(self, name: str) -> str:

@@ -15,7 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from edgedeploy.errors import InputError, ModelError, last_line
+from edgedeploy.errors import InputError, ModelError, OpenShapeError, last_line
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
 from edgedeploy.frontends.network import Network, Reference
@@ -179,8 +179,9 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
         shape[0] = 1
     if min(shape, default=1) < 1:
         example = ",".join(str(size if size > 0 else 224) for size in shape)
-        raise InputError(
+        raise OpenShapeError(
             f"{path}: input {value.name!r} has free dimensions",
+            input=value.name,
             why=f"its shape is {stated}",
             hints=[f"give it a shape: --input-shape {value.name}:{example}"],
         )

@@ -20,14 +20,27 @@ from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.tengine_log import log_lines
+from edgedeploy.frontends import tengine
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.picture import read_picture
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
 
+
+def from_tmfile(entry: ZooModel, path: Path) -> Runner:
+    """The network that lies beside an ONNX file as a tmfile."""
+    tmfile = next(path.parent.glob("*.tmfile"), None)
+    if tmfile is None:
+        pytest.skip(f"there is no tmfile beside {path.name}")
+    open_input = tengine.FORMAT.open_input([tmfile], {})
+    shapes = {open_input: entry.input.shape} if open_input else {}
+    return OnnxruntimeRunner(tengine.FORMAT.convert([tmfile], shapes).model.SerializeToString())
+
+
 RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
     "onnxruntime": lambda entry, path: OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape}),
     "compiled": lambda entry, path: prepare(str(path), input_shapes={entry.input.name: entry.input.shape}).open(1),
+    "tmfile": from_tmfile,
 }
 
 Show = Callable[[str, str], Outcome]
@@ -45,7 +58,9 @@ def show(request: pytest.FixtureRequest, shared: Path) -> Show:
             [path] = (shared / "models").rglob(entry.files[0].name)
             runners[demo.model] = RUNNERS[request.param](entry, path)
         labels = load_labels(entry.labels) if entry.labels else []
-        return see(read_picture(shared / picture), demo, runners[demo.model], entry.input, labels=labels)
+        names = entry.outputs
+        runner = runners[demo.model]
+        return see(read_picture(shared / picture), demo, runner, entry.input, labels=labels, output_names=names)
 
     return run
 

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from demo_runs import MODEL, ROOT, RunDemo
 
@@ -67,6 +68,20 @@ def test_a_network_in_a_file_is_fed_like_the_demos_own(run_demo: RunDemo, tmp_pa
     code, out, _ = run_demo("demo", "digits", "--model", "mine.onnx")
     assert code == 0
     assert re.search(r"0\.9\d{5}, 3", out)
+
+
+@pytest.mark.parametrize("open_shape", [False, True])
+def test_a_file_that_leaves_its_shape_open_takes_that_of_the_demos_own(
+    run_demo: RunDemo, built: list[dict[str, Any]], tmp_path: Path, open_shape: bool
+) -> None:
+    model = onnx.load(MODEL)
+    if open_shape:
+        for dimension in model.graph.input[0].type.tensor_type.shape.dim:
+            dimension.dim_param = "any"
+    onnx.save(model, tmp_path / "mine.onnx")
+    code, _, _ = run_demo("demo", "digits", "--model", "mine.onnx")
+    assert code == 0
+    assert built[0]["input_shapes"] == ({"data": [1, 1, 16, 16]} if open_shape else {})
 
 
 def test_save_writes_the_picture_with_its_results(run_demo: RunDemo, tmp_path: Path) -> None:
