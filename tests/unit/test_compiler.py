@@ -275,6 +275,14 @@ def test_small_pictures_with_many_weights(
     assert "convolution" in compiled.templates.values()
 
 
+@pytest.mark.parametrize("pads", [[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 2, 2], [1, 0, 0, 0], [0, 1, 3, 0]])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_padding_on_one_side_is_zero(network: Save, pads: list[int], kernel: int) -> None:
+    graph = Graph()
+    first = graph.conv(graph.input("data", [1, 3, 9, 8]), 3, 16, 1)
+    assert_agrees(network(graph, graph.conv(first, 16, 16, kernel, pads=pads)))
+
+
 def test_one_channel_behind_padded_ones_is_filtered_by_itself(network: Save) -> None:
     graph = Graph()
     narrow = graph.conv(graph.input("data", [1, 16, 12, 12]), 16, 1, 1)

@@ -209,7 +209,8 @@ def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> A
     _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding
     padded_height, padded_width = window.input_size(*whole)
-    if (top, left) == (0, 0) and padded_width <= width:
+    read_height, _ = window.input_size(*window.output_size(height, width))
+    if (top, left) == (0, 0) and read_height <= height and padded_width <= width:
         if padded_height <= height:
             return lambda n, y, x, c: data[n, y, x, c]
         # Rows below the picture are cropped: any values do, and the last row needs no copy.
