@@ -31,7 +31,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def prepare(model: str, board_name: str, **options: Any) -> SimpleNamespace:
         asked.append({"model": model, "board": board_name, **options})
         network = OnnxruntimeRunner(MODEL)
-        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, heads=[])
+        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, heads=[], weights="file")
         return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL, manifest=manifest)
 
     def opened(packages: list[Path], place: Place, threads: int | None, progress: Progress) -> Any:

@@ -102,7 +102,8 @@ def demo(
     Without --board it is the last board that was built for in this folder, or this machine.
 
     The results go to standard output, progress to standard error. `all` runs the demos one after another,
-    goes on when one fails, and ends with the exit code of the first that failed.
+    goes on when one fails, and ends with the exit code of the first that failed; networks that the zoo has no
+    weights of are left out.
 
     Example: edgedeploy demo retinaface --save faces.jpg
 
@@ -123,7 +124,7 @@ def demo(
     from edgedeploy.cli.demo_output import Printer
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.saving import saving
-    from edgedeploy.demo.spec import DEMOS
+    from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.runtime.opening import Place
     from edgedeploy.vision.source import open_source
@@ -155,8 +156,11 @@ def demo(
                 printer.picture(screening)
                 return False
 
+    names = all_demos(weights.value) if name == ALL else [name]
+    if name == ALL and (left := [each for each in DEMOS.names() if each not in names]):
+        progress.note(f"without weights in the zoo, and shown with --weights random: {', '.join(left)}")
     code = 0
-    for each in DEMOS.names() if name == ALL else [name]:
+    for each in names:
         try:
             if perform(each):
                 code = INTERRUPTED

@@ -27,7 +27,8 @@ def list_models(context: typer.Context, json_output: JsonOption = False) -> None
     """List the networks there are, and where their files lie.
 
     A network's files are bundled (inside edgedeploy), in a mirror (a folder that EDGEDEPLOY_MODELS names), cached
-    (downloaded before) or absent; "partly" means that some of them are absent.
+    (downloaded before) or absent; "partly" means that some of them are absent. "architecture" has none: edgedeploy
+    writes it itself, with random weights.
 
     Example: edgedeploy models
     """
@@ -73,9 +74,12 @@ def show(
 
     if graph:
         from edgedeploy.build import find_source
+        from edgedeploy.frontends.format import ImportOptions
         from edgedeploy.zoo.drawing import draw
 
-        count = draw(find_source(name, parse_shapes(input_shape), quiet_if(json_output)), graph)
+        # A drawing needs no weights.
+        options = ImportOptions(weights="random")
+        count = draw(find_source(name, parse_shapes(input_shape), quiet_if(json_output), options), graph)
         if json_output:
             print_json({"name": name, "graph": str(graph), "layers": count})
         else:
@@ -117,6 +121,9 @@ def pull(
     failures: list[DownloadError] = []
     entries = _all_entries() if everything else [_entry(name) for name in names or ()]
     for path, model in entries:
+        if model.architecture:
+            progress.note(f"{path.stem}: nothing to fetch, it is an architecture; use it with --weights random")
+            continue
         unavailable = [file for file in model.files if not file.url and not store.locate(file, path.parent)]
         if everything and unavailable:
             progress.note(f"{path.stem}: left out, {unavailable[0].name} has no download")
@@ -225,16 +232,22 @@ def _all_entries() -> list[tuple[Path, ZooModel]]:
 def _summary(path: Path, model: ZooModel) -> dict[str, Any]:
     """What the listing says of a model, as JSON has it."""
     files = [_file_summary(file, path.parent) for file in model.files]
-    states = {file["state"] for file in files}
     return {
         "name": path.stem,
         "task": model.task,
         "description": model.description,
         "licence": model.licence,
         "size": sum(file.size for file in model.files),
-        "state": "partly" if len(states) > 1 and "absent" in states else files[0]["state"],
+        "state": _state([file["state"] for file in files]),
         "files": files,
     }
+
+
+def _state(states: list[str]) -> str:
+    """Where a network is, from where its files are."""
+    if not states:
+        return "architecture"
+    return "partly" if len(set(states)) > 1 and "absent" in states else states[0]
 
 
 def _file_summary(file: ZooFile, folder: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
 from edgedeploy.zoo.store import fetch
+
+Weights = Literal["file", "random"]
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ class Program:
                 )
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
-            yield Show(self.name, self.demo, networks, place.board, there[0].machine)
+            weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
+            yield Show(self.name, self.demo, networks, place.board, there[0].machine, weights)
 
 
 @dataclass(frozen=True)
@@ -186,6 +189,7 @@ class Show:
         networks: its networks.
         board: the board that they run on.
         machine: that board in one line, if it is not this machine.
+        weights: `random` if a network's weights are seeded random values, so that results mean nothing.
     """
 
     name: str
@@ -193,6 +197,7 @@ class Show:
     networks: list[Network]
     board: str
     machine: str | None
+    weights: Weights = "file"
 
     def see(self, shot: Shot, *, repeat: int = 1) -> Screening:
         """What the demo makes of one picture; see `pipeline.see`.
@@ -208,14 +213,16 @@ class Show:
         return [version_line(), *files, f"image file : {source}"]
 
     def tail(self) -> list[str]:
-        """The line that names the board, if there is one."""
-        return [f"board : {self.machine}"] if self.machine else []
+        """The lines that say that weights are random, if they are, and name the board, if there is one."""
+        weights = ["weights : random, seeded: what it sees means nothing"] if self.weights == "random" else []
+        return [*weights, *([f"board : {self.machine}"] if self.machine else [])]
 
     def as_dict(self, source: Path) -> dict[str, Any]:
         """What `--json` says of it, and of what it is shown."""
         return {
             "task": self.name,
             "model": self.networks[0].model,
+            "weights": self.weights,
             "board": self.board,
             **({"machine": self.machine} if self.machine else {}),
             "image": str(source),
@@ -237,7 +244,7 @@ class Screening:
     outcome: Outcome
 
     def log(self) -> list[str]:
-        """The lines that Tengine's examples of the same tasks print; after them the board, if there is one."""
+        """The lines that Tengine's examples of the same tasks print; after them what `Show.tail` says."""
         first = self.show.networks[0]
         lines = log_lines(first.stage.log, self.outcome, model_file=first.file, image_file=self.shot.file)
         return [*lines, *self._following(times=True), *self.show.tail()]

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
+from edgedeploy.errors import EdgedeployError
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import Crop
 from edgedeploy.vision.efficientdet import EfficientDet
@@ -19,7 +20,7 @@ from edgedeploy.vision.ssd import Ssd
 from edgedeploy.vision.yolo import Yolo
 from edgedeploy.vision.yolox import Yolox
 from edgedeploy.vision.yunet import YuNet
-from edgedeploy.zoo.entry import ZooFile
+from edgedeploy.zoo.entry import MODELS, ZooFile
 
 AnyDecoder = Annotated[
     Classification | EfficientDet | Landmark | NanoDet | RetinaFace | Ssd | Yolo | Yolox | YuNet,
@@ -93,3 +94,18 @@ class Demo(Stage):
 
 
 DEMOS = Catalog("demo", "demos", Demo, listing="edgedeploy demo")
+
+
+def all_demos(weights: Literal["file", "random"] = "file") -> list[str]:
+    """The names of the demos that can be shown: without random weights, those whose networks have weights.
+
+    What cannot be read is among them, so that whoever shows it is told why.
+    """
+    return [name for name in DEMOS.names() if weights == "random" or _has_weights(name)]
+
+
+def _has_weights(name: str) -> bool:
+    try:
+        return all(MODELS.load(stage.model).has_weights for stage in DEMOS.load(name).stages)
+    except EdgedeployError:
+        return True

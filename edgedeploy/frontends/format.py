@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -78,6 +78,10 @@ class Format(ABC):
     @abstractmethod
     def recognises(self, head: bytes) -> bool:
         """Whether a file that begins with these bytes, at most `HEAD_BYTES`, describes a network of this format."""
+
+    def heeded(self, options: ImportOptions) -> ImportOptions:
+        """What of the options this format heeds: weights that lie in the network's own file are never random."""
+        return replace(options, weights="file") if len(self.suffixes) == 1 else options
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
         """All files of the network that `path` describes, itself first.

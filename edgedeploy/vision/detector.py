@@ -68,7 +68,8 @@ class Detector(Decoder):
         overlap: the largest intersection over union of two results.
         tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
         candidates: how many places, those with the best scores, are compared with one another at most.
-        clip: whether boxes end at the picture's edges; else they reach as far as the network sees them.
+        clip: whether boxes end at the picture's edges, and those beside it are left out; else they reach as far as
+            the network sees them.
     """
 
     # What the classes are called where the network's entry names no labels.
@@ -99,6 +100,8 @@ class Detector(Decoder):
         if self.clip:
             height, width = frame.picture
             corners = np.clip(corners, 0, np.array([width - 1, height - 1], np.float32))
+            inside = (corners[:, 0] < corners[:, 1]).all(axis=1)
+            found, corners = found[inside], corners[inside]
         points = frame.to_picture(found.points)
         return [
             Detection(
