@@ -66,8 +66,11 @@ def network_of(path: Path, converted: Converted) -> Network:
     Raises:
         ModelError: it holds something that cannot be imported.
     """
-    model, graph = converted.model, converted.model.graph
+    model = converted.model
+    quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
+    reference = _reference(model.SerializeToString())
     module = _import(path, model)
+    graph = model.graph
     function = module["main"]
     inputs = [_spec(name.name, variable.ty) for name, variable in zip(graph.input, function.params, strict=True)]
     returned = function.ret_ty
@@ -80,8 +83,6 @@ def network_of(path: Path, converted: Converted) -> Network:
             why=str(error),
             hints=["export it with fixed shapes"],
         ) from error
-    quantised = any(node.op_type in _QUANTISED for node in graph.node)
-    reference = _reference(model.SerializeToString())
     name = f"onnxruntime {version('onnxruntime')}"
     return Network(path, module, inputs, outputs, quantised, reference, name, converted.heads)
 
@@ -195,13 +196,14 @@ def _keep_one_of_scales_and_sizes(graph: onnx.GraphProto) -> None:
 
 
 def _import(path: Path, model: onnx.ModelProto) -> Any:
+    from edgedeploy.frontends.onnx_folding import folded
     from edgedeploy.frontends.onnx_importer import import_model
 
     said = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(said):
             warnings.simplefilter("ignore")
-            return import_model(model)
+            return import_model(folded(model))
     except ModelError as error:
         raise ModelError(f"{path}: {error.what}", why=error.why, hints=error.hints) from error
     except Exception as error:
