@@ -131,6 +131,22 @@ def square(graph: Graph) -> str:
     return graph.node("Pow", picture(graph), scalar(graph, 2.0))
 
 
+@case()
+def fifth_power(graph: Graph) -> str:
+    return graph.node("Pow", picture(graph), scalar(graph, 5.0))
+
+
+@case()
+def inverse_square(graph: Graph) -> str:
+    return graph.node("Pow", graph.node("Exp", picture(graph)), scalar(graph, -2.0))
+
+
+@case()
+def power_of_another_tensor(graph: Graph) -> str:
+    data = picture(graph)
+    return graph.node("Pow", data, graph.node("Floor", graph.node("Mul", data, scalar(graph, 3.0))))
+
+
 @case(since=12)
 def square_by_an_integer(graph: Graph) -> str:
     return graph.node("Pow", picture(graph), ints(graph, 2))
@@ -922,6 +938,12 @@ def trilu(graph: Graph) -> str:
 @case()
 def cast(graph: Graph) -> str:
     return graph.node("Cast", graph.node("Cast", picture(graph), to=TensorProto.INT32), to=TensorProto.FLOAT)
+
+
+@case()
+def cast_to_bytes(graph: Graph) -> str:
+    positive = graph.node("Mul", graph.node("Sigmoid", picture(graph)), scalar(graph, 200.0))
+    return graph.node("Cast", positive, to=TensorProto.UINT8)
 
 
 @case(since=15)

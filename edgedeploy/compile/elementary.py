@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, Op
 from tvm.tirx import Broadcast, FloatImm, Let, Select, Var, const, register_intrin_lowering, reinterpret
 
 # A scalar or vector expression of TIR.
@@ -21,6 +21,8 @@ Expression = Any
 
 # TVM asks the rule of the highest level; its own are at 10 and, from Python, at 99.
 _LEVEL = 100
+# Where TVM keeps its own, the first that an operator has.
+_RULES = ("llvm.FLowerIntrinsic", "default.FLowerIntrinsic")
 
 _LOG2_E = 1.44269504088896341
 # ln 2 in two parts: small multiples of the first are exact in float32. Cephes, expf.c.
@@ -30,6 +32,8 @@ _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
 # Where exp becomes infinite, and where it is no normal number any more.
 _LARGEST_EXPONENT, _SMALLEST_EXPONENT = 88.7228317, -88.02
 _SMALLEST_NORMAL = 2.0**-126
+# Of a product that stands for a power: beyond it, exp and log are as short and more accurate.
+_MOST_FACTORS = 64
 _HALF_ROOT_BITS = 0x3F3504F3  # sqrt(1/2)
 
 # Cephes, expf.c and logf.c.
@@ -65,13 +69,17 @@ def use_vector_arithmetic() -> None:
     TVM refuses a second rule of the same level: only the first call does anything.
     """
     for name, function in _FUNCTIONS.items():
-        register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(function), level=_LEVEL)
+        operator = f"tirx.{name}"
+        attribute = next(kind for kind in _RULES if Op.get(operator).has_attr(kind))
+        rule = _lowering(function, Op.get(operator).get_attr(attribute))
+        register_intrin_lowering(operator, "llvm", f=rule, level=_LEVEL)
 
 
-def _lowering(function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
+def _lowering(function: Callable[..., Expression], otherwise: Callable[[Call], Expression]) -> Callable[[Call], Any]:
+    """A rule for float32 values, with TVM's own one for others."""
+
     def lower(call: Call) -> Expression:
-        replacement = function(*call.args) if str(call.ty.dtype).startswith("float32") else None
-        return call if replacement is None else replacement
+        return function(*call.args) if str(call.ty.dtype).startswith("float32") else otherwise(call)
 
     return lower
 
@@ -135,15 +143,44 @@ def natural_logarithm(value: Expression) -> Expression:
     return _named(value, of)
 
 
-def power(base: Expression, exponent: Expression) -> Expression | None:
-    """exp(exponent * log(base)) for a constant that is not whole, for which negative bases have no power."""
+def power(base: Expression, exponent: Expression) -> Expression:
+    """Powers of float32 values.
+
+    Small whole exponents are products. Others are exp(exponent * log(|base|)), with the base's sign where the
+    exponent is odd; a negative base has no power that is not whole.
+    """
     constant = exponent.value if isinstance(exponent, Broadcast) else exponent
-    if not isinstance(constant, FloatImm) or float(constant.value).is_integer():
-        return None
-    return exponential(natural_logarithm(base) * exponent)
+    if isinstance(constant, FloatImm):
+        value = float(constant.value)
+        if not value.is_integer():
+            return exponential(natural_logarithm(base) * exponent)
+        if abs(value) <= _MOST_FACTORS:
+            return _named(base, lambda x: _whole_power(x, int(value)))
+    return _named(base, lambda x: _named(exponent, lambda y: _general_power(x, y)))
 
 
-_FUNCTIONS: dict[str, Callable[..., Expression | None]] = {
+def _whole_power(x: Var, exponent: int) -> Expression:
+    """A product of squares; the inverse of one for a negative exponent."""
+    if exponent < 0:
+        return _like(x, 1.0) / _whole_power(x, -exponent)
+    if exponent < 2:
+        return x if exponent else _like(x, 1.0)
+    half = _named(_whole_power(x, exponent // 2), lambda root: root * root)
+    return half * x if exponent % 2 else half
+
+
+def _general_power(x: Var, y: Var) -> Expression:
+    size = _named(tirx.abs(x), lambda positive: exponential(natural_logarithm(positive) * y))
+    whole, odd = tirx.floor(y) == y, tirx.floor(y * _like(y, 0.5)) * _like(y, 2.0) != y
+
+    def of(size: Var) -> Expression:
+        negative = Select(whole, Select(odd, -size, size), _like(x, math.nan))
+        return Select(y == _like(y, 0.0), _like(x, 1.0), Select(x < _like(x, 0.0), negative, size))
+
+    return _named(size, of)
+
+
+_FUNCTIONS: dict[str, Callable[..., Expression]] = {
     "exp": exponential,
     "sigmoid": sigmoid,
     "tanh": hyperbolic_tangent,

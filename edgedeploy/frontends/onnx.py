@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -15,11 +12,11 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from edgedeploy.errors import InputError, ModelError, last_line
+from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.network import Network, Reference
-from edgedeploy.runtime.interface import TensorSpec
 
 # Tags of ModelProto's fields that files are seen to begin with: ir_version, producer_name, graph, opset_import.
 _FIRST_FIELDS = (b"\x08", b"\x12", b"\x3a", b"\x42")
@@ -69,22 +66,12 @@ def network_of(path: Path, converted: Converted) -> Network:
     model = converted.model
     quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
     reference = _reference(model.SerializeToString())
-    module = _import(path, model)
-    graph = model.graph
-    function = module["main"]
-    inputs = [_spec(name.name, variable.ty) for name, variable in zip(graph.input, function.params, strict=True)]
-    returned = function.ret_ty
-    fields = list(returned.fields) if hasattr(returned, "fields") else [returned]
-    try:
-        outputs = [_spec(value.name, field) for value, field in zip(graph.output, fields, strict=True)]
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            f"{path}: an output's shape depends on the input's values",
-            why=str(error),
-            hints=["export it with fixed shapes"],
-        ) from error
+    inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+    with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
+        module = _import(model)
+    given, returned = specifications(path, module["main"], inputs, outputs)
     name = f"onnxruntime {version('onnxruntime')}"
-    return Network(path, module, inputs, outputs, quantised, reference, name, converted.heads)
+    return Network(path, module, given, returned, quantised, reference, name, converted.heads)
 
 
 def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
@@ -195,27 +182,11 @@ def _keep_one_of_scales_and_sizes(graph: onnx.GraphProto) -> None:
             node.input[2] = ""
 
 
-def _import(path: Path, model: onnx.ModelProto) -> Any:
+def _import(model: onnx.ModelProto) -> Any:
     from edgedeploy.frontends.onnx_folding import folded
     from edgedeploy.frontends.onnx_importer import import_model
 
-    said = io.StringIO()
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(said):
-            warnings.simplefilter("ignore")
-            return import_model(folded(model))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error.what}", why=error.why, hints=error.hints) from error
-    except Exception as error:
-        raise ModelError(
-            f"{path} cannot be imported",
-            why=last_line(error),
-            hints=["check the file with onnx.checker.check_model, and simplify it with its exporter's options"],
-        ) from error
-
-
-def _spec(name: str, kind: Any) -> TensorSpec:
-    return TensorSpec(name=name, shape=[int(size) for size in kind.shape], dtype=str(kind.dtype))
+    return import_model(folded(model))
 
 
 def _reference(model: bytes) -> Reference:

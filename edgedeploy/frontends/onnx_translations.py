@@ -14,10 +14,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant_value
 from edgedeploy.frontends.onnx_resize import resize, upsample
+
+# Of a product that stands for a power.
+_MOST_FACTORS = 8
 
 Translation = Callable[[Any, list[Any], dict[str, Any]], Any]
 
@@ -156,6 +160,14 @@ def _gather(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.take(inputs[0], relax.const(np.where(indices < 0, indices + size, indices).astype("int64")), axis)
 
 
+def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Cast of floats to the usual integers; what no such integer stands for gives any value."""
+    wide = attr["to"] in (TensorProto.INT32, TensorProto.INT64)
+    if not wide or not str(getattr(inputs[0].ty, "dtype", "")).startswith("float") or constant_value(inputs[0]) is not None:
+        return None
+    return relax.op.astype(inputs[0], "int32" if attr["to"] == TensorProto.INT32 else "int64")
+
+
 def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Pow; small whole exponents are products, others become the base's type."""
     dtype = str(inputs[0].ty.dtype)
@@ -163,7 +175,7 @@ def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     if exponent is not None and exponent.size == 1 and len(_shape(inputs[0])) >= exponent.ndim:
         if exponent.item() == 0.5:
             return relax.op.sqrt(inputs[0])
-        if exponent.item() in (1, 2, 3):
+        if exponent.item() in range(1, _MOST_FACTORS + 1):
             return _pairwise(relax.op.multiply)(importer, inputs[:1] * int(exponent.item()), attr)
     if str(inputs[1].ty.dtype) == dtype:
         return None
@@ -273,6 +285,7 @@ def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) ->
 TRANSLATIONS: dict[str, Translation] = {
     "AveragePool": _pool("AveragePool"),
     "BatchNormalization": _batch_normalisation,
+    "Cast": _cast,
     "Clip": _clip,
     "ConvTranspose": _transposed_convolution,
     "Cosh": _hyperbolic(relax.op.add),
