@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,8 +33,8 @@ _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
 # Where exp becomes infinite, and where it is no normal number any more.
 _LARGEST_EXPONENT, _SMALLEST_EXPONENT = 88.7228317, -88.02
 _SMALLEST_NORMAL = 2.0**-126
-# Of a product that stands for a power: beyond it, exp and log are as short and more accurate.
-_MOST_FACTORS = 64
+# Of a product that stands for a power.
+_MOST_FACTORS = 8
 _HALF_ROOT_BITS = 0x3F3504F3  # sqrt(1/2)
 
 # Cephes, expf.c and logf.c.
@@ -69,17 +70,18 @@ def use_vector_arithmetic() -> None:
     TVM refuses a second rule of the same level: only the first call does anything.
     """
     for name, function in _FUNCTIONS.items():
-        operator = f"tirx.{name}"
-        attribute = next(kind for kind in _RULES if Op.get(operator).has_attr(kind))
-        rule = _lowering(function, Op.get(operator).get_attr(attribute))
-        register_intrin_lowering(operator, "llvm", f=rule, level=_LEVEL)
+        intrinsic = Op.get(f"tirx.{name}")
+        attribute = next(kind for kind in _RULES if intrinsic.has_attr(kind))
+        rule = _lowering(function, intrinsic.get_attr(attribute))
+        register_intrin_lowering(intrinsic.name, "llvm", f=rule, level=_LEVEL)
 
 
-def _lowering(function: Callable[..., Expression], otherwise: Callable[[Call], Expression]) -> Callable[[Call], Any]:
-    """A rule for float32 values, with TVM's own one for others."""
+def _lowering(function: Callable[..., Expression | None], otherwise: Callable[[Call], Any]) -> Callable[[Call], Any]:
+    """A rule for float32 values, with TVM's own one for the rest."""
 
     def lower(call: Call) -> Expression:
-        return function(*call.args) if str(call.ty.dtype).startswith("float32") else otherwise(call)
+        replacement = function(*call.args) if str(call.ty.dtype).startswith("float32") else None
+        return otherwise(call) if replacement is None else replacement
 
     return lower
 
@@ -143,44 +145,29 @@ def natural_logarithm(value: Expression) -> Expression:
     return _named(value, of)
 
 
-def power(base: Expression, exponent: Expression) -> Expression:
-    """Powers of float32 values.
+def power(base: Expression, exponent: Expression) -> Expression | None:
+    """Powers with a constant exponent: a product if it is small and whole, exp(exponent * log(base)) if it is not whole.
 
-    Small whole exponents are products. Others are exp(exponent * log(|base|)), with the base's sign where the
-    exponent is odd; a negative base has no power that is not whole.
+    Other exponents are TVM's business, which calls the C library.
     """
     constant = exponent.value if isinstance(exponent, Broadcast) else exponent
-    if isinstance(constant, FloatImm):
-        value = float(constant.value)
-        if not value.is_integer():
-            return exponential(natural_logarithm(base) * exponent)
-        if abs(value) <= _MOST_FACTORS:
-            return _named(base, lambda x: _whole_power(x, int(value)))
-    return _named(base, lambda x: _named(exponent, lambda y: _general_power(x, y)))
+    if not isinstance(constant, FloatImm):
+        return None
+    value = float(constant.value)
+    if not value.is_integer():
+        # Negative bases have no such power.
+        return exponential(natural_logarithm(base) * exponent)
+    if not 0 < abs(value) <= _MOST_FACTORS:
+        return None
+
+    def product(x: Var) -> Expression:
+        result = functools.reduce(operator.mul, [x] * int(abs(value)))
+        return result if value > 0 else _like(x, 1.0) / result
+
+    return _named(base, product)
 
 
-def _whole_power(x: Var, exponent: int) -> Expression:
-    """A product of squares; the inverse of one for a negative exponent."""
-    if exponent < 0:
-        return _like(x, 1.0) / _whole_power(x, -exponent)
-    if exponent < 2:
-        return x if exponent else _like(x, 1.0)
-    half = _named(_whole_power(x, exponent // 2), lambda root: root * root)
-    return half * x if exponent % 2 else half
-
-
-def _general_power(x: Var, y: Var) -> Expression:
-    size = _named(tirx.abs(x), lambda positive: exponential(natural_logarithm(positive) * y))
-    whole, odd = tirx.floor(y) == y, tirx.floor(y * _like(y, 0.5)) * _like(y, 2.0) != y
-
-    def of(size: Var) -> Expression:
-        negative = Select(whole, Select(odd, -size, size), _like(x, math.nan))
-        return Select(y == _like(y, 0.0), _like(x, 1.0), Select(x < _like(x, 0.0), negative, size))
-
-    return _named(size, of)
-
-
-_FUNCTIONS: dict[str, Callable[..., Expression]] = {
+_FUNCTIONS: dict[str, Callable[..., Expression | None]] = {
     "exp": exponential,
     "sigmoid": sigmoid,
     "tanh": hyperbolic_tangent,

@@ -102,8 +102,9 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT) -
 
 
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether a function computes something, in blocks; TVM writes a few, as scattering, in plain loops."""
-    return isinstance(function.body, SBlockRealize) and not relax.analysis.has_reshape_pattern(function)
+    """Whether a function computes something, in blocks below a root; TVM writes a few, as scattering, without one."""
+    below_root = isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
+    return below_root and not relax.analysis.has_reshape_pattern(function)
 
 
 @contextmanager

@@ -20,9 +20,6 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant_value
 from edgedeploy.frontends.onnx_resize import resize, upsample
 
-# Of a product that stands for a power.
-_MOST_FACTORS = 8
-
 Translation = Callable[[Any, list[Any], dict[str, Any]], Any]
 
 
@@ -175,7 +172,7 @@ def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     if exponent is not None and exponent.size == 1 and len(_shape(inputs[0])) >= exponent.ndim:
         if exponent.item() == 0.5:
             return relax.op.sqrt(inputs[0])
-        if exponent.item() in range(1, _MOST_FACTORS + 1):
+        if exponent.item() in (1, 2, 3):
             return _pairwise(relax.op.multiply)(importer, inputs[:1] * int(exponent.item()), attr)
     if str(inputs[1].ty.dtype) == dtype:
         return None
