@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.errors import ModelError, last_line
+from edgedeploy.errors import InputError, ModelError, last_line
+from edgedeploy.frontends.format import Shapes
 from edgedeploy.runtime.interface import TensorSpec
 
 
@@ -55,6 +56,24 @@ def specifications(
             why=last_line(error),
             hints=["export it with fixed shapes"],
         ) from error
+
+
+def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> None:
+    """Refuse other shapes than those that a file fixes.
+
+    Raises:
+        InputError: a shape was given for no input, or is another one.
+    """
+    stated = {spec.name: spec.shape for spec in inputs}
+    for name, shape in wanted.items():
+        if name not in stated:
+            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(stated)}")
+        if list(shape) != stated[name]:
+            raise InputError(
+                f"{path}: the shape of input {name!r} cannot be changed",
+                why=f"{','.join(map(str, shape))} was given, the file says {','.join(map(str, stated[name]))}",
+                hints=["convert or export the network again for the shape that you need"],
+            )
 
 
 def _specification(name: str, kind: Any) -> TensorSpec:

@@ -185,13 +185,15 @@ def _reduction(network: _Planes, call: relax.Call) -> relax.Expr | None:
     return network.pixels(reduced) if call.attrs.keepdims else reduced
 
 
-def _clip(network: _Planes, call: relax.Call) -> relax.Expr | None:
+def _clip(network: _Planes, call: relax.Call) -> relax.Expr:
     """Clip as two operators that keep any layout."""
-    lowest, highest = (float(bound.value) for bound in call.args[1:3])
-    return _between(network, call.args[0], lowest, highest)
+    bounds = [getattr(bound, "value", None) for bound in call.args[1:3]]
+    if not all(isinstance(bound, int | float) for bound in bounds):
+        return call
+    return _between(network, call.args[0], *map(float, bounds))
 
 
-def _relu6(network: _Planes, call: relax.Call) -> relax.Expr | None:
+def _relu6(network: _Planes, call: relax.Call) -> relax.Expr:
     return _between(network, call.args[0], 0.0, 6.0)
 
 
@@ -205,7 +207,7 @@ def _between(network: _Planes, value: relax.Expr, lowest: float, highest: float)
     return network.moved(network.builder_.normalize(relax.op.minimum(value, relax.const(highest, dtype))))
 
 
-def _leaky_relu(network: _Planes, call: relax.Call) -> relax.Expr | None:
+def _leaky_relu(network: _Planes, call: relax.Call) -> relax.Expr:
     """max(x, a x) for 0 <= a <= 1."""
     slope = float(call.attrs.alpha)
     if not 0 <= slope <= 1:
@@ -232,7 +234,7 @@ _FOLLOWING: dict[str, Handler] = {
     "nn.prelu": _prelu,
 }
 # These become others first.
-_SIMPLER: dict[str, Callable[[_Planes, relax.Call], Any]] = {
+_SIMPLER: dict[str, Callable[[_Planes, relax.Call], relax.Expr]] = {
     "clip": _clip,
     "nn.leakyrelu": _leaky_relu,
     "nn.relu6": _relu6,

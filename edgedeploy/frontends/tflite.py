@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import ModelError
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.importing import importing, specifications
+from edgedeploy.frontends.importing import check_shapes, importing, specifications
 from edgedeploy.frontends.network import Network, Reference
 
 # FlatBuffers' file identifier, behind the offset of the root table.
@@ -48,7 +48,7 @@ class TfLite(Format):
         with importing(path, _HINTS):
             module, inputs, outputs = _imported(content)
         given, returned = specifications(path, module["main"], inputs, outputs)
-        _check_shapes(path, {spec.name: spec.shape for spec in given}, shapes)
+        check_shapes(path, given, shapes)
         name = f"LiteRT {version('ai-edge-litert')}"
         return Network(path, module, given, returned, False, _reference(content, inputs, outputs), name)
 
@@ -131,18 +131,6 @@ def _names(tensors: Sequence[Any], indices: Any) -> list[str]:
 def _name(tensor: Any) -> str:
     name = tensor.Name()
     return name.decode(errors="replace") if name else ""
-
-
-def _check_shapes(path: Path, stated: Mapping[str, Sequence[int]], wanted: Shapes) -> None:
-    for name, shape in wanted.items():
-        if name not in stated:
-            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(stated)}")
-        if list(shape) != list(stated[name]):
-            raise InputError(
-                f"{path}: the shape of input {name!r} cannot be changed",
-                why=f"{','.join(map(str, shape))} was given, the file says {','.join(map(str, stated[name]))}",
-                hints=["convert the network again for the shape that you need"],
-            )
 
 
 def _reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> Reference:
