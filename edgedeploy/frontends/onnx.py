@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import math
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,24 @@ from onnx import TensorProto
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.format import (
+    AS_THE_FILE_SAYS,
+    HEAD_BYTES,
+    Converted,
+    ConvertedFormat,
+    ImportOptions,
+    Shapes,
+)
 from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.network import Network, Reference
 
-# Tags of ModelProto's fields that files are seen to begin with: ir_version, producer_name, graph, opset_import.
-_FIRST_FIELDS = (b"\x08", b"\x12", b"\x3a", b"\x42")
+# Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
+_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+_VERSION, _GRAPH = 1, 7
+# Fields of GraphProto, all of them bytes of a length.
+_GRAPH_FIELDS = {1, 2, 5, 10, 11, 12, 13, 14, 15, 16}
 
-_LARGEST = 2**31 - 1  # of a dimension; far beyond any memory
+_LARGEST = 2**31 - 1  # of a dimension, and of a tensor's values
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
@@ -33,8 +44,21 @@ class Onnx(ConvertedFormat):
     suffixes = (".onnx",)
 
     def recognises(self, head: bytes) -> bool:
-        """Whether it can be a protobuf message that begins with one of ModelProto's first fields, or its graph."""
-        return head[:1] in _FIRST_FIELDS
+        """Whether its fields are ModelProto's as far as they are shown, up to the first of the graph's own."""
+        place, versioned = 0, False
+        while place < len(head):
+            tag, place = _number(head, place)
+            field, wire = tag >> 3, tag & 7
+            if _FIELDS.get(field) != wire:
+                return False
+            value, place = _number(head, place)
+            if field == _GRAPH:
+                inner, _ = _number(head, place)
+                return value > 0 and inner & 7 == 2 and inner >> 3 in _GRAPH_FIELDS
+            versioned |= field == _VERSION
+            place += value if wire else 0
+        # A field before the graph, such as a licence in doc_string, may be longer than what is shown.
+        return versioned and place > len(head) == HEAD_BYTES
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
         """The file, and those with weights outside of it that are there; `convert` says what is missing."""
@@ -90,6 +114,16 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
     return model
 
 
+def _number(head: bytes, place: int) -> tuple[int, int]:
+    """A protobuf varint, and the place behind it."""
+    value = 0
+    for shift, byte in enumerate(head[place : place + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, place + shift + 1
+    return value, len(head) + 1
+
+
 def external_files(path: Path) -> list[Path]:
     """The files beside an ONNX file that hold weights of it, as far as they are there."""
     # Whoever keeps weights outside of an ONNX file states their location in it.
@@ -140,6 +174,9 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
         dimensions = value.type.tensor_type.shape.dim
         stated = [dimension.dim_value for dimension in dimensions]
         shape = _shape_of(path, value, shapes.get(value.name))
+        if math.prod(shape) > _LARGEST:
+            sizes = ",".join(map(str, shape))
+            raise ModelError(f"{path}: input {value.name!r} is larger than any memory", why=f"its shape is {sizes}")
         for dimension, size in zip(dimensions, shape, strict=True):
             dimension.Clear()
             dimension.dim_value = size

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx
+import onnx.compose
+import onnx.inliner
+import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
@@ -14,8 +17,14 @@ from edgedeploy.errors import ModelError, last_line
 # What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
 _MOST_BYTES = 1 << 26
 
-# Each round folds what the shapes of the one before made known. Networks need one or two.
-_MOST_ROUNDS = 8
+# Each round folds what the shapes of the one before made known. Networks need two or three.
+_MOST_ROUNDS = 32
+
+# Of a tensor, and of a tensor that can be a shape or the indices of some.
+_MOST_VALUES, _MOST_DIMENSIONS = 2**31 - 1, 2**16
+
+# Types of numbers.
+_DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
 
 # Of a weight in bytes: whose values shapes do not depend on.
 _LARGE = 1 << 10
@@ -47,19 +56,33 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
         model = onnx.inliner.inline_local_functions(model)
     graph = model.graph
     _make_dense(graph)
+    for weight in graph.initializer:
+        _check_weight(weight)
     _sort(graph)
     budget = _MOST_BYTES
     for _ in range(_MOST_ROUNDS):
         _constants_to_weights(graph)
         _drop_unused(graph)
-        shapes = _shapes(model)
-        budget -= _fold(model, shapes, budget)
-        if not _inline_branches(graph):
+        spent = _fold(model, _shapes(model), budget)
+        budget -= spent
+        if _inline_branches(graph):
+            _sort(graph)
+        elif not spent:
             break
-        _sort(graph)
     for node in graph.node:
         node.name = node.name or next(filter(None, node.output))
     return model
+
+
+def _check_weight(weight: onnx.TensorProto) -> None:
+    """Refuse a weight whose values are not those that its type and shape ask for."""
+    known = weight.data_type in _DTYPES
+    try:
+        if known and min(weight.dims, default=1) >= 0 and numpy_helper.to_array(weight).shape == tuple(weight.dims):
+            return
+    except Exception as error:  # numpy says what does not fit
+        raise ModelError(f"weight {weight.name!r} is malformed", why=last_line(error)) from error
+    raise ModelError(f"weight {weight.name!r} is malformed", why=f"type {weight.data_type}, shape {list(weight.dims)}")
 
 
 def _make_dense(graph: onnx.GraphProto) -> None:
@@ -71,6 +94,8 @@ def _make_dense(graph: onnx.GraphProto) -> None:
 def _dense(sparse: onnx.SparseTensorProto, name: str) -> onnx.TensorProto:
     """A sparse tensor as a plain one; its indices are flat, or one row for each value."""
     shape = list(sparse.dims)
+    for part in (sparse.values, sparse.indices):
+        _check_weight(part)
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     count = math.prod(shape)
     if min(shape, default=1) < 0 or count * values.itemsize > _MOST_BYTES:
@@ -169,6 +194,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
             tensor = TensorProto()
             tensor.CopyFrom(value)
             tensor.name = name
+            _check_weight(tensor)
             return tensor
         if attribute.name == "sparse_value":
             return _dense(value, name)
@@ -196,25 +222,50 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
 
 
 def _shapes(model: onnx.ModelProto) -> Shapes:
-    """Type and shape of each value whose shape is known."""
+    """Type and shape of each value whose shape is known.
+
+    ONNX's own inference is asked node by node: over a whole model it makes a dimension for every value that a tensor
+    claims to have, where that is taken for a shape.
+    """
     graph = model.graph
-    large = [weight for weight in graph.initializer if weight.ByteSize() > _LARGE]
-    stated = [helper.make_tensor_value_info(weight.name, weight.data_type, list(weight.dims)) for weight in large]
-    small = [weight for weight in graph.initializer if weight.ByteSize() <= _LARGE]
-    skeleton = helper.make_graph(graph.node, "shapes", [*graph.input, *stated], graph.output, small)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(
-            helper.make_model(skeleton, opset_imports=model.opset_import, ir_version=model.ir_version), data_prop=True
-        ).graph
-    except Exception:  # malformed; whoever imports it says where
-        inferred = skeleton
-    found = {weight.name: (weight.data_type, list(weight.dims)) for weight in small}
-    for value in [*inferred.input, *inferred.value_info, *inferred.output]:
-        kind = value.type.tensor_type
-        dimensions = kind.shape.dim
-        if kind.HasField("shape") and all(dimension.HasField("dim_value") for dimension in dimensions):
-            found[value.name] = (kind.elem_type, [dimension.dim_value for dimension in dimensions])
+    found: Shapes = {weight.name: (weight.data_type, list(weight.dims)) for weight in graph.initializer}
+    small = {weight.name: weight for weight in graph.initializer if weight.ByteSize() <= _LARGE}
+    opset = next((entry.version for entry in model.opset_import if entry.domain in DOMAINS[:2]), 1)
+    for value in graph.input:
+        _note(found, value.name, value.type)
+    for node in graph.node:
+        names = set(filter(None, node.input)) & found.keys()
+        if any(_is_no_shape(found[name]) for name in names):
+            continue
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, "")
+            types = {name: helper.make_tensor_type_proto(*found[name]) for name in names}
+            data = {name: small[name] for name in names & small.keys()}
+            inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=[*_opsets(model)])
+        except Exception:  # unknown, or malformed: whoever imports it says where
+            continue
+        for name, kind in inferred.items():
+            _note(found, name, kind)
     return found
+
+
+def _note(found: Shapes, name: str, kind: onnx.TypeProto) -> None:
+    """Remember a type, if it is a tensor's of known shape that a memory could hold."""
+    tensor = kind.tensor_type
+    shape = [dimension.dim_value for dimension in tensor.shape.dim]
+    known = tensor.HasField("shape") and all(dimension.HasField("dim_value") for dimension in tensor.shape.dim)
+    if known and tensor.elem_type in _DTYPES and min(shape, default=1) >= 0 and math.prod(shape) <= _MOST_VALUES:
+        found[name] = (tensor.elem_type, shape)
+
+
+def _is_no_shape(value: tuple[int, list[int]]) -> bool:
+    """Whether these are integers like those of a shape, but more than any shape has."""
+    kind, shape = value
+    return kind == TensorProto.INT64 and len(shape) == 1 and shape[0] > _MOST_DIMENSIONS
+
+
+def _opsets(model: onnx.ModelProto) -> list[onnx.OperatorSetIdProto]:
+    return [entry for entry in model.opset_import if entry.domain in DOMAINS[:2]]
 
 
 def _fold(model: onnx.ModelProto, shapes: Shapes, budget: int) -> int:
@@ -251,7 +302,7 @@ def _bytes(node: onnx.NodeProto, shapes: Shapes) -> int | None:
     """How many bytes a node's outputs take, or None if that is not known."""
     total = 0
     for name in filter(None, node.output):
-        if name not in shapes or shapes[name][0] in (TensorProto.UNDEFINED, TensorProto.STRING):
+        if name not in shapes:
             return None
         kind, shape = shapes[name]
         total += math.prod(shape) * helper.tensor_dtype_to_np_dtype(kind).itemsize
