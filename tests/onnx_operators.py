@@ -644,8 +644,10 @@ def argmin_without_keeping(graph: Graph) -> str:
 @case()
 def topk(graph: Graph) -> tuple[str, str]:
     data = graph.input("data", [2, 9])
-    first = graph.node("TopK", data, k=3, outputs=2) if graph.opset < 10 else graph.node(
-        "TopK", data, ints(graph, 3), outputs=2
+    first = (
+        graph.node("TopK", data, k=3, outputs=2)
+        if graph.opset < 10
+        else graph.node("TopK", data, ints(graph, 3), outputs=2)
     )
     return first, f"{first}_1"
 
@@ -1066,9 +1068,7 @@ for _transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmet
 
         @case(since=11)
         def resize(graph: Graph, transform: str = _transform, mode: str = _mode) -> str:
-            return resized(
-                graph, sizes=(1, 3, 15, 7), coordinate_transformation_mode=transform, mode=mode
-            )
+            return resized(graph, sizes=(1, 3, 15, 7), coordinate_transformation_mode=transform, mode=mode)
 
         CASES[-1] = Case(f"resize_to_sizes_{_mode}_{_transform}", 11, 21, CASES[-1].build)
 
@@ -1090,9 +1090,7 @@ for _rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
 
 @case(since=11)
 def resize_cubic_of_pytorch(graph: Graph) -> str:
-    return resized(
-        graph, (1, 1, 2, 2), mode="cubic", coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75
-    )
+    return resized(graph, (1, 1, 2, 2), mode="cubic", coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75)
 
 
 @case(since=11)

@@ -61,8 +61,8 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     _sort(graph)
     budget = _MOST_BYTES
     for _ in range(_MOST_ROUNDS):
-        _constants_to_weights(graph)
         _drop_unused(graph)
+        _constants_to_weights(graph)
         spent = _fold(model, _shapes(model), budget)
         budget -= spent
         if _inline_branches(graph):
@@ -241,7 +241,9 @@ def _shapes(model: onnx.ModelProto) -> Shapes:
             schema = onnx.defs.get_schema(node.op_type, opset, "")
             types = {name: helper.make_tensor_type_proto(*found[name]) for name in names}
             data = {name: small[name] for name in names & small.keys()}
-            inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=[*_opsets(model)])
+            inferred = onnx.shape_inference.infer_node_outputs(
+                schema, node, types, data, opset_imports=[*_opsets(model)]
+            )
         except Exception:  # unknown, or malformed: whoever imports it says where
             continue
         for name, kind in inferred.items():
@@ -311,7 +313,7 @@ def _bytes(node: onnx.NodeProto, shapes: Shapes) -> int | None:
 
 def _shape_of(node: onnx.NodeProto, shapes: Shapes) -> np.ndarray | None:
     """What `Shape` and `Size` give for a tensor of known shape."""
-    if node.op_type not in ("Shape", "Size") or node.input[0] not in shapes:
+    if node.op_type not in ("Shape", "Size") or not node.input or node.input[0] not in shapes:
         return None
     _, shape = shapes[node.input[0]]
     if node.op_type == "Size":
@@ -356,7 +358,7 @@ def _inline_branches(graph: onnx.GraphProto) -> bool:
     nodes: list[onnx.NodeProto] = []
     found = False
     for number, node in enumerate(graph.node):
-        if node.op_type != "If" or node.input[0] not in constants:
+        if node.op_type != "If" or not node.input or node.input[0] not in constants:
             nodes.append(node)
             continue
         found = True

@@ -160,7 +160,11 @@ def _gather(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Cast of floats to the usual integers; what no such integer stands for gives any value."""
     wide = attr["to"] in (TensorProto.INT32, TensorProto.INT64)
-    if not wide or not str(getattr(inputs[0].ty, "dtype", "")).startswith("float") or constant_value(inputs[0]) is not None:
+    if (
+        not wide
+        or not str(getattr(inputs[0].ty, "dtype", "")).startswith("float")
+        or constant_value(inputs[0]) is not None
+    ):
         return None
     return relax.op.astype(inputs[0], "int32" if attr["to"] == TensorProto.INT32 else "int64")
 
@@ -210,14 +214,14 @@ def _one_hot(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     depth, values = constant_value(inputs[1]), constant_value(inputs[2])
     if depth is None or values is None or values.size != 2:
         return None
-    depth = int(depth.item())
+    count = int(depth.item())
     rank = len(_shape(inputs[0])) + 1
     axis = int(attr.get("axis", -1)) % rank
-    choices = np.arange(depth).reshape([-1 if each == axis else 1 for each in range(rank)])
+    choices = np.arange(count).reshape([-1 if each == axis else 1 for each in range(rank)])
     wide = importer.bb.normalize(relax.op.astype(inputs[0], "int64"))
     wide = importer.bb.normalize(relax.op.expand_dims(wide, axis))
     below = importer.bb.normalize(relax.op.less(wide, relax.const(0, "int64")))
-    from_end = importer.bb.normalize(relax.op.add(wide, relax.const(depth, "int64")))
+    from_end = importer.bb.normalize(relax.op.add(wide, relax.const(count, "int64")))
     wide = importer.bb.normalize(relax.op.where(below, from_end, wide))
     hot = importer.bb.normalize(relax.op.equal(wide, relax.const(choices)))
     off, on = (relax.const(value) for value in values.ravel())

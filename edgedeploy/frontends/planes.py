@@ -187,10 +187,10 @@ def _reduction(network: _Planes, call: relax.Call) -> relax.Expr | None:
 
 def _clip(network: _Planes, call: relax.Call) -> relax.Expr:
     """Clip as two operators that keep any layout."""
-    bounds = [getattr(bound, "value", None) for bound in call.args[1:3]]
-    if not all(isinstance(bound, int | float) for bound in bounds):
+    lowest, highest = (getattr(bound, "value", None) for bound in call.args[1:3])
+    if lowest is None or highest is None:
         return call
-    return _between(network, call.args[0], *map(float, bounds))
+    return _between(network, call.args[0], float(lowest), float(highest))
 
 
 def _relu6(network: _Planes, call: relax.Call) -> relax.Expr:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgedeploy.errors import ModelError
+from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, specifications
@@ -58,10 +60,39 @@ FORMAT = TfLite()
 
 def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     """The network as a Relax module on NCHW pictures, and the names of its inputs and outputs."""
-    import tflite
     from tvm.relax.frontend.tflite import from_tflite
+    from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 
     from edgedeploy.frontends.planes import on_planes
+
+    try:
+        model, inputs, outputs = _checked(content)
+    except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
+        raise ModelError("it is not complete", why=last_line(error)) from error
+    builders: list[Any] = []
+
+    class Converter(OperatorConverter):
+        """TVM's, which leaves its builder with us."""
+
+        def __init__(self, model: Any, subgraph: Any, expressions: Any, builder: Any) -> None:
+            super().__init__(model, subgraph, expressions, builder)
+            builders.append(builder)
+
+    try:
+        module = from_tflite(model, op_converter=Converter)
+    except Exception:
+        for builder in builders:
+            with suppress(Exception):
+                builder._end_block()  # TVM would warn of it, below our own message
+        raise
+    # TVM keeps the weights a second time in an attribute.
+    module["main"] = module["main"].without_attr("params")
+    return on_planes(module), inputs, outputs
+
+
+def _checked(content: bytes) -> tuple[Any, list[str], list[str]]:
+    """The model, and the names of its inputs and outputs, after all that it claims was held against its size."""
+    import tflite
 
     model = tflite.Model.GetRootAs(content, 0)
     if not 0 < model.SubgraphsLength() <= _most(content) or not 0 < model.OperatorCodesLength() <= _most(content):
@@ -70,10 +101,7 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     tensors = _tensors(content, graph)
     _check_operators(content, model, graph, len(tensors))
     inputs, outputs = (_names(tensors, indices) for indices in (graph.InputsAsNumpy(), graph.OutputsAsNumpy()))
-    module = from_tflite(model)
-    # TVM names every parameter after its tensor; the module is to say nothing of parameters.
-    module["main"] = module["main"].without_attr("params")
-    return on_planes(module), inputs, outputs
+    return model, inputs, outputs
 
 
 def _most(content: bytes) -> int:

@@ -17,7 +17,13 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import FORMAT, network_of
 from edgedeploy.frontends.onnx_folding import folded
 
-_SEEDS = ("conv", "if_with_a_constant_condition", "arithmetic_on_shapes", "resize_by_a_computed_size", "constant_sparse")
+_SEEDS = (
+    "conv",
+    "if_with_a_constant_condition",
+    "arithmetic_on_shapes",
+    "resize_by_a_computed_size",
+    "constant_sparse",
+)
 _SEEDS += ("expand_by_where_and_equal", "quantised_weights", "split", "pad", "gemm", "range", "batchnormalization")
 _NUMBERS = (-(2**63), -(2**31), -1, 0, 1, 2, 2**16, 2**31 - 1, 2**31, 2**62)
 
@@ -127,7 +133,10 @@ def test_huge_counts_take_no_memory(tmp_path: Path, operator: str) -> None:
     parts: dict[str, object] = {}
     shape = numpy_helper.from_array(np.array(huge, np.int64), "shape")
     one = numpy_helper.from_array(np.ones((1, 1), np.float32), "one")
-    count = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in zip("abc", (0, 2**38, 1))]
+    count = [
+        numpy_helper.from_array(np.array(value, np.int64), name)
+        for name, value in zip("abc", (0, 2**38, 1), strict=True)
+    ]
     inputs = {"ConstantOfShape": ["shape"], "Expand": ["one", "shape"], "Range": ["a", "b", "c"]}
     nodes = []
     if operator == "sparse":

@@ -90,7 +90,10 @@ def test_what_no_order_can_run_is_refused_by_name(tmp_path: Path, nodes: list[on
 
 
 def test_optional_outputs_that_are_empty_or_unread_are_left_out(tmp_path: Path) -> None:
-    weights = [numpy_helper.from_array(np.full(3, value, np.float32), name) for name, value in zip("gbmv", (2, 1, 0, 1))]
+    weights = [
+        numpy_helper.from_array(np.full(3, value, np.float32), name)
+        for name, value in zip("gbmv", (2, 1, 0, 1), strict=True)
+    ]
     nodes = [
         node("Dropout", ["data"], ["a", "mask"]),
         node("Dropout", ["a"], ["b", ""]),
@@ -119,9 +122,7 @@ def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
     result = helper.make_tensor_value_info("a", TensorProto.FLOAT, None)
     graph = helper.make_graph([node("Twice", ["data"], ["a"], domain="my.own")], "graph", [data], [result])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
-    onnx.save(
-        helper.make_model(graph, functions=[twice], opset_imports=opsets, ir_version=8), tmp_path / "net.onnx"
-    )
+    onnx.save(helper.make_model(graph, functions=[twice], opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
     np.testing.assert_array_equal(run(tmp_path / "net.onnx")[0], 2 * VALUES)
 
 

@@ -79,5 +79,7 @@ def test_every_opsets_form_of_an_operator_gives_onnxruntimes_values(case: Case, 
 def test_all_opsets_and_the_operators_of_common_networks_are_there() -> None:
     assert {opset for case in CASES for opset in OPSETS if case.since <= opset <= case.until} == set(range(7, 22))
     built = {node.op_type for case in CASES for node in case.model(case.until).graph.node}
-    common = "BatchNormalization Clip Concat Conv ConvTranspose Flatten Gemm GlobalAveragePool HardSwish If MatMul MaxPool"
+    common = (
+        "BatchNormalization Clip Concat Conv ConvTranspose Flatten Gemm GlobalAveragePool HardSwish If MatMul MaxPool"
+    )
     assert built >= {*common.split(), "Pad", "ReduceMean", "Reshape", "Resize", "Slice", "Softmax", "Split", "Upsample"}

@@ -157,7 +157,11 @@ def _exported(path: Path) -> Path:
         def __init__(self) -> None:
             super().__init__()
             self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8)
-            self.each, self.mixed, self.dense = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(16, 8, 1), nn.Linear(8, 5)
+            self.each, self.mixed, self.dense = (
+                nn.Conv2d(8, 8, 3, padding=1, groups=8),
+                nn.Conv2d(16, 8, 1),
+                nn.Linear(8, 5),
+            )
 
         def forward(self, picture: Any) -> Any:
             first = functional.relu(self.norm(self.first(picture)))
