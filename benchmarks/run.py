@@ -26,7 +26,15 @@ from edgedeploy.runtime.session import check_threads, processors
 
 ROOT = Path(__file__).resolve().parent.parent
 
-ZOO = ["mobilenet_v1", "squeezenet_v1.1", "retinaface-316x474", "yolo-fastest-1.1", "landmark-106", "pfld", "yunet"]
+ZOO = [
+    "mobilenet_v1",
+    "squeezenet_v1.1-onnx",
+    "retinaface-316x474",
+    "yolo-fastest-1.1",
+    "landmark-106",
+    "pfld",
+    "yunet",
+]
 RESNETS = [18, 50]
 
 PAGE = """\

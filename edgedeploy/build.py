@@ -18,6 +18,7 @@ from edgedeploy import __version__
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
 from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.files import is_file, replacing, sha256_of
+from edgedeploy.frontends.architectures import FORMAT as ARCHITECTURE
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, suffixes
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
@@ -66,6 +67,7 @@ class Source:
             ModelError: it is no network's file, or another file of the network is missing.
         """
         found, description = describing(path)
+        options = found.heeded(options)
         return Source(name or path.stem, found, tuple(found.files(description, options)), dict(shapes), options)
 
     @property
@@ -77,6 +79,10 @@ class Source:
     def sha256(self) -> list[str]:
         """SHA-256 of each file."""
         return [sha256_of(path) for path in self.files]
+
+    def open_input(self) -> str | None:
+        """The first input whose shape neither the files nor `shapes` state; see `Format.open_input`."""
+        return self.format.open_input(self.files, self.shapes, self.options)
 
     def read(self) -> Network:
         """Import it; see `Format.read`."""
@@ -110,6 +116,13 @@ class Prepared:
     package_path: Path
     source: Source
 
+    @cached_property
+    def manifest(self) -> Manifest:
+        """What the package says of itself."""
+        from edgedeploy.package.archive import read_manifest
+
+        return read_manifest(self.package_path)
+
     def open(self, threads: int | None = None) -> Runner:
         """The network, ready to run in this process."""
         from edgedeploy.runtime.session import Session
@@ -128,22 +141,40 @@ def find_source(
     Raises:
         UnknownNameError: there is no such model.
         DownloadError: its files cannot be had.
-        ModelError: it is no network's file, or another file of the network is missing.
+        ModelError: it is no network's file, another file of the network is missing, or the zoo has no weights of it.
     """
     path = Path(model)
     if is_file(path) and path.suffix not in (".yaml", ".yml"):
-        return Source.of(path, shapes or {}, options)
+        return _noted(Source.of(path, shapes or {}, options), options, progress)
     if path.suffix in suffixes():
         raise ModelError(f"there is no file {model}", hints=["check its path"])
     from edgedeploy.zoo.store import fetch
 
     entry_path, entry = MODELS.find(model), MODELS.load(model)
-    wanted = entry.files[:1] if options.weights == "random" else entry.files
-    files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     # The entry's shape fills free dimensions; what is given on the command line goes before it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
+    if not entry.has_weights and options.weights != "random":
+        raise ModelError(
+            f"the zoo has no weights of {entry_path.stem}",
+            why="no public file of them is known to it",
+            hints=[
+                "take random ones, to measure speed or to try a demo: --weights random",
+                "give a file of such a network instead: for demos with --model FILE",
+            ],
+        )
+    if entry.architecture:
+        return Source(entry_path.stem, ARCHITECTURE, (entry_path,), shapes, options)
+    wanted = entry.files[:1] if options.weights == "random" else entry.files
+    files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
-    return Source(entry_path.stem, found, files, shapes, options)
+    return _noted(Source(entry_path.stem, found, files, shapes, found.heeded(options)), options, progress)
+
+
+def _noted(source: Source, asked: ImportOptions, progress: Progress) -> Source:
+    """The same source; the user is told if random weights were asked for and are not taken."""
+    if source.options.weights != asked.weights:
+        progress.note(f"{source.name}: its weights are taken, as they are part of its {source.format.name} file")
+    return source
 
 
 def build(
@@ -301,7 +332,7 @@ def _compiler_fingerprint() -> str:
     """SHA-256 over the compiler's own source, so that a changed schedule is never mistaken for the old one."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/*.py"), Path(__file__)]):
+    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/**/*.py"), Path(__file__)]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -65,6 +65,18 @@ class InputError(EdgedeployError):
     exit_code = 7
 
 
+class OpenShapeError(InputError):
+    """A network's file leaves the shape of an input open, and none was given.
+
+    Args:
+        input: the input's name.
+    """
+
+    def __init__(self, what: str, *, input: str, why: str | None = None, hints: Sequence[str] = ()) -> None:
+        super().__init__(what, why=why, hints=hints)
+        self.input = input
+
+
 class PackageError(EdgedeployError):
     """A package is damaged, hostile, or not for this machine."""
 

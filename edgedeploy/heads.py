@@ -8,7 +8,7 @@ from pydantic import Field
 
 from edgedeploy.documents import Record
 
-Side = Annotated[float, Field(gt=0)]
+Side = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Head(Record):
@@ -19,9 +19,12 @@ class Head(Record):
         kind: what its numbers mean: `yolo` as in YOLO v3, `region` as in YOLO v2.
         anchors: width and height of each anchor in pixels of the network's input, in the network's order.
         classes: how many classes each anchor has a score for, where the network's file says so.
+        scale_x_y: how far a box's centre can move, in cells, around the middle of its cell; 1 is YOLO v3's, v4 has
+            up to 1.2 so that centres reach the edges of cells (Bochkovskiy et al., 2020, arXiv:2004.10934).
     """
 
     output: str
     kind: Literal["yolo", "region"] = "yolo"
     anchors: Annotated[list[tuple[Side, Side]], Field(min_length=1)]
     classes: Annotated[int, Field(gt=0)] | None = None
+    scale_x_y: Side = 1.0

@@ -35,6 +35,13 @@ if lacks_virtual_boards && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; 
         echo "that failed: there will be no virtual boards"
 fi
 
+# Draws networks; everything else does without.
+if ! command -v dot >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing Debian's graphviz"
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends graphviz >/dev/null ||
+        echo "that failed: networks cannot be drawn"
+fi
+
 "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
 echo "installing edgedeploy and its tools into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'

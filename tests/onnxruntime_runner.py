@@ -16,9 +16,9 @@ _DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(int8)":
 
 
 class OnnxruntimeRunner:
-    """An ONNX file on onnxruntime's CPU provider; `shapes` fixes inputs with free dimensions."""
+    """An ONNX file, or its bytes, on onnxruntime's CPU provider; `shapes` fixes inputs with free dimensions."""
 
-    def __init__(self, path: Path, threads: int = 1, shapes: Mapping[str, list[int]] | None = None) -> None:
+    def __init__(self, path: Path | bytes, threads: int = 1, shapes: Mapping[str, list[int]] | None = None) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3

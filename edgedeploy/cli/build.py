@@ -86,7 +86,7 @@ def build(
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explanation
-    from edgedeploy.demo.spec import DEMOS
+    from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
 
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
@@ -94,7 +94,8 @@ def build(
     for kind in kinds:
         if kind not in DUMPS:
             raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
-    names = models or list(dict.fromkeys(DEMOS.load(name).model for name in DEMOS.names()))
+    every = (stage.model for name in all_demos(weights.value) for stage in DEMOS.load(name).stages)
+    names = models or list(dict.fromkeys(every))
     if shapes and len(names) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(names)} are to be built")
     label = BOARDS.find(board).stem

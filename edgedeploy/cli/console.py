@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,28 @@ def stderr() -> Console:
 def print_json(content: Any) -> None:
     """Print one JSON value for scripts."""
     print(json.dumps(content, indent=2, ensure_ascii=False))
+
+
+def print_json_line(content: Any) -> None:
+    """Print one JSON value of several, on a line of its own and at once."""
+    print(json.dumps(content, ensure_ascii=False), flush=True)
+
+
+@contextmanager
+def until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Within the block Ctrl-C only asks for an end: the call says whether it came. A second one interrupts as ever."""
+    asked = False
+
+    def ask(number: int, frame: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.signal(number, before)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
@@ -107,7 +130,9 @@ class ConsoleProgress(Progress):
         started = perf_counter()
         if self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            with Bars(*columns, console=self._console, transient=True) as bars:
+            # By default rich would take over results on their way into a file, too.
+            redirect = sys.stdout.isatty()
+            with Bars(*columns, console=self._console, transient=True, redirect_stdout=redirect) as bars:
                 task = bars.add_task(title, total=total)
                 yield lambda: bars.advance(task)
         else:

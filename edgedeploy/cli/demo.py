@@ -1,4 +1,4 @@
-"""`edgedeploy demo`: pictures through networks, with results to read, to save or to compare with Tengine's."""
+"""`edgedeploy demo`: pictures, videos and cameras through networks, with results to read, to save or to compare."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
-    from edgedeploy.demo.program import Screening
+    from edgedeploy.cli.demo_output import Printer
+    from edgedeploy.demo.program import Show
+    from edgedeploy.demo.saving import Save
+    from edgedeploy.progress import Progress
+    from edgedeploy.vision.source import Source
 
 ALL = "all"
+INTERRUPTED = 130
 
 
 def complete_demo(incomplete: str) -> list[str]:
@@ -45,7 +50,13 @@ def demo(
         ),
     ] = None,
     image: Annotated[
-        Path | None, typer.Option("--image", help="Show this picture, of any size, instead of the demo's.")
+        Path | None,
+        typer.Option(
+            "--image",
+            metavar="WHAT",
+            help="Show this instead of the demo's picture: a picture of any size, a folder of pictures, a video, or a "
+            "camera by its number.",
+        ),
     ] = None,
     board: LastBoardOption = None,
     host: HostOption = None,
@@ -60,82 +71,137 @@ def demo(
         ),
     ] = None,
     weights: WeightsOption = Weights.file,
-    repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, help="How many inferences to time.")] = 1,
+    repeat: Annotated[
+        int | None, typer.Option("--repeat", "-r", min=1, help="How many inferences to time; 1 unless given.")
+    ] = None,
     threads: ThreadsOption = None,
     save: Annotated[
         Path | None,
         typer.Option(
-            "--save", help="Save the picture with its results; `all` puts each demo's name into the file's name."
+            "--save",
+            help="Save what was shown with its results: a picture; a folder, for a folder; a .mp4 or .avi, for a video "
+            "or camera. `all` puts each demo's name into the name.",
         ),
+    ] = None,
+    frames: Annotated[
+        int | None,
+        typer.Option("--frames", metavar="N", min=1, help="End after N pictures of a folder, video or camera."),
     ] = None,
     *,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
-    """Show a picture to a network and print what it sees, in the format of Tengine's examples.
+    """Show a picture, a folder of pictures, a video or a camera to a network, and print what it sees.
 
-    On a board the network alone runs there; the picture is prepared and the outputs are read here. Without
-    --board it is the last board that was built for in this folder, or this machine.
+    Pictures are told in the format of Tengine's examples. So are the results of each picture of a video or a camera,
+    after the times of preprocessing, inference and postprocessing; a summary with their means follows. Ctrl-C ends
+    it with the summary, and what was saved until then plays. With --json, folders, videos and cameras give one
+    object on each line, the last one under the key `summary`.
+
+    On a board the networks alone run there, over one connection; pictures are prepared and outputs are read here.
+    Without --board it is the last board that was built for in this folder, or this machine.
 
     The results go to standard output, progress to standard error. `all` runs the demos one after another,
-    goes on when one fails, and ends with the exit code of the first that failed.
+    goes on when one fails, and ends with the exit code of the first that failed; networks that the zoo has no
+    weights of are left out.
 
     Example: edgedeploy demo retinaface --save faces.jpg
 
-    Example: edgedeploy demo retinaface --board rpi4 --virtual
+    Example: edgedeploy demo facepipe --image party.mp4 --save party-faces.mp4
 
-    Example: edgedeploy demo yolo-fastest --image street.jpg --json
+    Example: edgedeploy demo yolo-fastest --image 0 --frames 100 --json
+
+    Example: edgedeploy demo classification --image holiday/ --save seen/
+
+    Example: edgedeploy demo retinaface --board rpi4 --virtual
 
     Example: edgedeploy demo all | tee demo.log
     """
     if name is None:
         _list(json_output)
         return
-    from edgedeploy.cli.console import print_error, print_json, quiet_if
-    from edgedeploy.demo.program import play
-    from edgedeploy.demo.spec import DEMOS
+    from edgedeploy.cli.console import print_error, quiet_if
+    from edgedeploy.cli.demo_output import Printer
+    from edgedeploy.demo.program import Program
+    from edgedeploy.demo.saving import saving
+    from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.runtime.opening import Place
-    from edgedeploy.vision.picture import check_writable, write_picture
+    from edgedeploy.vision.source import open_source
 
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
-    if save:
-        check_writable(save)
-    names = DEMOS.names() if name == ALL else [name]
     progress = quiet_if(json_output)
     place = Place(board_or_last(board, progress, otherwise="local"), host, virtual, strict_host_key)
-    shown: list[Screening] = []
-    first_code = 0
+    printer = Printer(json_output, several=name == ALL)
+
+    def perform(each: str) -> bool:
+        """Run one demo; returns whether Ctrl-C ended it."""
+        program = Program.of(each, model)
+        target = _with_name(save, each) if save and name == ALL else save
+        with (
+            open_source(image or program.picture(progress), progress) as source,
+            saving(target, source) as save_drawn,
+        ):
+            if repeat and source.kind != "picture":
+                raise InputError("--repeat needs a single picture", why=f"{source.path} is a {source.kind}")
+            with program.opened(
+                place, threads=threads, overrides=overrides, options=import_options(weights), progress=progress
+            ) as show:
+                if source.kind != "picture":
+                    return _show_all(show, source, save_drawn, printer, frames, progress)
+                [shot] = source.shots()
+                screening = show.see(shot, repeat=repeat or 1)
+                save_drawn(shot, screening.drawn())
+                printer.picture(screening)
+                return False
+
+    names = all_demos(weights.value) if name == ALL else [name]
+    if name == ALL and (left := [each for each in DEMOS.names() if each not in names]):
+        progress.note(f"without weights in the zoo, and shown with --weights random: {', '.join(left)}")
+    code = 0
     for each in names:
         try:
-            screening = play(
-                each,
-                place=place,
-                model=model,
-                image=image,
-                repeat=repeat,
-                threads=threads,
-                overrides=overrides,
-                options=import_options(weights),
-                progress=progress,
-            )
-            if save:
-                write_picture(_with_name(save, each) if name == ALL else save, screening.drawn())
+            if perform(each):
+                code = INTERRUPTED
+                break
         except EdgedeployError as error:
             if name != ALL:
                 raise
             print_error(error)
-            first_code = first_code or error.exit_code
-            continue
-        if not json_output:
-            print(*([""] if shown else []), *screening.log(), sep="\n", flush=True)
-        shown.append(screening)
-    if json_output:
-        objects = [screening.as_dict() for screening in shown]
-        print_json(objects if name == ALL else objects[0])
-    if first_code:
-        raise typer.Exit(first_code)
+            code = code or error.exit_code
+    printer.finish()
+    if code:
+        raise typer.Exit(code)
+
+
+def _show_all(show: Show, source: Source, save: Save, printer: Printer, frames: int | None, progress: Progress) -> bool:
+    """Show a sequence, with a summary however it ends; returns whether Ctrl-C ended it."""
+    from contextlib import nullcontext
+    from itertools import islice
+
+    from edgedeploy.cli.console import until_interrupted
+    from edgedeploy.demo.summary import Summary
+
+    total = min((count for count in (source.length, frames) if count), default=None)
+    bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)
+    summary = Summary()
+    printer.begin(show, source)
+    with until_interrupted() as interrupted:
+        try:
+            with bar as advance:
+                for shot in islice(source.shots(), frames):
+                    screening = show.see(shot, repeat=0)
+                    save(shot, screening.drawn())
+                    summary.add(screening.outcome)
+                    printer.frame(screening, source)
+                    advance()
+                    if interrupted():
+                        break
+        finally:
+            if summary.frames:
+                printer.end(show, source, summary, interrupted=interrupted())
+        return interrupted()
 
 
 def _with_name(path: Path, name: str) -> Path:

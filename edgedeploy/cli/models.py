@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import JsonOption, complete_model
+from edgedeploy.cli.options import InputShapeOption, JsonOption, complete_model, parse_shapes
 
 if TYPE_CHECKING:
     from edgedeploy.zoo.entry import ZooFile, ZooModel
@@ -27,7 +27,8 @@ def list_models(context: typer.Context, json_output: JsonOption = False) -> None
     """List the networks there are, and where their files lie.
 
     A network's files are bundled (inside edgedeploy), in a mirror (a folder that EDGEDEPLOY_MODELS names), cached
-    (downloaded before) or absent; "partly" means that some of them are absent.
+    (downloaded before) or absent; "partly" means that some of them are absent. "architecture" has none: edgedeploy
+    writes it itself, with random weights.
 
     Example: edgedeploy models
     """
@@ -52,13 +53,38 @@ def list_models(context: typer.Context, json_output: JsonOption = False) -> None
 
 
 @app.command()
-def show(name: ModelName, json_output: JsonOption = False) -> None:
+def show(
+    name: ModelName,
+    graph: Annotated[
+        Path | None,
+        typer.Option(
+            "--graph", metavar="FILE", help="Draw its layers, with shapes and parameters: svg, png, pdf or dot."
+        ),
+    ] = None,
+    input_shape: InputShapeOption = None,
+    json_output: JsonOption = False,
+) -> None:
     """Show one network: what it takes and gives, its licence, and where its files lie.
 
-    Example: edgedeploy models show yunet
-    """
-    from edgedeploy.cli.console import print_json, stdout
+    With --graph it is fetched if need be, and its layers are drawn by Graphviz; NAME may then be any network's file.
 
+    Examples: edgedeploy models show yunet; edgedeploy models show net.onnx --graph net.svg
+    """
+    from edgedeploy.cli.console import print_json, quiet_if, stdout
+
+    if graph:
+        from edgedeploy.build import find_source
+        from edgedeploy.frontends.format import ImportOptions
+        from edgedeploy.zoo.drawing import draw
+
+        # A drawing needs no weights.
+        options = ImportOptions(weights="random")
+        count = draw(find_source(name, parse_shapes(input_shape), quiet_if(json_output), options), graph)
+        if json_output:
+            print_json({"name": name, "graph": str(graph), "layers": count})
+        else:
+            stdout().print(f"{graph}: {count} layers", markup=False)
+        return
     path, model = _entry(name)
     summary = _summary(path, model)
     if json_output:
@@ -95,6 +121,9 @@ def pull(
     failures: list[DownloadError] = []
     entries = _all_entries() if everything else [_entry(name) for name in names or ()]
     for path, model in entries:
+        if model.architecture:
+            progress.note(f"{path.stem}: nothing to fetch, it is an architecture; use it with --weights random")
+            continue
         unavailable = [file for file in model.files if not file.url and not store.locate(file, path.parent)]
         if everything and unavailable:
             progress.note(f"{path.stem}: left out, {unavailable[0].name} has no download")
@@ -109,6 +138,28 @@ def pull(
             failures.append(error)
     if failures:
         raise DownloadError(f"{len(failures)} of {len(entries)} models could not be had")
+
+
+@app.command(name="import")
+def import_model(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A network's file, or all of its files.")],
+    name: Annotated[str, typer.Option("--name", help="What the network is to be called.")],
+    input_shape: InputShapeOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a network of this name.")] = False,
+) -> None:
+    """Add a network of your own to the zoo: its files are copied beside an entry in your configuration folder.
+
+    The entry states what the files say and guesses the rest: task, colour, mean, scale, labels. Edit it.
+
+    Examples: edgedeploy models import net.onnx --name mine; edgedeploy models import my.cfg my.weights --name mine
+    """
+    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.zoo.importing import import_network
+
+    path = import_network(name, files, parse_shapes(input_shape), replace=force, progress=ConsoleProgress())
+    console = stdout()
+    console.print(f"{name}: {path}", markup=False)
+    console.print("what is marked as guessed there decides what a demo shows: please check it", markup=False)
 
 
 @app.command()
@@ -143,15 +194,20 @@ def verify(names: ModelNames = None) -> None:
 
 @app.command(name="rm")
 def remove(names: Annotated[list[str], typer.Argument(metavar="NAME", autocompletion=complete_model)]) -> None:
-    """Remove networks' files from the cache; mirrors and what is bundled are never touched.
+    """Remove networks' files from the cache, and networks of your own altogether; mirrors are never touched.
 
     Example: edgedeploy models rm yunet
     """
     from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.zoo import store
+    from edgedeploy.zoo.importing import forget, own_models
 
     progress = ConsoleProgress()
     for path, model in [_entry(name) for name in names]:
+        if path.parent == own_models():
+            for removed_file in forget(path.stem):
+                stdout().print(f"{path.stem}: removed: {removed_file}", markup=False)
+            continue
         for file in model.files:
             removed = store.remove(file, progress)
             text = "removed from the cache" if removed else "nothing removed, it is not in the cache"
@@ -176,16 +232,22 @@ def _all_entries() -> list[tuple[Path, ZooModel]]:
 def _summary(path: Path, model: ZooModel) -> dict[str, Any]:
     """What the listing says of a model, as JSON has it."""
     files = [_file_summary(file, path.parent) for file in model.files]
-    states = {file["state"] for file in files}
     return {
         "name": path.stem,
         "task": model.task,
         "description": model.description,
         "licence": model.licence,
         "size": sum(file.size for file in model.files),
-        "state": "partly" if len(states) > 1 and "absent" in states else files[0]["state"],
+        "state": _state([file["state"] for file in files]),
         "files": files,
     }
+
+
+def _state(states: list[str]) -> str:
+    """Where a network is, from where its files are."""
+    if not states:
+        return "architecture"
+    return "partly" if len(set(states)) > 1 and "absent" in states else states[0]
 
 
 def _file_summary(file: ZooFile, folder: Path) -> dict[str, Any]:

@@ -115,7 +115,9 @@ InputShapeOption = Annotated[
 WeightsOption = Annotated[
     Weights,
     typer.Option(
-        "--weights", help="`random` takes seeded weights instead of the file's: to measure, not to see anything."
+        "--weights",
+        help="`random` takes seeded weights where a network's own lie in a file beside it, or are not in reach: to "
+        "measure, not to see anything.",
     ),
 ]
 EpsilonOption = Annotated[

@@ -10,6 +10,7 @@ import typer
 from edgedeploy.cli.options import JsonOption
 
 if TYPE_CHECKING:
+    from edgedeploy.heads import Head
     from edgedeploy.runtime.interface import TensorSpec
 
 app = typer.Typer(help="Look into packages.", no_args_is_help=True)
@@ -50,6 +51,7 @@ def show(
         "tuned": f"with records of SHA-256 {manifest.tuning_records}" if manifest.tuning_records else "no",
         "inputs": _tensors(manifest.inputs),
         "outputs": _tensors(manifest.outputs),
+        "heads": "\n".join(map(_head, manifest.heads)),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
         "self-test": f"outputs of {test.reference}, within {test.relative:g} of the largest and {test.absolute:g}",
@@ -57,7 +59,8 @@ def show(
     }
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
-        table.add_row(name, Text(value))
+        if value:
+            table.add_row(name, Text(value))
     stdout().print(table)
 
 
@@ -91,3 +94,8 @@ def verify(
 
 def _tensors(tensors: list[TensorSpec]) -> str:
     return "\n".join(f"{tensor.name}  {tensor.dtype} {tensor.shape}" for tensor in tensors)
+
+
+def _head(head: Head) -> str:
+    classes = "" if head.classes is None else f" of {head.classes} classes"
+    return f"{head.output}  {head.kind}, {len(head.anchors)} anchors{classes}"

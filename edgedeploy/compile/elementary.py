@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call, Op
-from tvm.tirx import Broadcast, FloatImm, Let, Select, Var, const, register_intrin_lowering, reinterpret
+from tvm.ir import Call
+from tvm.tirx import (
+    Broadcast,
+    FloatImm,
+    Let,
+    Select,
+    Var,
+    call_llvm_pure_intrin,
+    const,
+    register_intrin_lowering,
+    reinterpret,
+)
 
 # A scalar or vector expression of TIR.
 Expression = Any
 
 # TVM asks the rule of the highest level; its own are at 10 and, from Python, at 99.
 _LEVEL = 100
-# Where TVM keeps its own, the first that an operator has.
-_RULES = ("llvm.FLowerIntrinsic", "default.FLowerIntrinsic")
 
 _LOG2_E = 1.44269504088896341
 # ln 2 in two parts: small multiples of the first are exact in float32. Cephes, expf.c.
@@ -33,8 +40,6 @@ _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
 # Where exp becomes infinite, and where it is no normal number any more.
 _LARGEST_EXPONENT, _SMALLEST_EXPONENT = 88.7228317, -88.02
 _SMALLEST_NORMAL = 2.0**-126
-# Of a product that stands for a power.
-_MOST_FACTORS = 8
 _HALF_ROOT_BITS = 0x3F3504F3  # sqrt(1/2)
 
 # Cephes, expf.c and logf.c.
@@ -70,18 +75,13 @@ def use_vector_arithmetic() -> None:
     TVM refuses a second rule of the same level: only the first call does anything.
     """
     for name, function in _FUNCTIONS.items():
-        intrinsic = Op.get(f"tirx.{name}")
-        attribute = next(kind for kind in _RULES if intrinsic.has_attr(kind))
-        rule = _lowering(function, intrinsic.get_attr(attribute))
-        register_intrin_lowering(intrinsic.name, "llvm", f=rule, level=_LEVEL)
+        register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(function), level=_LEVEL)
 
 
-def _lowering(function: Callable[..., Expression | None], otherwise: Callable[[Call], Any]) -> Callable[[Call], Any]:
-    """A rule for float32 values, with TVM's own one for the rest."""
-
+def _lowering(function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
     def lower(call: Call) -> Expression:
         replacement = function(*call.args) if str(call.ty.dtype).startswith("float32") else None
-        return otherwise(call) if replacement is None else replacement
+        return call if replacement is None else replacement
 
     return lower
 
@@ -145,26 +145,15 @@ def natural_logarithm(value: Expression) -> Expression:
     return _named(value, of)
 
 
-def power(base: Expression, exponent: Expression) -> Expression | None:
-    """Powers with a constant exponent: a product if it is small and whole, exp(exponent * log(base)) if it is not whole.
+def power(base: Expression, exponent: Expression) -> Expression:
+    """exp(exponent * log(base)) for a constant that is not whole, for which negative bases have no power.
 
-    Other exponents are TVM's business, which calls the C library.
+    Other powers are LLVM's, which computes squares by a product and calls the C library for the rest.
     """
     constant = exponent.value if isinstance(exponent, Broadcast) else exponent
-    if not isinstance(constant, FloatImm):
-        return None
-    value = float(constant.value)
-    if not value.is_integer():
-        # Negative bases have no such power.
-        return exponential(natural_logarithm(base) * exponent)
-    if not 0 < abs(value) <= _MOST_FACTORS:
-        return None
-
-    def product(x: Var) -> Expression:
-        result = functools.reduce(operator.mul, [x] * int(abs(value)))
-        return result if value > 0 else _like(x, 1.0) / result
-
-    return _named(base, product)
+    if not isinstance(constant, FloatImm) or float(constant.value).is_integer():
+        return call_llvm_pure_intrin(base.ty.dtype, "llvm.pow", base, exponent)
+    return exponential(natural_logarithm(base) * exponent)
 
 
 _FUNCTIONS: dict[str, Callable[..., Expression | None]] = {

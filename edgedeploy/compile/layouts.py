@@ -15,9 +15,9 @@ NCHW_OF_NHWC = [0, 3, 1, 2]
 def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     """Replace transposes that cost nothing to avoid.
 
-    One that undoes the one before it vanishes with it. One that moves only axes of length one becomes a reshape. One before a product of flattened pictures with a
-    constant matrix goes into the order of the matrix's rows, also where several such pictures are concatenated;
-    the products are summed in another order then.
+    One that undoes the one before it vanishes with it. One that moves only axes of length one becomes a reshape. One
+    before a product of flattened pictures with a constant matrix goes into the order of the matrix's rows, also where
+    several such pictures are concatenated; the products are summed in another order then.
     """
     return relax.transform.CanonicalizeBindings()(rewritten(_Remover(module), module))
 

@@ -16,7 +16,14 @@ from edgedeploy.compile.operators import direct, winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.prefetch import vector_to_prefetch
 from edgedeploy.compile.operators.product import MATMUL, product
-from edgedeploy.compile.tiles import choose_depthwise_tile, choose_product_tile, choose_tile, lanes_for, whole_columns
+from edgedeploy.compile.tiles import (
+    choose_depthwise_tile,
+    choose_order,
+    choose_product_tile,
+    choose_tile,
+    lanes_for,
+    whole_columns,
+)
 
 NHWC_OF_NCHW = [0, 2, 3, 1]
 
@@ -64,7 +71,10 @@ class _Lowerer(relax.PyExprMutator):
         if groups == 1 and planes is not None:
             form = partial(direct.convolution_of_planes, window=window, tile=tile, lanes=lanes_for(self._board))
             return self._emit(f"{direct.DENSE}_planes", form, planes, weights)
-        form = partial(direct.convolution, window=window, groups=groups, tile=tile, prefetch=self._prefetch)
+        order = choose_order(rows, columns, outputs // groups, window.kernel, sizes[2], tile, self._board)
+        form = partial(
+            direct.convolution, window=window, groups=groups, tile=tile, order=order, prefetch=self._prefetch
+        )
         return self._emit(direct.DENSE, form, data, weights)
 
     def _product(self, call: relax.Call) -> relax.Expr:

@@ -23,6 +23,7 @@ from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
+from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.errors import CompileError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
@@ -137,7 +138,7 @@ def require_cpu(board: Board) -> None:
 def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[RemovedChannels]]:
     """Fold constants, remove what is constant, move to NHWC, and fuse operators into the functions to schedule."""
     module = relax.transform.DecomposeOpsForInference()(module)
-    module = round_in_float(fold_constants(module))
+    module = rewrite_transposed(round_in_float(fold_constants(module)))
     module = flush_subnormals(fold_scales(module))
     module, removed = remove_channels(module)
     module = fold_scales(module) if removed else module

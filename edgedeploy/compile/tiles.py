@@ -18,6 +18,9 @@ MEMORY_BYTES = 4
 # What it costs beside that to begin reading elsewhere.
 STRETCH_CYCLES = 4
 
+# Pictures up to this height are split over channels rather than over rows.
+SMALL_PICTURE = 16
+
 # Most rows of a tile: each is one more pointer in the innermost loop.
 MAX_ROWS = 4
 
@@ -227,6 +230,53 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
                 yield vectors, length
                 break
             length //= 2
+
+
+@dataclass(frozen=True)
+class WeightOrder:
+    """How a convolution goes through its weights.
+
+    Attributes:
+        by_channels: whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for
+            a few rows of pixels before the next rows.
+        slices: in how many parts a tile's weights are used, each for all pixels before the next: as many as there are
+            rows of taps, or one.
+        interval: where the next slice is fetched ahead, the steps of the sum between two fetches; 0 where it is not.
+    """
+
+    by_channels: bool = False
+    slices: int = 1
+    interval: int = 0
+
+
+def choose_order(
+    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, tile: Tile, board: Board
+) -> WeightOrder:
+    """The order in which weights come from memory once, and from the second cache after that.
+
+    Small pictures are split over channels, so that each weight is read once, and by one thread. A slice and the next
+    one, which is fetched meanwhile, must fit the second cache. Fetching was measured on x86 only.
+
+    Args:
+        height, width: of the output, in pixels.
+        channels: output channels, of one group.
+        kernel: rows and columns of taps.
+        inputs: input channels, of one group.
+        tile: of the convolution.
+        board: whose cores and second cache are modelled.
+    """
+    whole_height, whole_width = tile.whole(height, width)
+    tiles_down, tiles_deep = whole_height // tile.rows, channels // tile.channels
+    if height >= SMALL_PICTURE or tiles_deep < min(tiles_down, 2 * board.cores):
+        return WeightOrder()
+    second_cache = board.cache.l2_kib * 1024
+    weights = 4 * math.prod(kernel) * inputs * tile.channels
+    slices = kernel[0] if weights > second_cache // 4 else 1
+    passes = tiles_down * (whole_width // tile.columns)
+    worthwhile = board.is_x86 and passes > 1 and 2 * weights // slices <= second_cache
+    # Each pass fetches its part of the next slice, but for what does not come out even.
+    interval = max((count for count in divisors(inputs) if count < 2 * passes), default=1) if worthwhile else 0
+    return WeightOrder(True, slices, interval)
 
 
 def direct_cycles(height: int, width: int, kernel: tuple[int, int], inputs: int, outputs: int, board: Board) -> float:

@@ -1,73 +1,215 @@
-"""From a picture to results: preprocessing, inference with its times, postprocessing."""
+"""From a picture to results: preprocessing, inference with its times, postprocessing; and once more for each box."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 
-from edgedeploy.demo.spec import Demo
+from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.errors import InputError
 from edgedeploy.runtime.interface import Runner, TensorSpec
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.vision.crop import Box
 from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection
 from edgedeploy.zoo.entry import ModelInput
 
 
 @dataclass(frozen=True)
+class Parts:
+    """How long each part of the way from a picture to its results took, in milliseconds.
+
+    Attributes:
+        preprocess_ms: from the picture to the network's input.
+        inference_ms: one inference; on a board with the way of its tensors there and back.
+        postprocess_ms: from the network's outputs to results.
+    """
+
+    preprocess_ms: float = 0.0
+    inference_ms: float = 0.0
+    postprocess_ms: float = 0.0
+
+    def __add__(self, other: Parts) -> Parts:
+        return Parts(
+            self.preprocess_ms + other.preprocess_ms,
+            self.inference_ms + other.inference_ms,
+            self.postprocess_ms + other.postprocess_ms,
+        )
+
+    def per(self, count: int) -> Parts:
+        """The mean, if these are the sums of `count` pictures."""
+        return Parts(self.preprocess_ms / count, self.inference_ms / count, self.postprocess_ms / count)
+
+    def line(self) -> str:
+        """The same in one line for people."""
+        return (
+            f"preprocess {self.preprocess_ms:.2f} ms, inference {self.inference_ms:.2f} ms, "
+            f"postprocess {self.postprocess_ms:.2f} ms"
+        )
+
+    def as_dict(self) -> dict[str, float]:
+        """The times under the names that `--json` prints."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network of a demo, ready to run.
+
+    Attributes:
+        stage: what the demo says of it.
+        model: it as the user named it, or the demo's own.
+        file: the file that describes it.
+        runner: it.
+        model_input: how a picture becomes its input; the size is the runner's.
+        labels: the names of its classes; numbers stand for those it does not reach.
+        output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
+    """
+
+    stage: Stage
+    model: str
+    file: Path
+    runner: Runner
+    model_input: ModelInput
+    labels: list[str]
+    output_names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What a demo's run gave.
+    """What one network made of one picture.
 
     Attributes:
         detections: the results, in pixels of the picture.
         timing: the times of the inferences, without pre- and postprocessing.
+        parts: the times of all parts, of the inference that gave the results.
         threads: how many threads the network ran with.
         frame: the sizes of the picture and of the network's input.
         model_input: how the picture became the input.
+        then: what the next network made of each of the detections, in pixels of the same picture.
     """
 
     detections: list[Detection]
     timing: Timing
+    parts: Parts
     threads: int
     frame: Frame
     model_input: ModelInput
+    then: tuple[Outcome, ...] = ()
+
+    @property
+    def all_parts(self) -> Parts:
+        """The times of the parts, with those of the next network."""
+        return sum((each.all_parts for each in self.then), self.parts)
+
+    @property
+    def all_detections(self) -> list[Detection]:
+        """The results, with those of the next network."""
+        return [*self.detections, *(detection for each in self.then for detection in each.all_detections)]
 
 
 def see(
     picture: np.ndarray,
-    demo: Demo,
+    stage: Stage,
     runner: Runner,
     model_input: ModelInput,
     *,
     labels: list[str],
+    output_names: Sequence[str] = (),
     repeat: int = 1,
 ) -> Outcome:
     """Show `picture` (uint8, height x width x 3, B G R) to the network in `runner`.
 
-    The first inference gives the results and is not timed; `repeat` more are.
+    The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
 
     Args:
         model_input: how a picture becomes the network's input; the size is the runner's.
         labels: the names of the classes; numbers stand for those it does not reach.
+        output_names: what the demo's own network calls its outputs; see `called`.
 
     Raises:
         InputError: the network's input or outputs are not of the kind that the demo makes and reads.
     """
-    tensor = _picture_input(runner, model_input)
-    pixels, frame = place(picture, input_size(model_input, tensor), demo.fit)
+    tensor = picture_input(runner.inputs, model_input)
+    times = [perf_counter()]
+    pixels, frame = place(picture, input_size(model_input, tensor), stage.fit)
     tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
-    detections = demo.decoder.decode(runner.run(tensors), frame, labels)
-    timing = runner.measure(tensors, repeat=repeat)
-    return Outcome(detections, timing, runner.threads, frame, model_input)
+    times.append(perf_counter())
+    outputs = runner.run(tensors)
+    outputs = dict(zip(called(list(outputs), output_names), outputs.values(), strict=True))
+    times.append(perf_counter())
+    detections = stage.decoder.decode(outputs, frame, labels)
+    times.append(perf_counter())
+    parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
+    timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
+    return Outcome(detections, timing, parts, runner.threads, frame, model_input)
 
 
-def _picture_input(runner: Runner, model_input: ModelInput) -> TensorSpec:
-    if len(runner.inputs) == 1:
-        return runner.inputs[0]
-    names = ", ".join(tensor.name for tensor in runner.inputs)
-    raise InputError(
-        "a demo shows a network one picture",
-        why=f"this network has {len(runner.inputs)} inputs: {names}",
-        hints=[f"run it with `edgedeploy run`, giving each input, {model_input.name!r} among them"],
+def see_with(picture: np.ndarray, networks: Sequence[Network], *, repeat: int = 1) -> Outcome:
+    """Show `picture` to the first of one or two networks, and each box that it finds to the second.
+
+    Raises:
+        InputError: as `see`.
+    """
+    first, *following = networks
+    outcome = _see(picture, first, repeat)
+    then = tuple(
+        _see_box(picture, detection, network, repeat) for network in following for detection in outcome.detections
     )
+    return replace(outcome, then=then)
+
+
+def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
+    """What a demo calls a network's outputs: if there are as many as its own network has, and none of them by one of
+    these names, they are taken to be the same in the same order; else they keep their names."""
+    same = len(outputs) == len(by_the_demo) and set(outputs).isdisjoint(by_the_demo)
+    return by_the_demo if same else outputs
+
+
+def picture_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> TensorSpec:
+    """The one input of a network, which must take pictures.
+
+    Raises:
+        InputError: there are more, or it takes something else.
+    """
+    if len(inputs) != 1:
+        names = ", ".join(tensor.name for tensor in inputs)
+        raise InputError(
+            "a demo shows a network one picture",
+            why=f"this network has {len(inputs)} inputs: {names}",
+            hints=[f"run it with `edgedeploy run`, giving each input, {model_input.name!r} among them"],
+        )
+    input_size(model_input, inputs[0])
+    return inputs[0]
+
+
+def _see(picture: np.ndarray, network: Network, repeat: int) -> Outcome:
+    stage, runner, model_input = network.stage, network.runner, network.model_input
+    names = network.output_names
+    return see(picture, stage, runner, model_input, labels=network.labels, output_names=names, repeat=repeat)
+
+
+def _see_box(picture: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:
+    """What a network makes of the box of `found`."""
+    assert isinstance(network.stage, NextStage)
+    assert found.box is not None  # the demo's file says that the decoder gives boxes
+    crop, (left, top) = network.stage.crop.cut(picture, found.box)
+    outcome = _see(crop, network, repeat)
+    moved = [_moved(detection, left, top, found.box) for detection in outcome.detections]
+    return replace(outcome, detections=moved)
+
+
+def _moved(detection: Detection, left: int, top: int, crop: Box) -> Detection:
+    """A result in pixels of a crop in those of the picture; what has no place of its own gets that of the crop."""
+    points = tuple((x + left, y + top) for x, y in detection.points)
+    box: Box | None = None
+    if detection.box:
+        x1, y1, x2, y2 = detection.box
+        box = (x1 + left, y1 + top, x2 + left, y2 + top)
+    elif not points:
+        box = crop
+    return detection.model_copy(update={"box": box, "points": points})

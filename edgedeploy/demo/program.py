@@ -1,126 +1,284 @@
-"""One demo from the names that a user gives to its outcome: finds, builds and opens what the pipeline needs."""
+"""One demo from the names that a user gives to what comes out: finds, builds and opens what the pipeline needs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
-from edgedeploy.build import prepare
-from edgedeploy.demo.pipeline import Outcome, see
-from edgedeploy.demo.spec import DEMOS, Demo
-from edgedeploy.demo.tengine_log import log_lines
+from edgedeploy.build import find_source, prepare
+from edgedeploy.demo.pipeline import Network, Outcome, called, picture_input, see_with
+from edgedeploy.demo.spec import DEMOS, Demo, Stage
+from edgedeploy.demo.tengine_log import log_lines, result_lines, time_line, version_line
 from edgedeploy.files import is_file
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.opening import Place, opened
+from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.vision.decoder import Decoder
 from edgedeploy.vision.draw import draw
-from edgedeploy.vision.picture import read_picture
+from edgedeploy.vision.preprocess import input_size
+from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
 from edgedeploy.zoo.store import fetch
 
+Weights = Literal["file", "random"]
+
 
 @dataclass(frozen=True)
-class Screening:
-    """A demo that has run, with what it ran on.
+class Part:
+    """One network of a demo, as it was named: what is known before anything is built.
+
+    Attributes:
+        stage: what the demo says of it.
+        model: it as the user named it, or the demo's own.
+        entry: the entry of the zoo that says how pictures become its input.
+        labels: the names of its classes.
+        from_file: whether it is a file, of which the zoo says nothing.
+    """
+
+    stage: Stage
+    model: str
+    entry: ZooModel
+    labels: list[str]
+    from_file: bool
+
+    @staticmethod
+    def of(stage: Stage, model: str | None = None) -> Part:
+        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with pictures of
+        the same size if it leaves that open."""
+        model = model or stage.model
+        from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
+        entry: ZooModel = MODELS.load(stage.model if from_file else model)
+        return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [], from_file)
+
+    def shapes(self, options: ImportOptions) -> Shapes:
+        """The shape of the input that a file leaves open.
+
+        Raises:
+            ModelError: the file cannot be read, or is no network's.
+        """
+        open_input = find_source(self.model, options=options).open_input() if self.from_file else None
+        return {open_input: self.entry.input.shape} if open_input else {}
+
+    def output_names(self, decoder: Decoder) -> Sequence[str]:
+        """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
+        return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
+
+    def fitted(self, manifest: Manifest) -> Stage:
+        """What the demo says, with what the network says of its own heads.
+
+        Raises:
+            InputError: the network does not take and give what the demo makes and reads.
+        """
+        tensor = picture_input(manifest.inputs, self.entry.input)
+        decoder = self.stage.decoder.with_heads(manifest.heads)
+        names = called([spec.name for spec in manifest.outputs], self.output_names(decoder))
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.outputs, names, strict=True)]
+        decoder.check(outputs, input_size(self.entry.input, tensor))
+        return self.stage.model_copy(update={"decoder": decoder})
+
+
+@dataclass(frozen=True)
+class Program:
+    """A demo whose names are known to be right.
 
     Attributes:
         name: the demo's name.
         demo: the demo.
-        model: the network as the user named it, or the demo's own.
-        model_file, image_file: the files that were used.
-        board: the board that the network ran on.
-        machine: that board in one line, if it is not this machine.
-        picture: the picture, uint8, height x width x 3, B G R.
-        outcome: what came out.
+        parts: its networks, in the order in which they look.
     """
 
     name: str
     demo: Demo
-    model: str
-    model_file: Path
-    image_file: Path
+    parts: list[Part]
+
+    @staticmethod
+    def of(name: str, model: str | None = None) -> Program:
+        """The demo `name`, with another network than its first one's if `model` names one.
+
+        Raises:
+            UnknownNameError, ConfigurationError: there is no such demo, model or label set, or it is not as it should.
+        """
+        demo = DEMOS.load(name)
+        first, *following = demo.stages
+        return Program(name, demo, [Part.of(first, model), *map(Part.of, following)])
+
+    def picture(self, progress: Progress = SILENT) -> Path:
+        """The picture of the demo of this task that was made for the first network, else the demo's own.
+
+        Raises:
+            DownloadError: it cannot be had.
+        """
+        name, demo, model = self.name, self.demo, self.parts[0].model
+        if model != demo.model:
+            for other in DEMOS.names():
+                candidate = DEMOS.load(other)
+                if candidate.model == model and candidate.decoder.kind == demo.decoder.kind:
+                    name, demo = other, candidate
+                    break
+        beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
+        folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
+        return fetch(demo.image, folder=folder, progress=progress)
+
+    @contextmanager
+    def opened(
+        self,
+        place: Place = Place(),
+        *,
+        threads: int | None = None,
+        overrides: Overrides = NO_OVERRIDES,
+        options: ImportOptions = AS_THE_FILE_SAYS,
+        progress: Progress = SILENT,
+    ) -> Iterator[Show]:
+        """The demo with its networks built and ready where `place` says, each of them once for all pictures.
+
+        Args:
+            threads: threads of each network; the board's cores by default.
+            overrides: fields that go before those of the board's profile.
+            options: what the networks' files leave open.
+
+        Raises:
+            EdgedeployError: any of the errors of finding, building and opening; a network that does not suit the demo
+                is refused before anything is sent.
+        """
+        built, stages = [], []
+        for part in self.parts:
+            shapes = part.shapes(options)
+            built.append(
+                prepare(
+                    part.model,
+                    place.board,
+                    input_shapes=shapes,
+                    overrides=overrides,
+                    options=options,
+                    progress=progress,
+                )
+            )
+            stages.append(part.fitted(built[-1].manifest))
+        with opened_together([each.package_path for each in built], place, threads, progress) as there:
+            networks = [
+                Network(
+                    stage,
+                    part.model,
+                    prepared.source.file,
+                    network.runner,
+                    part.entry.input,
+                    part.labels,
+                    part.output_names(stage.decoder),
+                )
+                for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
+            ]
+            weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
+            yield Show(self.name, self.demo, networks, place.board, there[0].machine, weights)
+
+
+@dataclass(frozen=True)
+class Show:
+    """A demo that is ready for pictures.
+
+    Attributes:
+        name: the demo's name.
+        demo: the demo.
+        networks: its networks.
+        board: the board that they run on.
+        machine: that board in one line, if it is not this machine.
+        weights: `random` if a network's weights are seeded random values, so that results mean nothing.
+    """
+
+    name: str
+    demo: Demo
+    networks: list[Network]
     board: str
     machine: str | None
-    picture: np.ndarray
+    weights: Weights = "file"
+
+    def see(self, shot: Shot, *, repeat: int = 1) -> Screening:
+        """What the demo makes of one picture; see `pipeline.see`.
+
+        Raises:
+            EdgedeployError: the network's outputs are not of the kind that the demo reads, or the board is gone.
+        """
+        return Screening(self, shot, see_with(shot.picture, self.networks, repeat=repeat))
+
+    def head(self, source: Path) -> list[str]:
+        """The lines before those of a sequence's pictures."""
+        files = [f"model file : {network.file}" for network in self.networks]
+        return [version_line(), *files, f"image file : {source}"]
+
+    def tail(self) -> list[str]:
+        """The lines that say that weights are random, if they are, and name the board, if there is one."""
+        weights = ["weights : random, seeded: what it sees means nothing"] if self.weights == "random" else []
+        return [*weights, *([f"board : {self.machine}"] if self.machine else [])]
+
+    def as_dict(self, source: Path) -> dict[str, Any]:
+        """What `--json` says of it, and of what it is shown."""
+        return {
+            "task": self.name,
+            "model": self.networks[0].model,
+            "weights": self.weights,
+            "board": self.board,
+            **({"machine": self.machine} if self.machine else {}),
+            "image": str(source),
+        }
+
+
+@dataclass(frozen=True)
+class Screening:
+    """One picture that was shown to a demo.
+
+    Attributes:
+        show: the demo.
+        shot: the picture.
+        outcome: what came out.
+    """
+
+    show: Show
+    shot: Shot
     outcome: Outcome
 
     def log(self) -> list[str]:
-        """The lines that Tengine's example of the same task prints; after them the board, if there is one."""
-        lines = log_lines(self.demo.log, self.outcome, model_file=self.model_file, image_file=self.image_file)
-        return [*lines, *([f"board : {self.machine}"] if self.machine else [])]
+        """The lines that Tengine's examples of the same tasks print; after them what `Show.tail` says."""
+        first = self.show.networks[0]
+        lines = log_lines(first.stage.log, self.outcome, model_file=first.file, image_file=self.shot.file)
+        return [*lines, *self._following(times=True), *self.show.tail()]
+
+    def frame_log(self) -> list[str]:
+        """The lines of one picture of a video: its times and its results."""
+        results = result_lines(self.show.networks[0].stage.log, self.outcome.detections)
+        return [f"frame {self.shot.index}: {self.outcome.all_parts.line()}", *results, *self._following(times=False)]
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
-        return {
-            "task": self.name,
-            "model": self.model,
-            "board": self.board,
-            **({"machine": self.machine} if self.machine else {}),
-            "image": str(self.image_file),
-            "times": self.outcome.timing.as_dict(),
-            "results": [detection.model_dump(mode="json") for detection in self.outcome.detections],
-        }
+        """The object that `--json` prints for a single picture."""
+        about = self.show.as_dict(self.shot.file)
+        return {**about, "times": self.outcome.timing.as_dict(), "results": self._results()}
+
+    def frame_dict(self) -> dict[str, Any]:
+        """The object that `--json` prints for one picture of a sequence."""
+        times = self.outcome.all_parts.as_dict()
+        about = self.show.as_dict(self.shot.file)
+        return {**about, "frame": self.shot.index, "times": times, "results": self._results()}
 
     def drawn(self) -> np.ndarray:
         """The picture with the results on it."""
-        return draw(self.picture, self.outcome.detections)
+        return draw(self.shot.picture, self.outcome.all_detections)
 
+    def _following(self, *, times: bool) -> list[str]:
+        """What the second network, if there is one, made of each result of the first."""
+        lines = []
+        for outcome in self.outcome.then:
+            log = self.show.networks[1].stage.log
+            lines += [*([time_line(log, outcome)] if times else []), *result_lines(log, outcome.detections)]
+        return lines
 
-def play(
-    name: str,
-    *,
-    place: Place = Place(),
-    model: str | None = None,
-    image: Path | None = None,
-    repeat: int = 1,
-    threads: int | None = None,
-    overrides: Overrides = NO_OVERRIDES,
-    options: ImportOptions = AS_THE_FILE_SAYS,
-    progress: Progress = SILENT,
-) -> Screening:
-    """Run the demo `name` where `place` says.
-
-    Args:
-        model: another network than the demo's, by its name in the zoo or as a file. A file is fed as the
-            demo's own network is.
-        image: another picture than the demo's.
-        repeat: how many inferences are timed.
-        threads: threads of the network; the board's cores by default.
-        overrides: fields that go before those of the board's profile.
-        options: what the network's files leave open.
-
-    Raises:
-        EdgedeployError: any of the errors of finding, building and running; pictures and names are checked
-            before anything is built.
-    """
-    demo = DEMOS.load(name)
-    model = model or demo.model
-    from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
-    entry: ZooModel = MODELS.load(demo.model if from_file else model)
-    image_file = image or _default_picture(name, model, progress)
-    picture = read_picture(image_file)
-    labels = load_labels(entry.labels) if entry.labels else []
-    prepared = prepare(model, place.board, overrides=overrides, options=options, progress=progress)
-    with opened(prepared.package_path, place, threads, progress) as network:
-        outcome = see(picture, demo, network.runner, entry.input, labels=labels, repeat=repeat)
-    file, machine = prepared.source.file, network.machine
-    return Screening(name, demo, model, file, image_file, place.board, machine, picture, outcome)
-
-
-def _default_picture(name: str, model: str, progress: Progress) -> Path:
-    """The picture of the demo of this task that was made for `model`, else the one of the demo `name`."""
-    demo = DEMOS.load(name)
-    if model != demo.model:
-        for other in DEMOS.names():
-            candidate = DEMOS.load(other)
-            if candidate.model == model and candidate.decoder.kind == demo.decoder.kind:
-                name, demo = other, candidate
-                break
-    beside_demo, beside_model = DEMOS.find(name).parent, MODELS.find(demo.model).parent
-    folder = beside_demo if (beside_demo / demo.image.name).is_file() else beside_model
-    return fetch(demo.image, folder=folder, progress=progress)
+    def _results(self) -> list[dict[str, Any]]:
+        results = [detection.model_dump(mode="json") for detection in self.outcome.detections]
+        for result, then in zip(results, self.outcome.then, strict=False):
+            result["then"] = [detection.model_dump(mode="json") for detection in then.detections]
+        return results

@@ -1,12 +1,13 @@
 """The logs of Tengine's example programs, line for line, so that a run here can be compared with one there.
 
-The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark` and `tm_yolo*` (OAID/Tengine,
-branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
+The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `tm_yolofastest` (`yolo` here),
+`tm_yolov3` (also of `tm_yolov3_tiny`, `tm_yolov4_tiny` and `tm_yolox`), `tm_nanodet_m` and `tm_efficientdet`
+(OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -20,13 +21,106 @@ RULE = "-" * 38
 
 def log_lines(log: LogFormat, outcome: Outcome, *, model_file: Path, image_file: Path) -> list[str]:
     """The lines of `outcome` in the format `log`, without line ends."""
-    lines = {"classification": _classification, "retinaface": _retinaface, "landmark": _landmark, "yolo": _yolo}[log]
+    lines = [version_line()]
+    if log in ("classification", "efficientdet"):
+        lines += _files_and_input(outcome, model_file, image_file)
+    if log == "retinaface":
+        height, width = outcome.frame.picture
+        lines.append(f"img_h, img_w : {height}, {width}")
+    lines.append(time_line(log, outcome))
+    if log != "landmark":
+        lines += [RULE, *result_lines(log, outcome.detections)]
+    if log == "classification":
+        lines.append(RULE)
+    return lines
+
+
+def version_line() -> str:
+    """The line that names edgedeploy and TVM."""
     # A post-release repackages the same version of TVM.
     tvm = metadata.version("apache-tvm").partition(".post")[0]
-    return [f"edgedeploy {__version__}, Apache TVM {tvm}", *lines(outcome, model_file, image_file)]
+    return f"edgedeploy {__version__}, Apache TVM {tvm}"
 
 
-def _classification(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+def time_line(log: LogFormat, outcome: Outcome) -> str:
+    """The line with the times of the inferences."""
+    timing = outcome.timing
+    if log == "landmark":
+        return (
+            f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
+            f"avg {timing.mean_ms:.3f} ms"
+        )
+    return (
+        f"Repeat {len(timing.runs_ms)} times, thread {outcome.threads}, avg time {timing.mean_ms:.2f} ms, "
+        f"max_time {timing.max_ms:.2f} ms, min_time {timing.min_ms:.2f} ms"
+    )
+
+
+def result_lines(log: LogFormat, detections: Sequence[Detection]) -> list[str]:
+    """The lines of results alone.
+
+    tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
+    """
+    return list(_RESULTS[log](detections))
+
+
+def _classification(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        yield f"{detection.score:f}, {detection.class_id}"
+
+
+def _retinaface(detections: Sequence[Detection]) -> Iterator[str]:
+    yield f"detected face num: {len(detections)}"
+    for detection in detections:
+        x1, y1, x2, y2 = _box(detection)
+        yield f"BOX {detection.score:.2f}:( {x1:g} , {y1:g} ),( {x2 - x1:g} , {y2 - y1:g} )"
+
+
+def _landmark(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        yield f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
+
+
+def _yolo(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        # Tengine counts classes from 1: 0 is the background.
+        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
+        yield f"{detection.class_id + 1:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+def _yolov3(detections: Sequence[Detection]) -> Iterator[str]:
+    yield f"detection num: {len(detections)}"
+    for detection in detections:
+        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+def _nanodet(detections: Sequence[Detection]) -> Iterator[str]:
+    yield f"detection num: {len(detections)}"
+    for detection in detections:
+        box = ", ".join(f"{value:7.3f}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.3f}%, [{box}], {detection.label}"
+
+
+def _efficientdet(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        # Corners are whole numbers there, cut off.
+        box = ", ".join(f"{int(value):4d}" for value in _box(detection))
+        yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
+
+
+_RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
+    "classification": _classification,
+    "retinaface": _retinaface,
+    "landmark": _landmark,
+    "yolo": _yolo,
+    "yolov3": _yolov3,
+    "nanodet": _nanodet,
+    "efficientdet": _efficientdet,
+}
+
+
+def _files_and_input(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
     height, width = outcome.frame.network
     scale, mean = outcome.model_input.scale, outcome.model_input.mean
     yield ""
@@ -34,47 +128,10 @@ def _classification(outcome: Outcome, model_file: Path, image_file: Path) -> Ite
     yield f"image file : {image_file}"
     scales, means = " ".join(f"{value:.3f}" for value in scale), " ".join(f"{value:.1f}" for value in mean)
     yield f"img_h, img_w, scale[{len(scale)}], mean[{len(mean)}] : {height} {width} , {scales}, {means}"
-    yield _repeat(outcome)
-    yield RULE
-    yield from (f"{detection.score:f}, {detection.class_id}" for detection in outcome.detections)
-    yield RULE
 
 
-def _retinaface(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
-    height, width = outcome.frame.picture
-    yield f"img_h, img_w : {height}, {width}"
-    yield _repeat(outcome)
-    yield RULE
-    yield f"detected face num: {len(outcome.detections)}"
-    for detection in outcome.detections:
-        x1, y1, x2, y2 = _box(detection)
-        yield f"BOX {detection.score:.2f}:( {x1:g} , {y1:g} ),( {x2 - x1:g} , {y2 - y1:g} )"
-
-
-def _landmark(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
-    timing = outcome.timing
-    yield (
-        f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
-        f"avg {timing.mean_ms:.3f} ms"
-    )
-
-
-def _yolo(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
-    yield _repeat(outcome)
-    yield RULE
-    for detection in outcome.detections:
-        # Tengine counts classes from 1: 0 is the background.
-        percent = 100 * (detection.score or 0)
-        box = ", ".join(f"{value:4.0f}" for value in _box(detection))
-        yield f"{detection.class_id + 1:2d}: {percent:3.0f}%, [{box}], {detection.label}"
-
-
-def _repeat(outcome: Outcome) -> str:
-    timing = outcome.timing
-    return (
-        f"Repeat {len(timing.runs_ms)} times, thread {outcome.threads}, avg time {timing.mean_ms:.2f} ms, "
-        f"max_time {timing.max_ms:.2f} ms, min_time {timing.min_ms:.2f} ms"
-    )
+def _percent(detection: Detection) -> float:
+    return 100 * (detection.score or 0)
 
 
 def _box(detection: Detection) -> tuple[float, float, float, float]:

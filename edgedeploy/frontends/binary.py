@@ -40,8 +40,8 @@ class Cursor:
         """How many bytes there are from here on."""
         return len(self._content) - self.position
 
-    def array(self, dtype: str, count: int, what: str) -> np.ndarray:
-        """The next `count` values, of a dtype as numpy names it with its byte order; a view of the content.
+    def array(self, dtype: str | np.dtype, count: int, what: str) -> np.ndarray:
+        """The next `count` values, of a dtype of numpy with its byte order; a view of the content.
 
         Raises:
             ModelError: there are not as many; the message names `what` was to be read.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from edgedeploy.errors import ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -40,6 +40,17 @@ class ImportOptions:
 AS_THE_FILE_SAYS = ImportOptions()
 
 
+def refuse_shapes_of_others(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
+    """Check that shapes were given for inputs of a network only.
+
+    Raises:
+        InputError: one was not.
+    """
+    for name in shapes:
+        if name not in inputs:
+            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
+
+
 @dataclass(frozen=True)
 class Converted:
     """A network in ONNX's terms.
@@ -68,6 +79,10 @@ class Format(ABC):
     def recognises(self, head: bytes) -> bool:
         """Whether a file that begins with these bytes, at most `HEAD_BYTES`, describes a network of this format."""
 
+    def heeded(self, options: ImportOptions) -> ImportOptions:
+        """What of the options this format heeds: weights that lie in the network's own file are never random."""
+        return replace(options, weights="file") if len(self.suffixes) == 1 else options
+
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
         """All files of the network that `path` describes, itself first.
 
@@ -78,12 +93,26 @@ class Format(ABC):
             return [path]
         weights = path.with_suffix(self.suffixes[1])
         if not is_file(weights):
-            raise ModelError(
-                f"{path} has no weights",
-                why=f"{self.name} keeps them in a file of their own, and there is no {weights}",
-                hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
-            )
+            raise self.without_weights(path)
         return [path, weights]
+
+    def without_weights(self, path: Path) -> ModelError:
+        """The error that a network's weights, which this format keeps in a file of their own, are missing."""
+        weights = path.with_suffix(self.suffixes[1])
+        return ModelError(
+            f"{path} has no weights",
+            why=f"{self.name} keeps them in a file of their own, and there is no {weights}",
+            hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
+        )
+
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """The first input whose shape neither the files nor `shapes` state; arguments and errors are those of `read`.
+
+        Formats that leave shapes open override it.
+        """
+        return None
 
     @abstractmethod
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
@@ -111,6 +140,16 @@ class ConvertedFormat(Format):
     @abstractmethod
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The network in ONNX's terms; arguments and errors are those of `read`."""
+
+    def open_input(
+        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
+    ) -> str | None:
+        """See `Format.open_input`."""
+        try:
+            self.convert(files, shapes, options)
+        except OpenShapeError as error:
+            return error.input
+        return None
 
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network; see `Format.read`."""

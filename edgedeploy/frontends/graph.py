@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 # Resize with a list of sizes, HardSwish, and everything that older formats hold; onnxruntime 1.18 reads it.
-_OPSET = 17
+OPSET = 17
 _IR_VERSION = 8
 
 Attribute = int | float | str | Sequence[int] | Sequence[float]
@@ -58,11 +58,19 @@ class Graph:
         self._nodes.append(helper.make_node(operator, list(inputs), outputs, name=outputs[0], **attributes))
         return outputs
 
+    def rename(self, names: Sequence[str]) -> None:
+        """Name the outputs of the last node, and the node after the first of them; the names are new ones."""
+        node = self._nodes[-1]
+        self._names.difference_update(node.output)
+        self._names.update(names)
+        node.output[:] = names
+        node.name = names[0]
+
     def model(self, outputs: Sequence[str]) -> onnx.ModelProto:
         """The model with these values as its outputs, in order."""
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
         graph = helper.make_graph(self._nodes, self._name, self._inputs, values, self._weights)
-        opsets = [helper.make_opsetid("", _OPSET)]
+        opsets = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="edgedeploy")
 
     def _unique(self, name: str) -> str:

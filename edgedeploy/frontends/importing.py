@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedeploy.errors import InputError, ModelError, last_line
-from edgedeploy.frontends.format import Shapes
+from edgedeploy.frontends.format import Shapes, refuse_shapes_of_others
 from edgedeploy.runtime.interface import TensorSpec
 
 
@@ -65,9 +65,8 @@ def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> No
         InputError: a shape was given for no input, or is another one.
     """
     stated = {spec.name: spec.shape for spec in inputs}
+    refuse_shapes_of_others(path, wanted, list(stated))
     for name, shape in wanted.items():
-        if name not in stated:
-            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(stated)}")
         if list(shape) != stated[name]:
             raise InputError(
                 f"{path}: the shape of input {name!r} cannot be changed",

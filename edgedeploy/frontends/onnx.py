@@ -13,7 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from edgedeploy.errors import InputError, ModelError
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import (
     AS_THE_FILE_SAYS,
@@ -22,6 +22,7 @@ from edgedeploy.frontends.format import (
     ConvertedFormat,
     ImportOptions,
     Shapes,
+    refuse_shapes_of_others,
 )
 from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.network import Network, Reference
@@ -165,10 +166,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
     """Write the shapes into the graph's inputs."""
-    names = [value.name for value in graph.input]
-    for name in shapes:
-        if name not in names:
-            raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(names)}")
+    refuse_shapes_of_others(path, shapes, [value.name for value in graph.input])
     changed = False
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
@@ -204,8 +202,9 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
         shape[0] = 1
     if min(shape, default=1) < 1:
         example = ",".join(str(size if size > 0 else 224) for size in shape)
-        raise InputError(
+        raise OpenShapeError(
             f"{path}: input {value.name!r} has free dimensions",
+            input=value.name,
             why=f"its shape is {stated}",
             hints=[f"give it a shape: --input-shape {value.name}:{example}"],
         )

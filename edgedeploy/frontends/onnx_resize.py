@@ -1,9 +1,9 @@
 """ONNX's Resize and Upsample with all their attributes.
 
 The formulas are those of the operator's specification (Operators.md of ONNX, Resize-19, and Resize-10 and
-Upsample-9 before it). Where TVM's `resize2d` computes the same it is taken, since the compiler has templates for it. What
-else there is works along one axis at a time: nearest neighbours are gathered, and any interpolation is the
-product with a matrix that has a few values in each row.
+Upsample-9 before it). Where TVM's `resize2d` computes the same it is taken, since the compiler has templates for it.
+What else there is works along one axis at a time: nearest neighbours are gathered, and any interpolation is the product
+with a matrix that has a few values in each row.
 """
 
 from __future__ import annotations

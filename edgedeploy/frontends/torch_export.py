@@ -2,8 +2,8 @@
 
 `torch.export.load` unpickles what it finds (`torch/export/pt2_archive/_package.py`, PyTorch 2.15): sample inputs
 and custom objects, weights whose entry says so; it evaluates symbolic expressions and guards as Python. A file from
-elsewhere could run any code so. What it is given here is therefore a copy of the archive that holds the graph, its weights as plain
-bytes, and nothing else, after the graph was found to call operators of ATen only.
+elsewhere could run any code so. What it is given here is therefore a copy of the archive that holds the graph, its
+weights as plain bytes, and nothing else, after the graph was found to call operators of ATen only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from edgedeploy.frontends.importing import check_shapes, importing, specificatio
 from edgedeploy.frontends.network import Network, Reference
 
 _ZIP = b"PK\x03\x04"
-_PICKLE = b"\x80"  # of protocol 2 and later, with which PyTorch's files before 1.6 begin
+# Of protocols 2 to 5, with which PyTorch's files before 1.6 begin.
+_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 _MODEL = "models/model.json"
 _CONFIGURATIONS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
@@ -53,7 +54,7 @@ class TorchExport(Format):
 
     def recognises(self, head: bytes) -> bool:
         """Whether it is an archive or a pickle of PyTorch's; `read` refuses all but exported programs."""
-        return head.startswith(_ZIP) or (head.startswith(_PICKLE) and head[1:2] in b"\x02\x03\x04\x05")
+        return head.startswith((_ZIP, *_PICKLES))
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
         """The file alone."""

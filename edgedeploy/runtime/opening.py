@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,10 +88,23 @@ def opened(package: Path, place: Place, threads: int | None = None, progress: Pr
     Raises:
         EdgedeployError: any of the errors of loading it here, or of bringing it to the board.
     """
+    with opened_together([package], place, threads, progress) as [network]:
+        yield network
+
+
+@contextmanager
+def opened_together(
+    packages: Sequence[Path], place: Place, threads: int | None = None, progress: Progress = SILENT
+) -> Iterator[list[Opened]]:
+    """As `opened`, for several packages at a time; on a board they share one connection.
+
+    Raises:
+        EdgedeployError: as `opened`.
+    """
     if not place.remote:
         from edgedeploy.runtime.session import Session
 
-        yield Opened(Session.open(package, threads))
+        yield [Opened(Session.open(package, threads)) for package in packages]
         return
     from edgedeploy.release.layout import folder_of
     from edgedeploy.release.push import push, release_for
@@ -100,9 +113,14 @@ def opened(package: Path, place: Place, threads: int | None = None, progress: Pr
     from edgedeploy.runtime.remote import RemoteSession
 
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
-    with Connection(address, strict=place.strict, progress=progress) as connection:
-        release = release_for(package, place.board, progress)
-        pushed = push(connection, release, activate=False, progress=progress)
-        assert pushed.id is not None  # only a dry run leaves it open
-        with RemoteSession(connection, folder_of(pushed.model, pushed.id), threads) as session:
-            yield Opened(session, pushed.facts, session.memory)
+    with ExitStack() as stack:
+        connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
+        networks = []
+        for package in packages:
+            release = release_for(package, place.board, progress)
+            pushed = push(connection, release, activate=False, progress=progress)
+            assert pushed.id is not None  # only a dry run leaves it open
+            folder = folder_of(pushed.model, pushed.id)
+            session = stack.enter_context(RemoteSession(connection, folder, threads))
+            networks.append(Opened(session, pushed.facts, session.memory))
+        yield networks

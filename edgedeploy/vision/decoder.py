@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -10,11 +10,17 @@ from pydantic import Field
 
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
+from edgedeploy.heads import Head
+from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 
 Outputs = Mapping[str, np.ndarray]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Stride = Annotated[int, Field(gt=0, le=4096)]
+
+# exp(32) times any anchor is far outside of every picture, and far from the largest float32, exp(88).
+_LARGEST_EXPONENT = 32
 
 
 class Decoder(Record):
@@ -28,6 +34,31 @@ class Decoder(Record):
         """
         raise NotImplementedError
 
+    def check(self, outputs: Sequence[TensorSpec], network: tuple[int, int]) -> None:
+        """Make sure, before a network runs, that it gives what this decoder reads.
+
+        Args:
+            outputs: its outputs.
+            network: height and width of its input in pixels.
+
+        Raises:
+            InputError: it does not.
+        """
+        # Of values that are no numbers nothing comes, whatever the decoder; what it looks at are names and shapes.
+        trial = {
+            spec.name: np.broadcast_to(np.array(np.nan if "float" in spec.dtype else 0, spec.dtype), spec.shape)
+            for spec in outputs
+        }
+        self.decode(trial, Frame(network, network, (1, 1)), [])
+
+    def with_heads(self, heads: Sequence[Head]) -> Decoder:
+        """This decoder for a network whose own file says `heads` of its detection heads.
+
+        Raises:
+            InputError: neither this decoder nor the network says what it needs.
+        """
+        return self
+
 
 def head(outputs: Outputs, name: str, channels: int | None = None) -> np.ndarray:
     """The output `name` of a fully convolutional network, without its batch axis: channels x height x width.
@@ -35,13 +66,69 @@ def head(outputs: Outputs, name: str, channels: int | None = None) -> np.ndarray
     Raises:
         InputError: there is no such output, or it has another shape.
     """
-    if name not in outputs:
-        raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
-    output = outputs[name]
+    output = _output(outputs, name)
     if output.ndim != 4 or output.shape[0] != 1 or channels not in (None, output.shape[1]):
-        wanted = f"1x{channels or 'C'}xHxW"
-        raise not_of_this_kind(f"its output {name!r} is {'x'.join(map(str, output.shape))}, not {wanted}")
+        raise _other_shape(name, output, f"1x{channels or 'C'}xHxW")
     return output[0]
+
+
+def table(outputs: Outputs, name: str, rows: int | None = None, columns: int | None = None) -> np.ndarray:
+    """The output `name` of a network that gives one row of values for each place: rows x columns.
+
+    Raises:
+        InputError: there is no such output, or it has another shape.
+    """
+    output = _output(outputs, name)
+    if (
+        output.ndim != 3
+        or output.shape[0] != 1
+        or rows not in (None, output.shape[1])
+        or columns
+        not in (
+            None,
+            output.shape[2],
+        )
+    ):
+        raise _other_shape(name, output, f"1x{rows or 'N'}x{columns or 'M'}")
+    return output[0]
+
+
+def cells(rows: int, columns: int) -> np.ndarray:
+    """Column and row of each cell of a grid, row by row: (rows columns) x 2, float32."""
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    return np.stack([column, row], axis=1).astype(np.float32)
+
+
+def grid_size(network: tuple[int, int], stride: int) -> tuple[int, int]:
+    """Rows and columns of a level whose convolutions pad: a part of a cell at the right and bottom is one."""
+    return -(-network[0] // stride), -(-network[1] // stride)
+
+
+def around(centres: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Anchors: for each centre (n x 2) one of each size (k x 2), as centre and size, (n k) x 4, float32."""
+    parts = np.repeat(centres, len(sizes), axis=0), np.tile(sizes, (len(centres), 1))
+    return np.concatenate(parts, axis=1, dtype=np.float32)
+
+
+def corners(centre: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Boxes (..., 4) as x1, y1, x2, y2 from their centres and sizes (..., 2)."""
+    return np.concatenate([centre - size / 2, centre + size / 2], axis=-1)
+
+
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x)), written so that no large x overflows."""
+    return (np.tanh(values / 2) + 1) / 2
+
+
+def softmax(values: np.ndarray) -> np.ndarray:
+    """exp(x) as a fraction of its sum over the last axis, written so that no large x overflows."""
+    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def exponential(values: np.ndarray) -> np.ndarray:
+    """exp(x) for sizes of boxes; it ends where a box is larger than any picture, so that none is infinite."""
+    return np.exp(np.minimum(values, _LARGEST_EXPONENT))
 
 
 def not_of_this_kind(why: str) -> InputError:
@@ -51,3 +138,13 @@ def not_of_this_kind(why: str) -> InputError:
         why=why,
         hints=["choose the demo that belongs to this network; `edgedeploy demo` lists them"],
     )
+
+
+def _output(outputs: Outputs, name: str) -> np.ndarray:
+    if name not in outputs:
+        raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
+    return outputs[name]
+
+
+def _other_shape(name: str, output: np.ndarray, wanted: str) -> InputError:
+    return not_of_this_kind(f"its output {name!r} is {'x'.join(map(str, output.shape))}, not {wanted}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 
-def suppress(boxes: np.ndarray, scores: np.ndarray, overlap: float, tie: float = 0.0) -> np.ndarray:
-    """Greedy non-maximum suppression over all classes together.
+def suppress(
+    boxes: np.ndarray, scores: np.ndarray, overlap: float, tie: float = 0.0, classes: np.ndarray | None = None
+) -> np.ndarray:
+    """Greedy non-maximum suppression, over all classes together or within each class.
 
     The box with the best score is kept, those whose intersection over union with it exceeds `overlap` are
     dropped, and so on with what is left. Among equal scores the earlier box comes first, unless `tie` is given.
@@ -17,6 +19,7 @@ def suppress(boxes: np.ndarray, scores: np.ndarray, overlap: float, tie: float =
         overlap: the largest intersection over union that two kept boxes may have.
         tie: if above zero, scores count in steps of this size, and of equal ones the larger box comes first:
             which of two boxes survives then does not hang on the last bits of the picture's decoder.
+        classes: n class numbers, if a box is to drop those of its own class only.
 
     Returns:
         The indices of the kept boxes, best score first.
@@ -31,5 +34,8 @@ def suppress(boxes: np.ndarray, scores: np.ndarray, overlap: float, tie: float =
         intersections = np.prod(np.maximum(sides, 0), axis=1)
         unions = areas[best] + areas[order] - intersections
         # Multiplied out, so that two empty boxes do not divide by zero.
-        order = order[intersections <= overlap * unions]
+        stays = intersections <= overlap * unions
+        if classes is not None:
+            stays |= classes[order] != classes[best]
+        order = order[stays]
     return np.array(kept, dtype=np.intp)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO
 
 import cv2
 import numpy as np
 
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.files import cannot_write, replacing
+from edgedeploy.files import cannot_write, is_folder, replacing
 from edgedeploy.vision import MAX_PIXELS
 
 _WEIGHT_BITS = 11
@@ -43,12 +44,22 @@ def read_picture(path: Path) -> np.ndarray:
             raise _too_large(path) from error
         raise InputError(f"cannot decode the picture {path}", why=error.err or str(error)) from error
     if picture is None:
-        raise InputError(
-            f"{path} is not a picture",
-            why=_what_it_is(content),
-            hints=["give a JPEG, PNG, WebP, BMP, TIFF or PPM file"],
-        )
+        raise not_a_picture(path, content)
     return picture
+
+
+def is_picture(stream: IO[bytes]) -> bool:
+    """Whether an open file begins as a picture of a format that OpenCV knows; its name does not matter."""
+    return bool(cv2.haveImageReader(f"/proc/self/fd/{stream.fileno()}"))
+
+
+def not_a_picture(path: Path, content: bytes) -> InputError:
+    """The error for a file that begins with `content`, which is neither a picture nor a video."""
+    return InputError(
+        f"{path} is not a picture",
+        why=_what_it_is(content),
+        hints=["give a JPEG, PNG, WebP, BMP, TIFF or PPM file, a folder of such, or a video"],
+    )
 
 
 def _too_large(path: Path) -> InputError:
@@ -63,11 +74,11 @@ def _what_it_is(content: bytes) -> str:
     if not content:
         return "the file is empty"
     if b"\0" in content[:4096]:
-        return "its content is of no picture format that is known here, or is damaged"
+        return "its content is of no picture or video format that is known here, or is damaged"
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:
-        return "its content is of no picture format that is known here, or is damaged"
+        return "its content is of no picture or video format that is known here, or is damaged"
     return "it is text"
 
 
@@ -84,10 +95,19 @@ def check_writable(path: Path) -> None:
             why=f"{path.suffix or 'a name without a suffix'} names no picture format",
             hints=["use a name that ends in .jpg or .png"],
         )
+    check_place(path)
+
+
+def check_place(path: Path) -> None:
+    """Make sure that a file `path` can be made, or replaced.
+
+    Raises:
+        OutputError: it is a folder, or its folder is a file, or may not be written.
+    """
+    if is_folder(path):
+        raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
+    folder = path.absolute().parent
     try:
-        if path.is_dir():
-            raise OutputError(f"cannot write {path}", why="it is a folder", hints=["name a file in it"])
-        folder = path.absolute().parent
         while not folder.exists():
             folder = folder.parent
     except OSError as error:  # a folder on the way may not be entered

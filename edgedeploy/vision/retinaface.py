@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from edgedeploy.documents import Record
-from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, head
-from edgedeploy.vision.nms import suppress
+from edgedeploy.vision.decoder import Fraction, Outputs, Stride, cells, corners, exponential, head
+from edgedeploy.vision.detector import Candidates, Detector
 from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.results import Detection, label_of
 
 _POINTS = 5  # eyes, nose, corners of the mouth
 
@@ -24,7 +23,7 @@ class Level(Record):
         anchors: the sides in pixels of the square anchors that each cell has, in the network's order.
     """
 
-    stride: Annotated[int, Field(gt=0)]
+    stride: Stride
     anchors: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)]
 
 
@@ -36,7 +35,7 @@ MNET25_LEVELS = [
 ]
 
 
-class RetinaFace(Decoder):
+class RetinaFace(Detector):
     """Faces from InsightFace's RetinaFace; its outputs are named by what they hold and their stride.
 
     With A anchors to a cell, `face_rpn_cls_prob_reshape_stride*` holds A probabilities of background, then
@@ -47,51 +46,34 @@ class RetinaFace(Decoder):
     (x, y).
 
     Attributes:
-        threshold: the lowest probability of a face that is reported.
-        overlap: the largest intersection over union of two faces.
         levels: the pyramid; that of mnet.25 unless stated.
     """
+
+    names: ClassVar[list[str]] = ["face"]
 
     kind: Literal["retinaface"]
     threshold: Fraction = 0.8
     overlap: Fraction = 0.4
     levels: Annotated[list[Level], Field(min_length=1)] = MNET25_LEVELS
 
-    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The faces, best score first, their boxes clipped to the picture."""
-        found = [self._level(outputs, level) for level in self.levels]
-        scores, boxes, points = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        kept = suppress(boxes, scores, self.overlap)
-        height, width = frame.picture
-        corners = frame.to_picture(boxes[kept].reshape(-1, 2, 2))
-        corners = np.clip(corners, 0, np.array([width - 1, height - 1], np.float32)).reshape(-1, 4)
-        return [
-            Detection(
-                label=label_of(labels or ["face"], 0),
-                class_id=0,
-                score=float(score),
-                box=tuple(box.tolist()),
-                points=tuple((float(x), float(y)) for x, y in landmarks),
-            )
-            for score, box, landmarks in zip(scores[kept], corners, frame.to_picture(points[kept]), strict=True)
-        ]
+    def find(self, outputs: Outputs, frame: Frame) -> Candidates:
+        """Every anchor in every cell."""
+        return Candidates.joined([self._level(outputs, level) for level in self.levels])
 
-    def _level(self, outputs: Outputs, level: Level) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Scores (n), boxes (n x 4) and landmarks (n x 5 x 2) of one level's faces, in network pixels."""
+    def _level(self, outputs: Outputs, level: Level) -> Candidates:
         count = len(level.anchors)
         probabilities, shifts, landmarks = (
-            head(outputs, f"face_rpn_{what}_stride{level.stride}", count * values).reshape(count, values, -1)
+            head(outputs, f"face_rpn_{what}_stride{level.stride}", count * values)
             for what, values in (("cls_prob_reshape", 2), ("bbox_pred", 4), ("landmark_pred", 2 * _POINTS))
         )
-        columns = outputs[f"face_rpn_bbox_pred_stride{level.stride}"].shape[3]
-        # Background of all anchors comes before face of all anchors.
+        rows, columns = shifts.shape[1:]
+        # anchors x cells x values; background of all anchors comes before face of all anchors
         faces = probabilities.reshape(2, count, -1)[1]
-        anchor, cell = np.nonzero(faces >= self.threshold)
-        side = np.array(level.anchors, np.float32)[anchor, None]
-        centre = np.float32(8) + np.float32(level.stride) * np.stack([cell % columns, cell // columns], axis=1)
-        centre = centre.astype(np.float32)
-        shift = shifts[anchor, :, cell]
-        middle, half = centre + side * shift[:, :2], side * np.exp(shift[:, 2:]) / 2
-        boxes = np.concatenate([middle - half, middle + half + 1], axis=1)
-        points = centre[:, None] + (side[:, None] + 1) * landmarks[anchor, :, cell].reshape(-1, _POINTS, 2)
-        return faces[anchor, cell], boxes, points
+        shifts = shifts.reshape(count, 4, -1).transpose(0, 2, 1)
+        landmarks = landmarks.reshape(count, 2 * _POINTS, -1).transpose(0, 2, 1).reshape(count, -1, _POINTS, 2)
+        side = np.array(level.anchors, np.float32)[:, None, None]
+        centre = np.float32(8) + np.float32(level.stride) * cells(rows, columns)
+        boxes = corners(centre + side * shifts[..., :2], side * exponential(shifts[..., 2:]))
+        boxes[..., 2:] += 1
+        points = centre[:, None] + (side[..., None] + 1) * landmarks
+        return Candidates.of(faces, boxes, points=points)

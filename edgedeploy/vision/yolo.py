@@ -1,88 +1,100 @@
-"""The heads of YOLO v3 and its kin (Redmon and Farhadi, 2018, arXiv:1804.02767), Yolo-Fastest among them."""
+"""The heads of YOLO v2, v3, v4 and their kin, Yolo-Fastest among them.
+
+Redmon and Farhadi, 2016, arXiv:1612.08242, and 2018, arXiv:1804.02767; as Darknet's layers [region] and [yolo] read
+them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
+from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
-from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, head, not_of_this_kind
-from edgedeploy.vision.nms import suppress
+from edgedeploy.vision.decoder import (
+    Fraction,
+    Outputs,
+    cells,
+    corners,
+    exponential,
+    head,
+    not_of_this_kind,
+    sigmoid,
+    softmax,
+)
+from edgedeploy.vision.detector import Candidates, ObjectDetector
 from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.results import Detection, label_of
 
 _BEFORE_CLASSES = 5  # x, y, width, height, objectness
 
 
-class Yolo(Decoder):
-    """Objects from raw YOLO v3 heads.
+class Yolo(ObjectDetector):
+    """Objects from raw YOLO heads.
 
     A head has the channels x, y, w, h, objectness, classes... for each anchor. With the sigmoid s, cell
     (i, j) of a grid of rows x columns gives a box around ((j + s(x)) / columns, (i + s(y)) / rows), of size
-    (anchor width exp(w), anchor height exp(h)) in pixels of the network's input.
+    (anchor width exp(w), anchor height exp(h)) in pixels of the network's input. Where the head's `scale_x_y` is a,
+    a s(x) - (a - 1) / 2 takes the place of s(x), and the same for y.
 
     Attributes:
-        threshold: the lowest confidence that is reported.
-        overlap: the largest intersection over union of two objects, whatever their classes.
-        tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
-        confidence: `darknet` is the product s(objectness) s(class). `tengine` is what Tengine's example
-            computes, 1 / (1 + exp(-objectness) (1 + exp(-class))): the first 1 + stands outside the product,
-            which gives higher values; Tengine's published percentages and its threshold 0.48 need it.
-        heads: the heads.
+        confidence: of heads of kind `yolo`: `darknet` is the product s(objectness) s(class). `tengine` is what
+            Tengine's example computes, 1 / (1 + exp(-objectness) (1 + exp(-class))): the first 1 + stands outside
+            the product, which gives higher values; Tengine's published percentages and its threshold 0.48 need it.
+            Heads of kind `region` always give s(objectness) softmax(classes).
+        heads: the heads; those that the network's own file states, as Darknet's do, unless given.
     """
 
     kind: Literal["yolo"]
-    threshold: Fraction
     overlap: Fraction = 0.45
-    tie: Fraction = 0.0
+    clip: bool = False
     confidence: Literal["darknet", "tengine"] = "darknet"
-    heads: Annotated[list[Head], Field(min_length=1)]
+    heads: Annotated[list[Head], Field(min_length=1)] | None = None
 
-    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """The objects, best score first; boxes may reach out of the picture, as the network sees them."""
-        found = [self._head(outputs, part, frame) for part in self.heads]
-        scores, boxes, classes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        kept = suppress(boxes, scores, self.overlap, self.tie)
-        corners = frame.to_picture(boxes[kept].reshape(-1, 2, 2)).reshape(-1, 4)
-        return [
-            Detection(
-                label=label_of(labels, int(class_id)),
-                class_id=int(class_id),
-                score=float(score),
-                box=tuple(box.tolist()),
+    def with_heads(self, heads: Sequence[Head]) -> Yolo:
+        """This decoder with the network's own heads, if it has none itself."""
+        if self.heads is not None:
+            return self
+        if not heads:
+            raise InputError(
+                "the anchors of the network's heads are not known",
+                why="neither the demo states heads, nor the network's file",
+                hints=["copy the demo's YAML file, and state its decoder's heads; see docs/data-files.md"],
             )
-            for score, box, class_id in zip(scores[kept], corners, classes[kept], strict=True)
-        ]
+        return self.model_copy(update={"heads": list(heads)})
 
-    def _head(self, outputs: Outputs, part: Head, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Scores (n), boxes (n x 4, network pixels) and classes (n) of one head's objects."""
+    def find(self, outputs: Outputs, frame: Frame) -> Candidates:
+        """The best class of every anchor in every cell."""
+        return Candidates.joined([self._head(outputs, part, frame) for part in self.with_heads(()).heads or ()])
+
+    def _head(self, outputs: Outputs, part: Head, frame: Frame) -> Candidates:
         output = head(outputs, part.output)
         channels, rows, columns = output.shape
         count = len(part.anchors)
-        if channels % count or channels // count <= _BEFORE_CLASSES:
-            raise not_of_this_kind(f"the {channels} channels of its output {part.output!r} do not suit {count} anchors")
-        values = output.reshape(count, channels // count, rows * columns)
-        objectness, class_scores = values[:, 4], values[:, _BEFORE_CLASSES:]
-        # Of a cell's classes only the best one counts, and both formulas grow with the class's score.
-        confidence = self._confidence(objectness, class_scores.max(axis=1))
-        anchor, cell = np.nonzero(confidence >= self.threshold)
-        values = values[anchor, :, cell]
+        classes, rest = divmod(channels - _BEFORE_CLASSES * count, count)
+        if rest or classes < 1 or part.classes not in (None, classes):
+            of = "" if part.classes is None else f" of {part.classes} classes"
+            raise not_of_this_kind(
+                f"the {channels} channels of its output {part.output!r} do not suit {count} anchors{of}"
+            )
+        # anchors x cells x channels
+        values = output.reshape(count, channels // count, rows * columns).transpose(0, 2, 1)
         height, width = frame.network
-        grid = np.stack([cell % columns, cell // columns], axis=1).astype(np.float32)
-        centre = (grid + _sigmoid(values[:, :2])) * np.array([width / columns, height / rows], np.float32)
-        half = np.exp(values[:, 2:4]) * np.array(part.anchors, np.float32)[anchor] / 2
-        boxes = np.concatenate([centre - half, centre + half], axis=1)
-        return confidence[anchor, cell], boxes, values[:, _BEFORE_CLASSES:].argmax(axis=1)
+        shift = part.scale_x_y * sigmoid(values[..., :2]) - (part.scale_x_y - 1) / 2
+        centre = (cells(rows, columns) + shift) * np.array([width / columns, height / rows], np.float32)
+        size = exponential(values[..., 2:4]) * np.array(part.anchors, np.float32)[:, None]
+        scores = values[..., _BEFORE_CLASSES:]
+        confidence = self._confidence(part, values[..., 4], scores)
+        return Candidates.of(confidence, corners(centre, size), scores.argmax(axis=-1))
 
-    def _confidence(self, objectness: np.ndarray, best_class: np.ndarray) -> np.ndarray:
+    def _confidence(self, part: Head, objectness: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        """The confidence of each place's best class: all formulas grow with the class's own score."""
+        if part.kind == "region":
+            return sigmoid(objectness) * softmax(classes).max(axis=-1)
+        best = classes.max(axis=-1)
         if self.confidence == "darknet":
-            return _sigmoid(objectness) * _sigmoid(best_class)
+            return sigmoid(objectness) * sigmoid(best)
         # 1 / (1 + exp(-o) (1 + exp(-c))) = s(o - log(1 + exp(-c))), which cannot overflow.
-        return _sigmoid(objectness - np.logaddexp(np.float32(0), -best_class))
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), written so that no large x overflows."""
-    return (np.tanh(values / 2) + 1) / 2
+        return sigmoid(objectness - np.logaddexp(np.float32(0), -best))

@@ -9,6 +9,11 @@ from pydantic import Field, model_validator
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 
+# Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
+Architecture = Literal[
+    "efficientdet-d0", "efficientdet-d1", "efficientdet-d2", "nanodet-m", "yolov3", "yolox-nano", "yolox-tiny"
+]
+
 
 class ZooFile(Record):
     """A file that is known by its content.
@@ -18,7 +23,7 @@ class ZooFile(Record):
         sha256: SHA-256 of its content, lower-case hexadecimal.
         size: its size in bytes.
         url: where it is downloaded from, pinned to a commit; absent if it has no download of its own.
-        bundled: whether it lies beside the entry, inside edgedeploy itself.
+        bundled: whether it lies beside the entry: inside edgedeploy itself, or as a network of the user's own.
         note: where the file comes from, if it has no download.
     """
 
@@ -71,6 +76,9 @@ class ZooModel(Record):
         description: one line for people.
         licence: the licence of the weights, or "none stated".
         files: the network's files; the first one is the network itself.
+        architecture: instead of files, the name of an architecture that edgedeploy writes itself, with random weights:
+            for networks whose weights have no public file that is known by its content.
+        weights: `none` if the files describe the network without its weights.
         input: its picture input.
         outputs: the names of its outputs, in the network's order.
         labels: the label set of its classes, a file of `models/labels`.
@@ -79,10 +87,23 @@ class ZooModel(Record):
     task: str
     description: str
     licence: str
-    files: Annotated[list[ZooFile], Field(min_length=1)]
+    files: list[ZooFile] = []
+    architecture: Architecture | None = None
+    weights: Literal["file", "none"] = "file"
     input: ModelInput
     outputs: list[str] = []
     labels: str | None = None
+
+    @model_validator(mode="after")
+    def _files_or_architecture(self) -> ZooModel:
+        if bool(self.files) == bool(self.architecture):
+            raise ValueError("state either files or an architecture")
+        return self
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether its files hold weights; else it can be built with random ones only."""
+        return self.architecture is None and self.weights == "file"
 
 
 MODELS = Catalog("model", "models", ZooModel, listing="edgedeploy models")

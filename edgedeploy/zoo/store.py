@@ -3,7 +3,8 @@
 A `ZooFile` is known by its content, so every copy with the right SHA-256 is as good as another. Copies are
 looked for in this order:
 
-1. bundled: beside the YAML document that names the file (only for files that say so);
+1. bundled: beside the YAML document that names the file (only for files that say so: edgedeploy's own, and those that
+   a user imported);
 2. mirrors: the folders that the environment variable `EDGEDEPLOY_MODELS` names, separated as in `PATH`,
    with all their subfolders; names do not matter there;
 3. cache: `<user's cache folder>/models/<first 16 digits of the SHA-256>/<name>`. The digest in the path lets

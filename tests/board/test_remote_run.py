@@ -6,13 +6,16 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import cv2
 import numpy as np
 import onnxruntime
 import pytest
 from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
+from films import write_film
 from virtual_boards import Start
 
 from edgedeploy.build import find_source
@@ -107,6 +110,53 @@ def test_a_demo_prints_the_same_log_and_the_boards_line(bench: Bench, board_comm
     *lines, board = there.splitlines()
     assert masked("\n".join(lines)) == masked(here.rstrip("\n"))
     assert re.match(r"board : .+, \d+ cores", board)
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collects the addresses of the connections that are made."""
+    made: list[str] = []
+    make = Connection.__init__
+
+    def counting(self: Connection, address: Any, **options: Any) -> None:
+        made.append(str(address))
+        make(self, address, **options)
+
+    monkeypatch.setattr(Connection, "__init__", counting)
+    return made
+
+
+def test_all_pictures_of_a_video_go_over_one_connection(
+    bench: Bench, board_command: Command, connections: list[str], tmp_path: Path
+) -> None:
+    digit = cv2.imread(str(find_source("digits").file.with_name("digit.png")))
+    film = write_film(tmp_path / "three.avi", [digit] * 5)
+    said = {}
+    for place in ([], ["--host", f"virtual:{bench.virtual.name}"]):
+        code, out, err = board_command("demo", "digits", "--board", "local", "--image", film, "--json", *place)
+        assert code == 0, err
+        *frames, last = map(json.loads, out.splitlines())
+        assert last["summary"]["frames"] == 5
+        said[len(connections)] = [[each["class_id"] for each in frame["results"]] for frame in frames]
+        assert ("machine" in last["summary"]) == bool(place)
+    assert said[0] == said[1]
+
+
+@pytest.mark.slow
+def test_two_networks_of_a_demo_share_a_connection(
+    bench: Bench, board_command: Command, connections: list[str], shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+    code, here, err = board_command("demo", "facepipe", "--board", "local")
+    assert code == 0, err
+    code, there, err = board_command("demo", "facepipe", "--board", "local", "--host", f"virtual:{bench.virtual.name}")
+    assert code == 0, err
+    assert len(connections) == 1
+    *lines, board = there.splitlines()
+    assert masked("\n".join(lines)) == masked(here.rstrip("\n"))
+    assert len([line for line in lines if line.startswith("106 points: ")]) == 4
+    assert board.startswith("board : ")
+    assert (len(bench.releases("retinaface")), len(bench.releases("landmark-106"))) == (1, 1)
 
 
 def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -> None:

@@ -16,36 +16,65 @@ import numpy as np
 import pytest
 from onnxruntime_runner import OnnxruntimeRunner
 
-from edgedeploy.build import prepare
+from edgedeploy.build import Source, prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.tengine_log import log_lines
+from edgedeploy.frontends import tengine
+from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.picture import read_picture
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
 
+
+def from_tmfile(entry: ZooModel, path: Path) -> Runner:
+    """The network that lies beside an ONNX file as a tmfile."""
+    tmfile = next(path.parent.glob("*.tmfile"), None) if path.suffix == ".onnx" else None
+    if tmfile is None:
+        pytest.skip(f"there is no tmfile beside {path.name}")
+    open_input = tengine.FORMAT.open_input([tmfile], {})
+    shapes = {open_input: entry.input.shape} if open_input else {}
+    return OnnxruntimeRunner(tengine.FORMAT.convert([tmfile], shapes).model.SerializeToString())
+
+
+def as_onnx(entry: ZooModel, path: Path) -> Path | bytes:
+    """A network of another format in ONNX's terms; an ONNX file as it is."""
+    source = Source.of(path, {entry.input.name: entry.input.shape})
+    if source.format is ONNX:
+        return path
+    assert isinstance(source.format, ConvertedFormat)
+    return source.format.convert(source.files, source.shapes).model.SerializeToString()
+
+
 RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
-    "onnxruntime": lambda entry, path: OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape}),
+    "onnxruntime": lambda entry, path: OnnxruntimeRunner(
+        as_onnx(entry, path), shapes={entry.input.name: entry.input.shape}
+    ),
     "compiled": lambda entry, path: prepare(str(path), input_shapes={entry.input.name: entry.input.shape}).open(1),
+    "tmfile": from_tmfile,
 }
 
-Show = Callable[[str, str], Outcome]
+Show = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module", params=RUNNERS)
 def show(request: pytest.FixtureRequest, shared: Path) -> Show:
-    """Show a picture of the shared folder to a demo's network, which is opened once."""
+    """Show a picture of the shared folder to a demo's network or to another one, which is opened once."""
     runners: dict[str, Runner] = {}
 
-    def run(demo_name: str, picture: str) -> Outcome:
+    def run(demo_name: str, picture: str, model: str | None = None) -> Outcome:
         demo = DEMOS.load(demo_name)
-        entry = MODELS.load(demo.model)
-        if demo.model not in runners:
+        model = model or demo.model
+        entry = MODELS.load(model)
+        if model not in runners:
             [path] = (shared / "models").rglob(entry.files[0].name)
-            runners[demo.model] = RUNNERS[request.param](entry, path)
+            runners[model] = RUNNERS[request.param](entry, path)
         labels = load_labels(entry.labels) if entry.labels else []
-        return see(read_picture(shared / picture), demo, runners[demo.model], entry.input, labels=labels)
+        names = entry.outputs
+        runner = runners[model]
+        return see(read_picture(shared / picture), demo, runner, entry.input, labels=labels, output_names=names)
 
     return run
 
@@ -78,6 +107,16 @@ class TestRetinaFace:
         found = boxes(outcome)
         found[:, 2:] -= found[:, :2]
         assert np.abs(found - expected[:, 1:]).max() < 0.01
+        assert [round(each.score or 0, 2) for each in outcome.detections] == expected[:, 0].tolist()
+
+    def test_ncnns_half_precision_moves_boxes_by_less_than_a_twentieth_of_a_pixel(
+        self, show: Show, published: dict[str, Any]
+    ) -> None:
+        outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png", "retinaface-ncnn")
+        expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
+        found = boxes(outcome)
+        found[:, 2:] -= found[:, :2]
+        assert np.abs(found - expected[:, 1:]).max() < 0.05
         assert [round(each.score or 0, 2) for each in outcome.detections] == expected[:, 0].tolist()
 
     def test_transcript(self, show: Show) -> None:
@@ -139,13 +178,21 @@ class TestYoloFastest:
 
 class TestClassification:
     def test_published_probabilities(self, show: Show, published: dict[str, Any]) -> None:
-        outcome = show("classification", "reference/stb_decoded/cat.png")
+        outcome = show("classification", "reference/stb_decoded/cat.png", "squeezenet_v1.1-onnx")
         # The fifth and sixth of Tengine's are near each other and change places with these fp16 weights.
         expected = published["squeezenet"]["top5_prob_class"][:4]
         assert [each.class_id for each in outcome.detections[:4]] == [class_id for _, class_id in expected]
         for detection, (probability, _) in zip(outcome.detections, expected, strict=False):
             assert detection.score == pytest.approx(probability, abs=0.003)
         assert outcome.detections[1].label.startswith("tiger cat")
+
+    def test_ncnns_file_gives_the_published_classes(self, show: Show, published: dict[str, Any]) -> None:
+        # It pads the last layer with zeros, so that the mean is taken over places that see nothing, too.
+        outcome = show("classification", "reference/stb_decoded/cat.png")
+        expected = published["squeezenet"]["top5_prob_class"][:4]
+        assert [each.class_id for each in outcome.detections[:4]] == [class_id for _, class_id in expected]
+        for detection, (probability, _) in zip(outcome.detections, expected, strict=False):
+            assert detection.score == pytest.approx(probability, abs=0.05)
 
     def test_transcript(self, show: Show) -> None:
         lines = transcript("classification", show("classification", "reference/stb_decoded/cat.png"))

@@ -253,6 +253,36 @@ def test_channels_stay_padded_up_to_the_next_convolution(network: Save, between:
     assert not [name for name in compiled.templates if "slice" in name]
 
 
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "attributes"),
+    [
+        (7, 512, 64, {"pads": [1, 1, 1, 1]}),
+        (15, 480, 96, {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+        (9, 384, 200, {"kernel": 5}),
+        (7, 1024, 160, {"kernel": 1}),
+        (6, 600, 64, {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
+    ],
+)
+def test_small_pictures_with_many_weights(
+    network: Save, size: int, inputs: int, outputs: int, attributes: dict
+) -> None:
+    """Their weights are used slice by slice, and the next slice is fetched meanwhile."""
+    graph = Graph()
+    others = {name: value for name, value in attributes.items() if name != "kernel"}
+    data = graph.input("data", [1, inputs, size, size])
+    result = graph.node("Relu", graph.conv(data, inputs, outputs, attributes.get("kernel", 3), **others))
+    compiled = assert_agrees(network(graph, result))
+    assert "convolution" in compiled.templates.values()
+
+
+@pytest.mark.parametrize("pads", [[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 2, 2], [1, 0, 0, 0], [0, 1, 3, 0]])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_padding_on_one_side_is_zero(network: Save, pads: list[int], kernel: int) -> None:
+    graph = Graph()
+    first = graph.conv(graph.input("data", [1, 3, 9, 8]), 3, 16, 1)
+    assert_agrees(network(graph, graph.conv(first, 16, 16, kernel, pads=pads)))
+
+
 def test_one_channel_behind_padded_ones_is_filtered_by_itself(network: Save) -> None:
     graph = Graph()
     narrow = graph.conv(graph.input("data", [1, 16, 12, 12]), 16, 1, 1)

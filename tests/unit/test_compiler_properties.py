@@ -68,12 +68,14 @@ def transposed_convolutions(draw: st.DrawFn) -> dict:
     """A transposed convolution's shape; pads are less than the kernel reaches, so that something is left."""
     kernel = draw(st.tuples(st.integers(1, 4), st.integers(1, 4)))
     strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    groups = draw(st.sampled_from([1, 1, 2, 6]))
     return {
         "size": draw(st.tuples(st.integers(2, 9), st.integers(2, 9))),
-        "inputs": draw(st.integers(1, 20)),
-        "outputs": draw(st.integers(1, 20)),
+        "inputs": groups * draw(st.integers(1, 20 // groups)),
+        "outputs": draw(st.integers(1, 20 // groups)),
         "kernel": kernel,
         "attributes": {
+            "group": groups,
             "strides": strides,
             "pads": [draw(st.integers(0, (k - 1) // 2)) for k in (*kernel, *kernel)],
             "output_padding": [draw(st.integers(0, stride - 1)) for stride in strides],
@@ -85,9 +87,11 @@ def transposed_convolutions(draw: st.DrawFn) -> dict:
 @given(transposed_convolutions())
 def test_any_transposed_convolution_agrees_with_onnxruntime(shape: dict) -> None:
     graph = Graph()
-    data = graph.node("Relu", graph.input("data", [1, shape["inputs"], *shape["size"]]))
+    data = graph.conv(graph.input("data", [1, 3, *shape["size"]]), 3, shape["inputs"], 1)
     weights = graph.normal(shape["inputs"], shape["outputs"], *shape["kernel"])
-    assert_agrees_with_onnxruntime(graph, graph.node("ConvTranspose", data, weights, **shape["attributes"]))
+    result = graph.node("Relu", graph.node("ConvTranspose", data, weights, **shape["attributes"]))
+    channels = shape["outputs"] * shape["attributes"]["group"]
+    assert_agrees_with_onnxruntime(graph, graph.conv(result, channels, 5, 1))
 
 
 @st.composite

@@ -5,82 +5,32 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import onnx
 import pytest
-from onnxruntime_runner import OnnxruntimeRunner
+from demo_runs import MODEL, ROOT, RunDemo
 
 from edgedeploy import catalog
-from edgedeploy.cli import main
-from edgedeploy.demo import program
-from edgedeploy.progress import Progress
-from edgedeploy.runtime.opening import Opened, Place
 from edgedeploy.vision.picture import read_picture
-
-ROOT = Path(__file__).resolve().parents[2]
-MODEL = ROOT / "models" / "digits.onnx"
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Stands in for building; collects what was asked to be built."""
-    asked: list[dict[str, Any]] = []
-
-    def prepare(model: str, board_name: str, **options: Any) -> SimpleNamespace:
-        asked.append({"model": model, "board": board_name, **options})
-        return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL)
-
-    def opened(package: Path, place: Place, threads: int | None, progress: Progress) -> Any:
-        asked[-1]["threads"] = threads
-        return nullcontext(Opened(OnnxruntimeRunner(MODEL, threads or 1)))
-
-    monkeypatch.setattr(program, "prepare", prepare)
-    monkeypatch.setattr(program, "opened", opened)
-    return asked
-
-
-@pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    built: list[dict[str, Any]],
-) -> Run:
-    """The command line in an empty folder: its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["edgedeploy", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return command
 
 
 def masked(text: str) -> str:
     return re.sub(r"\d+\.\d+ ms", "# ms", text)
 
 
-def test_without_a_name_the_demos_are_listed(run: Run) -> None:
-    code, out, _ = run("demo", "--json")
+def test_without_a_name_the_demos_are_listed(run_demo: RunDemo) -> None:
+    code, out, _ = run_demo("demo", "--json")
     assert code == 0
     names = [each["name"] for each in json.loads(out)]
     assert {"classification", "digits", "landmark", "retinaface", "yolo-fastest"} <= set(names)
-    code, out, _ = run("demo")
+    code, out, _ = run_demo("demo")
     assert all(name in out for name in names)
 
 
-def test_the_log_goes_to_standard_output(run: Run) -> None:
-    code, out, err = run("demo", "digits", "-r", "3")
+def test_the_log_goes_to_standard_output(run_demo: RunDemo) -> None:
+    code, out, err = run_demo("demo", "digits", "-r", "3")
     assert (code, err) == (0, "")
     lines = masked(out).splitlines()
     assert lines[0].startswith("edgedeploy ")
@@ -93,8 +43,8 @@ def test_the_log_goes_to_standard_output(run: Run) -> None:
     assert len(lines) == 13
 
 
-def test_json_has_the_results_and_the_times(run: Run) -> None:
-    code, out, _ = run("demo", "digits", "--json", "--repeat", "2")
+def test_json_has_the_results_and_the_times(run_demo: RunDemo) -> None:
+    code, out, _ = run_demo("demo", "digits", "--json", "--repeat", "2")
     assert code == 0
     result = json.loads(out)
     assert [result[key] for key in ("task", "model", "board")] == ["digits", "digits", "local"]
@@ -105,23 +55,37 @@ def test_json_has_the_results_and_the_times(run: Run) -> None:
     assert (best["label"], best["class_id"], best["box"], best["points"]) == ("3", 3, None, [])
 
 
-def test_another_network_of_the_task_brings_its_own_picture(run: Run, built: list[dict[str, Any]]) -> None:
-    code, out, _ = run("demo", "classification", "--model", "digits", "--board", "rpi4", "-t", "2")
+def test_another_network_of_the_task_brings_its_own_picture(run_demo: RunDemo, built: list[dict[str, Any]]) -> None:
+    code, out, _ = run_demo("demo", "classification", "--model", "digits", "--board", "rpi4", "-t", "2")
     assert code == 0
     assert "digit.png" in out
     assert "thread 2" in out
     assert (built[0]["model"], built[0]["board"], built[0]["threads"]) == ("digits", "rpi4", 2)
 
 
-def test_a_network_in_a_file_is_fed_like_the_demos_own(run: Run, tmp_path: Path) -> None:
+def test_a_network_in_a_file_is_fed_like_the_demos_own(run_demo: RunDemo, tmp_path: Path) -> None:
     shutil.copy(MODEL, tmp_path / "mine.onnx")
-    code, out, _ = run("demo", "digits", "--model", "mine.onnx")
+    code, out, _ = run_demo("demo", "digits", "--model", "mine.onnx")
     assert code == 0
     assert re.search(r"0\.9\d{5}, 3", out)
 
 
-def test_save_writes_the_picture_with_its_results(run: Run, tmp_path: Path) -> None:
-    code, _, _ = run("demo", "digits", "--save", "out.png")
+@pytest.mark.parametrize("open_shape", [False, True])
+def test_a_file_that_leaves_its_shape_open_takes_that_of_the_demos_own(
+    run_demo: RunDemo, built: list[dict[str, Any]], tmp_path: Path, open_shape: bool
+) -> None:
+    model = onnx.load(MODEL)
+    if open_shape:
+        for dimension in model.graph.input[0].type.tensor_type.shape.dim:
+            dimension.dim_param = "any"
+    onnx.save(model, tmp_path / "mine.onnx")
+    code, _, _ = run_demo("demo", "digits", "--model", "mine.onnx")
+    assert code == 0
+    assert built[0]["input_shapes"] == ({"data": [1, 1, 16, 16]} if open_shape else {})
+
+
+def test_save_writes_the_picture_with_its_results(run_demo: RunDemo, tmp_path: Path) -> None:
+    code, _, _ = run_demo("demo", "digits", "--save", "out.png")
     assert code == 0
     picture = read_picture(tmp_path / "out.png")
     assert picture.shape == (160, 160, 3)
@@ -142,20 +106,23 @@ def test_save_writes_the_picture_with_its_results(run: Run, tmp_path: Path) -> N
     ],
 )
 def test_wrong_input_ends_before_anything_is_built(
-    run: Run, built: list[dict[str, Any]], tmp_path: Path, arguments: list[str], code: int, message: str
+    run_demo: RunDemo, built: list[dict[str, Any]], tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "letter.png").write_text("Dear reader,\n")
-    ended, out, err = run("demo", *arguments)
+    ended, out, err = run_demo("demo", *arguments)
     assert (ended, out) == (code, "")
     assert message in err
     assert built == []
 
 
-def test_a_network_of_another_task_is_refused(run: Run) -> None:
+def test_a_network_of_another_task_is_refused_before_it_is_opened(
+    run_demo: RunDemo, built: list[dict[str, Any]]
+) -> None:
     picture = str(ROOT / "models" / "digit.png")
-    code, _, err = run("demo", "yolo-fastest", "--model", "digits", "--image", picture)
+    code, _, err = run_demo("demo", "yolo-fastest", "--model", "digits", "--image", picture)
     assert code == 7
     assert "no output 'output0', only prob" in err
+    assert "threads" not in built[0]
 
 
 class TestAll:
@@ -174,18 +141,18 @@ class TestAll:
         monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
-    def test_it_goes_on_after_an_error_and_ends_with_its_code(self, run: Run) -> None:
-        code, out, err = run("demo", "all")
+    def test_it_goes_on_after_an_error_and_ends_with_its_code(self, run_demo: RunDemo) -> None:
+        code, out, err = run_demo("demo", "all")
         assert code == 9
         assert "cannot get gone.png" in err
         first, last = out.split("\n\nedgedeploy ")
         assert "edgedeploy " + masked(last) == masked(first) + "\n"
 
-    def test_json_is_a_list_of_those_that_ran(self, run: Run) -> None:
-        code, out, _ = run("demo", "all", "--json")
+    def test_json_is_a_list_of_those_that_ran(self, run_demo: RunDemo) -> None:
+        code, out, _ = run_demo("demo", "all", "--json")
         assert code == 9
         assert [each["task"] for each in json.loads(out)] == ["first", "last"]
 
-    def test_each_demo_saves_a_picture_of_its_own(self, run: Run, tmp_path: Path) -> None:
-        run("demo", "all", "--save", "out.png")
+    def test_each_demo_saves_a_picture_of_its_own(self, run_demo: RunDemo, tmp_path: Path) -> None:
+        run_demo("demo", "all", "--save", "out.png")
         assert sorted(path.name for path in tmp_path.glob("*.png")) == ["out-first.png", "out-last.png"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgedeploy.demo import tengine_log
-from edgedeploy.demo.pipeline import Outcome
+from edgedeploy.demo.pipeline import Outcome, Parts
 from edgedeploy.demo.spec import LogFormat
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.preprocess import Frame
@@ -21,6 +21,7 @@ def log(log_format: LogFormat, detections: list[Detection], *times: float) -> st
     outcome = Outcome(
         detections=detections,
         timing=Timing(times or (210.81,)),
+        parts=Parts(),
         threads=1,
         frame=Frame((316, 474), (227, 227), (1, 1)),
         model_input=SQUEEZENET,
@@ -98,4 +99,61 @@ Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.8
 --------------------------------------
  3:  93%, [ 454,   77,  684,  180], car
 17:  75%, [  -3,  221,  366,  516], dog"""
+    )
+
+
+# As the README of Tengine's examples shows them (OAID/Tengine, branch tengine-lite), for ssd_dog.jpg.
+
+
+def test_yolov3() -> None:
+    objects = [
+        Detection(label="dog", class_id=16, score=0.998, box=(123.1, 222.6, 319.9, 544.4)),
+        Detection(label="bicycle", class_id=1, score=0.99, box=(160, 117, 568, 435)),
+    ]
+    assert (
+        log("yolov3", objects)
+        == """\
+edgedeploy 0.1.0, Apache TVM 0.27.0
+Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
+--------------------------------------
+detection num: 2
+16: 100%, [ 123,  223,  320,  544], dog
+ 1:  99%, [ 160,  117,  568,  435], bicycle"""
+    )
+
+
+def test_nanodet() -> None:
+    objects = [
+        Detection(label="bicycle", class_id=1, score=0.59313, box=(141.945, 160.89, 563.568, 429.829)),
+        Detection(label="car", class_id=2, score=0.48931, box=(462.477, 72.462, 701.777, 170.343)),
+    ]
+    assert (
+        log("nanodet", objects)
+        == """\
+edgedeploy 0.1.0, Apache TVM 0.27.0
+Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
+--------------------------------------
+detection num: 2
+ 1: 59.313%, [141.945, 160.890, 563.568, 429.829], bicycle
+ 2: 48.931%, [462.477,  72.462, 701.777, 170.343], car"""
+    )
+
+
+def test_efficientdet() -> None:
+    objects = [
+        Detection(label="dog", class_id=17, score=0.8, box=(132.9, 222.1, 315.99, 535)),
+        Detection(label="car", class_id=2, score=0.25, box=(57, 77, 111, 124)),
+    ]
+    assert (
+        log("efficientdet", objects)
+        == """\
+edgedeploy 0.1.0, Apache TVM 0.27.0
+
+model file : models/squeezenet.onnx
+image file : images/cat.jpg
+img_h, img_w, scale[3], mean[3] : 227 227 , 1.000 1.000 1.000, 104.0 116.7 122.7
+Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
+--------------------------------------
+17:  80%, [ 132,  222,  315,  535], dog
+ 2:  25%, [  57,   77,  111,  124], car"""
     )

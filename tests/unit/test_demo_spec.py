@@ -39,7 +39,7 @@ def test_a_demo_is_data(tmp_path: Path) -> None:
     [
         (("kind: classification", "kind: guessing"), "decoder"),
         (("{kind: classification}", "{kind: classification, top: 0}"), r"decoder.*top"),
-        (("{kind: classification}", "{kind: yolo, threshold: 0.5}"), r"decoder.*heads"),
+        (("{kind: classification}", "{kind: yolo, threshold: 0.5, heads: []}"), r"decoder.*heads"),
         (("log: classification", "log: yolo"), "log 'yolo' cannot print a classification; use classification"),
         (("model: digits", "modell: digits"), "modell"),
     ],

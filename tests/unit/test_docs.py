@@ -90,9 +90,18 @@ def test_every_field_of_a_data_file_is_documented(section: str, model: type[Base
     assert not _fields(model) - documented - described_above
 
 
-def test_the_readme_lists_every_board() -> None:
-    rows = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert rows == [path.stem for path in sorted((ROOT / "boards").glob("*.yaml"))]
+def test_every_operator_of_tengines_is_documented() -> None:
+    from edgedeploy.frontends.tengine.translation import CONVERTERS
+
+    listed = (DOCS / "tengine.md").read_text(encoding="utf-8").split("is named:\n\n")[1]
+    assert listed.rstrip(".\n").replace("\n", " ").split(", ") == sorted(CONVERTERS)
+
+
+@pytest.mark.parametrize("section", ["Boards", "Demos"])
+def test_the_readme_lists_every_board_and_demo(section: str) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
+    assert rows == sorted(path.stem for path in (ROOT / section.lower()).glob("*.yaml"))
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)

@@ -48,6 +48,20 @@ def test_values_agree_to_a_few_units_in_the_last_place(
     np.testing.assert_allclose(found, wanted, rtol=3e-5 if operator == "Softplus" else 1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("exponent", [2.0, 3.0, -1.0, 0.0, 0.5, 1.7, None])
+def test_powers_agree_with_numpys(tmp_path: Path, exponent: float | None) -> None:
+    """Constant exponents, whole or not, of which whole ones have negative bases too; and those of another tensor."""
+    whole = exponent is not None and exponent.is_integer()
+    bases = np.linspace(-3.0 if whole else 0.1, 3.0, 64, dtype=np.float32)
+    exponents = np.linspace(-2.0, 2.0, 64, dtype=np.float32) if exponent is None else np.float32(exponent)
+    graph = Graph()
+    names = [graph.input("x", [64]), graph.input("y", [64]) if exponent is None else graph.weight(exponents)]
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Pow", *names)))
+    inputs = {"x": bases} if exponent is not None else {"x": bases, "y": exponents}
+    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    np.testing.assert_allclose(found, bases.astype(float) ** exponents.astype(float), rtol=3e-6)
+
+
 @pytest.mark.parametrize(
     ("operator", "function"), [("Exp", np.exp), ("Sigmoid", SIGMOID), ("Tanh", np.tanh), ("Log", np.log)]
 )

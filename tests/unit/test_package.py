@@ -15,6 +15,7 @@ from conftest import Command
 from pydantic import ValidationError
 
 from edgedeploy.errors import PackageError
+from edgedeploy.heads import Head
 from edgedeploy.package.archive import describe, manifest_bytes, read_manifest, read_package, write_package
 from edgedeploy.package.manifest import Abi, Manifest, Member, Memory, SelfTest
 
@@ -162,6 +163,15 @@ def test_shows_what_a_package_is_for_and_what_it_needs(tmp_path: Path, command: 
     assert manifest().linker in rows["linked by"]
     assert "model.so  4,000 bytes" in out
     assert json.loads(command("package", "show", path, "--json")[1]) == manifest().model_dump(mode="json")
+
+
+def test_shows_what_the_networks_file_says_of_its_heads(tmp_path: Path, command: Command) -> None:
+    path = tmp_path / "net.tar.gz"
+    heads = [Head(output="yolo_9", anchors=[(1, 2), (3, 4)], classes=80), Head(output="last", anchors=[(5, 6)])]
+    write_package(path, manifest().model_copy(update={"heads": heads}), CONTENTS)
+    out = command("package", "show", path)[1]
+    assert "yolo_9  yolo, 2 anchors of 80 classes" in out
+    assert "last  yolo, 1 anchors" in out
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive"])

@@ -7,7 +7,7 @@ import pytest
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.operators import winograd
-from edgedeploy.compile.tiles import choose_tile, lanes_for, vector_length
+from edgedeploy.compile.tiles import WeightOrder, choose_order, choose_tile, lanes_for, vector_length
 
 BOARDS = ["rpi3", "rpi4", "rpi5", "rpi-armhf", "nuc-opencl"]
 AVX512 = load_board("rpi4").model_copy(
@@ -63,3 +63,28 @@ def test_the_transforms_give_the_convolution(size: int) -> None:
     )
     direct = [[(values[y : y + 3, x : x + 3] * taps).sum() for x in range(size)] for y in range(size)]
     np.testing.assert_allclose(matrices.outputs @ product @ matrices.outputs.T, direct, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "inputs", "kernel", "wanted"),
+    [
+        (56, 64, 3, WeightOrder()),  # rows of pixels are the tasks: the weights fit the first caches
+        (7, 1024, 1, WeightOrder(by_channels=True, slices=1, interval=8)),
+        (7, 512, 3, WeightOrder(by_channels=True, slices=3, interval=8)),
+        (14, 512, 1, WeightOrder(by_channels=True, slices=1, interval=16)),
+    ],
+)
+def test_weights_come_from_memory_once_and_slice_by_slice(size: int, inputs: int, kernel: int, wanted: object) -> None:
+    tile = choose_tile(size, size, 512, (kernel, kernel), inputs, AVX512)
+    order = choose_order(size, size, 512, (kernel, kernel), inputs, tile, AVX512)
+    assert order == wanted
+    if order.interval:
+        second_cache = AVX512.cache.l2_kib * 1024
+        assert 2 * 4 * kernel * kernel * inputs * tile.channels // order.slices <= second_cache
+
+
+@pytest.mark.parametrize("board", BOARDS[:4])
+def test_nothing_is_fetched_ahead_where_it_was_not_measured(board: str) -> None:
+    profile = load_board(board)
+    tile = choose_tile(7, 7, 512, (3, 3), 512, profile)
+    assert choose_order(7, 7, 512, (3, 3), 512, tile, profile).interval == 0

@@ -28,6 +28,11 @@ def test_a_suppressed_box_suppresses_nothing() -> None:
     assert suppress(chain, np.array([0.9, 0.8, 0.7]), 0.4).tolist() == [0, 2]
 
 
+def test_within_classes_a_box_suppresses_those_of_its_own() -> None:
+    same = boxes((0, 0, 10, 10), (0, 0, 10, 10), (0, 0, 10, 10))
+    assert suppress(same, np.array([0.9, 0.8, 0.7]), 0.5, classes=np.array([1, 2, 1])).tolist() == [0, 1]
+
+
 def test_equal_scores_keep_their_order() -> None:
     apart = boxes((0, 0, 1, 1), (5, 5, 6, 6), (9, 9, 10, 10))
     assert suppress(apart, np.array([0.5, 0.5, 0.5]), 0.5).tolist() == [0, 1, 2]

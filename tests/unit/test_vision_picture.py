@@ -76,7 +76,7 @@ def test_grey_and_transparent_pictures_become_three_channels(tmp_path: Path, cha
         (b"", "empty"),
         (b"This is a letter.\n", "text"),
         ("ein Brief für dich\n".encode(), "text"),
-        (bytes(range(256)), "no picture format"),
+        (bytes(range(256)), "no picture or video format"),
         (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "damaged"),
     ],
 )

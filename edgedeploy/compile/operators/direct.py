@@ -6,14 +6,15 @@ tiles are, and the result is cropped. A row of 113 pixels, a prime, could not be
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import tvm
 from tvm import te
 
-from edgedeploy.compile.operators.prefetch import prefetched
-from edgedeploy.compile.tiles import Tile, round_up
+from edgedeploy.compile.operators.prefetch import fetching, prefetched
+from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
 
 # What the templates look for: the names of the blocks that accumulate.
 DENSE = "conv2d"
@@ -53,7 +54,13 @@ class Window:
 
 
 def convolution(
-    data: te.Tensor, weights: te.Tensor, window: Window, groups: int, tile: Tile, prefetch: int = 0
+    data: te.Tensor,
+    weights: te.Tensor,
+    window: Window,
+    groups: int,
+    tile: Tile,
+    order: WeightOrder = WeightOrder(),
+    prefetch: int = 0,
 ) -> te.Tensor:
     """A convolution in NHWC.
 
@@ -63,6 +70,7 @@ def convolution(
         window: the taps.
         groups: output channels are as many equal groups, each of which sums over its own inputs.
         tile: what the template will compute at a time; a note on the block that accumulates.
+        order: how the template goes through the weights; another note.
         prefetch: the values of the vectors of weights that are asked for ahead, or 0.
 
     Returns:
@@ -88,9 +96,24 @@ def convolution(
         def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
             value = read(n, *taps(y, x), f // per_group * inputs + ic if groups > 1 else ic)
             first = tvm.tirx.all(y % tile.rows == 0, x % tile.columns == 0)
-            return te.sum(value * prefetched(weights, (ky, kx, ic, f), 2, first, prefetch), axis=[ky, kx, ic])
 
-        whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE, attrs=_note(tile))
+            def weight() -> Any:
+                return prefetched(weights, (ky, kx, ic, f), 2, first, prefetch)
+
+            if not order.interval or not prefetch:
+                return te.sum(value * weight(), axis=[ky, kx, ic])
+            # From time to time, a part of the next slice: its lines are numbered through all passes over this one.
+            step = kx * inputs + ic
+            if order.slices == 1:
+                step += ky * (window.kernel[1] * inputs)
+            steps = math.prod(window.kernel) // order.slices * inputs
+            one_pass = y // tile.rows * (whole[1] // tile.columns) + x // tile.columns
+            line = one_pass * (steps // order.interval) + step // order.interval
+            ahead = (window.kernel[0] if order.slices == 1 else ky + 1, 0, line, f)
+            once = tvm.tirx.all(first, ic % order.interval == 0)
+            return te.sum(value * fetching(weights, ahead, once, prefetch, weight), axis=[ky, kx, ic])
+
+        whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE, attrs=_note(tile, order))
     return crop(whole_result, rows, columns)
 
 
@@ -160,8 +183,11 @@ def crop(whole: te.Tensor, rows: int, columns: int) -> te.Tensor:
     return te.compute((batch, rows, columns, channels), lambda n, y, x, f: whole[n, y, x, f], name="crop")
 
 
-def _note(tile: Tile) -> dict[str, list[int]]:
-    return {"tile": [tile.rows, tile.columns, tile.channels]}
+def _note(tile: Tile, order: WeightOrder = WeightOrder()) -> dict[str, list[int]]:
+    return {
+        "tile": [tile.rows, tile.columns, tile.channels],
+        "order": [order.by_channels, order.slices, order.interval],
+    }
 
 
 def _taps(window: Window) -> tuple[Any, Any, Any]:
@@ -183,7 +209,8 @@ def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> A
     _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding
     padded_height, padded_width = window.input_size(*whole)
-    if (top, left) == (0, 0) and padded_width <= width:
+    read_height, _ = window.input_size(*window.output_size(height, width))
+    if (top, left) == (0, 0) and read_height <= height and padded_width <= width:
         if padded_height <= height:
             return lambda n, y, x, c: data[n, y, x, c]
         # Rows below the picture are cropped: any values do, and the last row needs no copy.

@@ -6,7 +6,7 @@ weights of a larger network do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tvm import te, tirx
 
@@ -46,8 +46,27 @@ def prefetched(
         return weight
     ahead = list(indices)
     ahead[step] = ahead[step] + STEPS
-    ahead[-1] = tirx.floordiv(ahead[-1], vector) * vector
+    return fetching(weights, ahead, once, vector, lambda: weight)
+
+
+def fetching(
+    weights: te.Tensor,
+    ahead: Sequence[tirx.PrimExpr],
+    once: tirx.PrimExpr,
+    vector: int,
+    value: Callable[[], tirx.PrimExpr],
+) -> tirx.PrimExpr:
+    """A value, and a prefetch of a vector of weights on the way to it.
+
+    Args:
+        weights: whose last dimension is vectorised.
+        ahead: indices into the vector that is fetched; they may lie past the end of dimensions but the last.
+        once: a condition under which it is.
+        vector: values in a vector.
+        value: writes what is computed in any case. It is called twice: each place needs variables of its own.
+    """
+    ahead = [*ahead[:-1], tirx.floordiv(ahead[-1], vector) * vector]
     address = tirx.call_intrin("handle", "tirx.address_of", weights[tuple(ahead)].asobject())
     fetch = tirx.call_intrin("void", "tirx.prefetch", address, _READ, _KEEP, _DATA)
     # LLVM allows no names for calls without a result.
-    return tirx.if_then_else(once, tirx.Let(tirx.Var("", "void"), fetch, weight), weight)
+    return tirx.if_then_else(once, tirx.Let(tirx.Var("", "void"), fetch, value()), value())

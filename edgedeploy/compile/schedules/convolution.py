@@ -15,10 +15,7 @@ import tvm
 from edgedeploy.board import Board
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, rows_per_task, whole_vectors
-from edgedeploy.compile.tiles import MAX_ROWS, MAX_VECTORS, divisors, lanes_for
-
-# Pictures up to this height are split over channels first: each weight is then read once, and by one thread.
-SMALL_PICTURE = 16
+from edgedeploy.compile.tiles import MAX_ROWS, MAX_VECTORS, WeightOrder, divisors, lanes_for
 
 # Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
 CACHE_PAGE = 4096
@@ -34,7 +31,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it."""
     schedule, lanes = kernel.schedule, lanes_for(board)
     convolution = kernel.block(direct.DENSE)
-    tile = kernel.noted_tile(direct.DENSE)
+    tile, order = kernel.noted_tile(direct.DENSE), kernel.noted_order(direct.DENSE)
     kernel.tile = str(tile)
     _, whole_height, whole_width, _, *reduced = kernel.extents(convolution)
     packing = pack(kernel, convolution, tile.channels)
@@ -50,29 +47,50 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     row, row_in = schedule.split(row, [None, tile_rows])
     column, column_in = schedule.split(column, [None, tile_columns])
     channel, channel_in = schedule.split(channel, [None, tile_channels])
-    tiles_down, tiles_deep = -(-height // tile.rows), channels // tile.channels
-    by_channels = height < SMALL_PICTURE and tiles_deep >= min(tiles_down, 2 * board.cores)
-    if by_channels:
+    if order.by_channels:
         if not padding and tile.columns > WAYS and inputs % (CACHE_PAGE // 4) == 0:
             padding = [kernel.copied(convolution, 0)]
-        tasks, order, innermost = [batch, channel], [row, column], column
+        tasks, tiles, innermost = [batch, channel], [row, column], column
     else:
+        tiles_down = -(-height // tile.rows)
         per_task = kernel.choose(divisors(tiles_down), rows_per_task(tiles_down, 1, board.cores))
         block, row = schedule.split(row, [None, per_task])
-        tasks, order, innermost = [batch, block], [row, column, channel], channel
-    schedule.reorder(*tasks, *order, row_in, column_in, channel_in)
+        tasks, tiles, innermost = [batch, block], [row, column, channel], channel
+    schedule.reorder(*tasks, *tiles, row_in, column_in, channel_in)
     task = kernel.parallelize(tasks, 2 * height * width * channels * math.prod(reduced))
     kernel.vectorize(channel_in, lanes, unroll=True)
     schedule.unroll(row_in)
     schedule.unroll(column_in)
-    kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2)
-    if by_channels:
+    if order.slices > 1:
+        _accumulate_slices(kernel, convolution, task, [tile_rows, tile_columns], order, lanes)
+    else:
+        kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2, steps=max(1, order.interval))
+    if order.by_channels:
         for name in padding:
             schedule.storage_align(kernel.block(name), 0, 2, CACHE_PAGE // 16, lanes)
         kernel.pad_first(padding, lanes)
     else:
         kernel.pad_inside(padding, task, lanes)
     return packing
+
+
+def _accumulate_slices(
+    kernel: Kernel, convolution: Any, task: Any, tile: list[Any], order: WeightOrder, lanes: int
+) -> None:
+    """Accumulate one row of taps after the other over all of a task's pixels."""
+    schedule = kernel.schedule
+    sums_of_rows = schedule.rfactor(schedule.get_loops(convolution)[4], 0)
+    schedule.compute_at(convolution, task, preserve_unit_loops=True)
+    *_, taps, batch, row, column, channel = schedule.get_loops(convolution)
+    row, row_in = schedule.split(row, [None, tile[0]])
+    column, column_in = schedule.split(column, [None, tile[1]])
+    schedule.reorder(taps, batch, row, column, row_in, column_in, channel)
+    kernel.vectorize(channel, lanes, unroll=True)
+    schedule.unroll(row_in)
+    schedule.unroll(column_in)
+    kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=max(1, order.interval))
+    schedule.decompose_reduction(convolution, taps)
+    schedule.set_scope(convolution, 0, "local")
 
 
 def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:

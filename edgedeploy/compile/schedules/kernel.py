@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm.s_tir import Schedule
 
-from edgedeploy.compile.tiles import Tile, divisors, vector_length
+from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, vector_length
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
 SERIAL_WORK = 30_000
@@ -184,7 +184,14 @@ class Kernel:
         """
         self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
 
-    def accumulate_inside(self, block: Any, loop: Any, reductions: int, lanes: int, *, pixels: int = 0) -> list[Any]:
+    def noted_order(self, name: str) -> WeightOrder:
+        """The order in which a convolution was written to go through its weights."""
+        by_channels, slices, interval = (int(value) for value in self.note(name, "order"))
+        return WeightOrder(bool(by_channels), slices, interval)
+
+    def accumulate_inside(
+        self, block: Any, loop: Any, reductions: int, lanes: int, *, pixels: int = 0, steps: int = 1
+    ) -> list[Any]:
         """Compute a reduction inside the loop over its tiles, with the accumulators in registers.
 
         The block's last spatial loop is vectorised and, like those before it that run over a tile's pixels,
@@ -196,6 +203,7 @@ class Kernel:
             reductions: how many of the block's loops are reductions.
             lanes: values in a vector register.
             pixels: how many loops before the last spatial one run over pixels of the tile.
+            steps: how many steps of the innermost reduction's loop are written out.
 
         Returns:
             The reduction's loops, outermost first.
@@ -203,7 +211,10 @@ class Kernel:
         schedule = self.schedule
         schedule.compute_at(block, loop, preserve_unit_loops=True)
         loops = schedule.get_loops(block)
-        reduced, spatial = loops[-reductions:], loops[:-reductions]
+        reduced, spatial = list(loops[-reductions:]), loops[:-reductions]
+        if steps > 1:
+            reduced[-1:] = schedule.split(reduced[-1], [None, steps])
+            schedule.unroll(reduced[-1])
         vector, inner = schedule.split(spatial[-1], [None, vector_length(int(schedule.get(spatial[-1]).extent), lanes)])
         around = spatial[-1 - pixels : -1]
         schedule.reorder(*reduced, *around, vector, inner)
@@ -213,7 +224,7 @@ class Kernel:
             schedule.unroll(tile_loop)
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
-        return list(reduced)
+        return reduced
 
 
 def whole_vectors(channels: int, vectors: int, tile: int, lanes: int) -> list[int]:

@@ -1,0 +1,64 @@
+"""What `edgedeploy demo` prints: the logs of Tengine's examples, or JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from edgedeploy.cli.console import print_json, print_json_line
+
+if TYPE_CHECKING:
+    from edgedeploy.demo.program import Screening, Show
+    from edgedeploy.demo.summary import Summary
+    from edgedeploy.vision.source import Source
+
+
+class Printer:
+    """Prints what demos see, as it comes; only the objects of single pictures wait for `finish`."""
+
+    def __init__(self, as_json: bool, *, several: bool) -> None:
+        """Print JSON, or text; for `several` demos the objects of single pictures make one list."""
+        self._as_json, self._several = as_json, several
+        self._objects: list[dict[str, Any]] = []
+        self._printed = False
+        self._as_lines = False
+
+    def picture(self, screening: Screening) -> None:
+        """A single picture, or one of a folder, told as Tengine does."""
+        if self._as_json:
+            self._objects.append(screening.as_dict())
+        else:
+            self._block(screening.log())
+
+    def begin(self, show: Show, source: Source) -> None:
+        """What comes before the pictures of a sequence."""
+        if source.is_film and not self._as_json:
+            self._block(show.head(source.path))
+
+    def frame(self, screening: Screening, source: Source) -> None:
+        """A picture of a sequence."""
+        if self._as_json:
+            self._as_lines = True
+            print_json_line(screening.frame_dict())
+        elif source.is_film:
+            print(*screening.frame_log(), sep="\n", flush=True)
+        else:
+            self.picture(screening)
+
+    def end(self, show: Show, source: Source, summary: Summary, *, interrupted: bool) -> None:
+        """What comes after the pictures of a sequence."""
+        if self._as_json:
+            about = show.as_dict(source.path)
+            print_json_line({"summary": {**about, **summary.as_dict(), "interrupted": interrupted}})
+        elif source.is_film:
+            print(summary.line(), *show.tail(), sep="\n", flush=True)
+        else:
+            self._block([summary.line()])
+
+    def finish(self) -> None:
+        """The value of the single pictures."""
+        if self._as_json and not self._as_lines:
+            print_json(self._objects if self._several else self._objects[0])
+
+    def _block(self, lines: list[str]) -> None:
+        print(*([""] if self._printed else []), *lines, sep="\n", flush=True)
+        self._printed = True

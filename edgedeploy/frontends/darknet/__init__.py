@@ -1,0 +1,56 @@
+"""The Darknet frontend: a cfg file that describes the layers, and a file with their weights.
+
+What cfg files mean is taken from the source of Darknet (J. Redmon, github.com/pjreddie/darknet) and of its fork by
+A. Bochkovskiy (github.com/AlexeyAB/darknet), which share the format; where they differ, the modules here say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+
+if TYPE_CHECKING:
+    from edgedeploy.frontends.darknet.weights import Weights
+
+# Comments and empty lines, then the section that every cfg file begins with.
+_BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r]*(?:[#;][^\n]*)?\n)*[ \t]*\[(?:net|network)\]")
+
+
+class Darknet(ConvertedFormat):
+    """Darknet's cfg and weights."""
+
+    name = "Darknet"
+    suffixes = (".cfg", ".weights")
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether its first section is [net] or [network]."""
+        return _BEGINNING.match(head) is not None
+
+    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
+        """The network in ONNX's terms; see `Format.read`.
+
+        Its input is called `data`. Its outputs are the raw heads, what goes into [yolo] and [region], or what the
+        last layer puts out where there are none; they are named after their section with the layer's number as
+        Darknet counts it, such as `yolo_121`.
+        """
+        from edgedeploy.frontends.darknet.configuration import read_sections
+        from edgedeploy.frontends.darknet.conversion import converted
+        from edgedeploy.frontends.darknet.plan import planned
+        from edgedeploy.frontends.darknet.weights import FileWeights, RandomWeights
+
+        plan = planned(files[0], read_sections(files[0]), shapes, options.epsilon)
+        weights: Weights
+        if options.weights == "random":
+            weights = RandomWeights()
+        elif len(files) > 1:
+            weights = FileWeights(files[1], plan.layers)
+        else:
+            raise self.without_weights(files[0])
+        return converted(files[0].stem, plan, weights)
+
+
+FORMAT = Darknet()

@@ -1,0 +1,107 @@
+"""The layers that the sections of a cfg file describe, checked before anything is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends.darknet import ends, joins, products, windows
+from edgedeploy.frontends.darknet.configuration import Section
+from edgedeploy.frontends.darknet.layer import Layer, Plan, Shape
+from edgedeploy.frontends.format import Shapes
+
+INPUT_NAME = "data"
+
+# As AlexeyAB's fork has it; the original adds 1e-6 to the square root on CPUs and 1e-5 to the variance on GPUs.
+_EPSILON = 1e-5
+
+_KINDS: dict[str, Callable[[Section, Plan], Layer]] = {
+    "activation": ends.activation,
+    "avgpool": windows.avgpool,
+    "batchnorm": products.batchnorm,
+    "connected": products.connected,
+    "convolutional": products.convolutional,
+    "cost": ends.unchanged,
+    "dropout": ends.unchanged,
+    "empty": ends.unchanged,
+    "local_avgpool": windows.local_avgpool,
+    "maxpool": windows.maxpool,
+    "region": ends.region,
+    "reorg": windows.reorg,
+    "reorg3d": windows.reorg3d,
+    "route": joins.route,
+    "sam": joins.sam,
+    "scale_channels": joins.scale_channels,
+    "shortcut": joins.shortcut,
+    "silence": ends.unchanged,
+    "softmax": ends.softmax,
+    "upsample": windows.upsample,
+    "yolo": ends.yolo,
+}
+
+_SHORT = {
+    "avg": "avgpool",
+    "conn": "connected",
+    "conv": "convolutional",
+    "local_avg": "local_avgpool",
+    "max": "maxpool",
+    "soft": "softmax",
+}
+
+
+def planned(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: float | None = None) -> Plan:
+    """The network that a cfg file describes.
+
+    Args:
+        path: the file.
+        sections: what it says.
+        shapes: the input's shape by its name, to replace the one that [net] states.
+        epsilon: what batch normalisation adds to the variance; None is 1e-5.
+
+    Raises:
+        ModelError: a section is not supported, or does not fit those before it.
+        InputError: a shape was given for no input, or does not fit.
+    """
+    if not sections or sections[0].kind not in ("net", "network"):
+        raise ModelError(f"{path} is no cfg file of Darknet", why="its first section is not [net]")
+    batch, picture = _input(path, sections[0], shapes)
+    plan = Plan(batch, picture, _EPSILON if epsilon is None else epsilon)
+    plan.check(sections[0], picture)
+    for each in sections[1:]:
+        section = replace(each, kind=_SHORT.get(each.kind, each.kind))
+        if section.kind not in _KINDS:
+            raise replace(each, kind=each.kind[:40]).error(
+                "this section is not supported",
+                why="supported are " + ", ".join(f"[{kind}]" for kind in _KINDS),
+                hints=["cut the network before it, or give an ONNX file that another tool made of it"],
+            )
+        plan.add(_KINDS[section.kind](section, plan))
+    if not any(layer.counts for layer in plan.layers):
+        raise ModelError(f"{path} has no layers", hints=["check that it is complete"])
+    return plan
+
+
+def _input(path: Path, section: Section, shapes: Shapes) -> tuple[int, Shape]:
+    """The size of the batch and the shape of a picture."""
+    sides = ("channels", "height", "width")
+    missing = [side for side in sides if side not in section.options]
+    if missing:
+        raise section.error(
+            f"{', '.join(missing)} is not stated",
+            why="only networks that take pictures are supported",
+            hints=["state channels, height and width"],
+        )
+    stated = [section.integer(side, 0, lowest=1) for side in sides]
+    for name in shapes:
+        if name != INPUT_NAME:
+            raise InputError(f"{path} has no input {name!r}", why=f"its input is {INPUT_NAME!r}")
+    given = list(shapes.get(INPUT_NAME, [1, *stated]))
+    if len(given) != 4 or min(given) < 1 or given[1] != stated[0]:
+        raise InputError(
+            f"{path}: the shape of input {INPUT_NAME!r} does not fit",
+            why=f"{','.join(map(str, given))} was given, the network says 1,{','.join(map(str, stated))}",
+            hints=["batch, height and width can be changed"],
+        )
+    return given[0], Shape(*given[1:])

@@ -1,0 +1,233 @@
+"""Convolutions, their transposed forms, and dense layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgedeploy.frontends.ncnn.elementwise import activated
+from edgedeploy.frontends.ncnn.step import Blob, Step, translates
+
+# In the place of padding: as much as keeps size / stride, the odd one at the end or at the beginning.
+SAME_UPPER, SAME_LOWER = -233, -234
+
+_COMMON = {0, 1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16}
+_CONVOLUTION = _COMMON | {8, 17, 18, 19}
+_DECONVOLUTION = _COMMON | {18, 19, 20, 21, 28}
+
+
+@dataclass(frozen=True)
+class _Window:
+    """What all kinds of convolutions have; pairs are height and width.
+
+    Attributes:
+        kernel, stride, dilation: positive.
+        extent: of the kernel with its gaps.
+        begins, ends: padding before and after.
+    """
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    begins: tuple[int, int]
+    ends: tuple[int, int]
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        height, width = (gap * (size - 1) + 1 for gap, size in zip(self.dilation, self.kernel, strict=True))
+        return height, width
+
+    @staticmethod
+    def of(step: Step) -> _Window:
+        """As the parameters say."""
+        layer = step.layer
+        width, gap, stride, left = (layer.integer(number, default) for number, default in enumerate((0, 1, 1, 0), 1))
+        top = layer.integer(14, left)
+        window = _Window(
+            kernel=(layer.integer(11, width), width),
+            stride=(layer.integer(13, stride), stride),
+            dilation=(layer.integer(12, gap), gap),
+            begins=(top, left),
+            ends=(layer.integer(16, top), layer.integer(15, left)),
+        )
+        if min(*window.kernel, *window.stride, *window.dilation) < 1:
+            raise layer.error("kernel, stride and dilation should be positive")
+        return window
+
+    @property
+    def attributes(self) -> dict[str, Sequence[int]]:
+        return {"kernel_shape": self.kernel, "strides": self.stride, "dilations": self.dilation}
+
+    def padding(self, step: Step, same: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Padding before and after; `same` is how much there is in all, where the parameters leave it open."""
+        pads = {*self.begins, *self.ends}
+        if pads in ({SAME_UPPER}, {SAME_LOWER}):
+            return split_padding(same, lower=pads == {SAME_LOWER})
+        if min(pads) < 0:
+            raise step.layer.error("padding should not be negative")
+        return self.begins, self.ends
+
+
+def split_padding(total: Sequence[int], *, lower: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Padding of height and width in halves before and after, the odd one after unless `lower`."""
+    height, width = (max(size, 0) for size in total)
+    small, large = (height // 2, width // 2), (height - height // 2, width - width // 2)
+    return (large, small) if lower else (small, large)
+
+
+def same_padding(sizes: Sequence[int], extent: Sequence[int], stride: Sequence[int]) -> list[int]:
+    """How much padding gives an output of size / stride, rounded up: TensorFlow's SAME."""
+    return [size + (inner - 1) // step * step - inner for inner, size, step in zip(sizes, extent, stride, strict=True)]
+
+
+@translates("Convolution", _CONVOLUTION)
+def _convolution(step: Step) -> Blob:
+    blob = step.only_input(1, 3)
+    if blob.rank == 1:
+        return _on_a_vector(step, blob)
+    return _grouped_convolution(step, blob, groups=1)
+
+
+@translates("ConvolutionDepthWise", {*_CONVOLUTION, 7})
+def _depthwise_convolution(step: Step) -> Blob:
+    return _grouped_convolution(step, step.only_input(3), step.layer.integer(7, 1))
+
+
+def _grouped_convolution(step: Step, blob: Blob, groups: int) -> Blob:
+    layer, window = step.layer, _Window.of(step)
+    _refuse_quantised(step)
+    if layer.integer(19):
+        raise layer.error("its weights come from another layer")
+    outputs, sizes = layer.integer(0), blob.shape[1:]
+    weights, *bias = _weights(step, blob.shape[0], outputs, groups, window.kernel)
+    begins, ends = window.padding(step, same_padding(sizes, window.extent, window.stride))
+    if layer.number(18):  # the value of padding
+        blob = step.pad(blob, [0, *begins], [0, *ends], value=layer.number(18))
+        sizes, begins, ends = blob.shape[1:], (0, 0), (0, 0)
+    axes = zip(sizes, begins, ends, window.extent, window.stride, strict=True)
+    shape = [outputs, *((size + begin + end - extent) // stride + 1 for size, begin, end, extent, stride in axes)]
+    operands = [step.constant(values) for values in (weights, *bias)]
+    pads = [*begins, *ends]
+    return activated(
+        step, step.node("Conv", blob, *operands, shape=shape, group=groups, pads=pads, **window.attributes)
+    )
+
+
+@translates("Deconvolution", _DECONVOLUTION)
+def _deconvolution(step: Step) -> Blob:
+    return _grouped_deconvolution(step, groups=1)
+
+
+@translates("DeconvolutionDepthWise", {*_DECONVOLUTION, 7})
+def _depthwise_deconvolution(step: Step) -> Blob:
+    return _grouped_deconvolution(step, step.layer.integer(7, 1))
+
+
+def _grouped_deconvolution(step: Step, groups: int) -> Blob:
+    layer, window, blob = step.layer, _Window.of(step), step.only_input(3)
+    if layer.integer(28):
+        raise layer.error("its weights come from another layer")
+    outputs, inputs = layer.integer(0), blob.shape[0]
+    weights, *bias = _weights(step, inputs, outputs, groups, window.kernel)
+    # ONNX has the inputs of all groups first.
+    weights = weights.reshape(groups, outputs // groups, inputs // groups, *window.kernel)
+    weights = weights.swapaxes(1, 2).reshape(inputs, outputs // groups, *window.kernel)
+    right = layer.integer(18)
+    more = (layer.integer(19, right), right)
+    places = zip(blob.shape[1:], window.stride, window.extent, more, strict=True)
+    whole = [(size - 1) * stride + extent + extra for size, stride, extent, extra in places]
+    # Where the padding is left open, the output's size is stated instead.
+    width = layer.integer(20)
+    wanted = (layer.integer(21, width), width)
+    begins, ends = window.padding(step, [size - inner for size, inner in zip(whole, wanted, strict=True)])
+    if min(more) < 0 or min(wanted) < 0:
+        raise layer.error("sizes of the output should not be negative")
+    if min(window.begins) < 0 and 0 in wanted:
+        raise layer.error("neither its padding nor the size of its output is stated")
+    shape = [outputs, *(size - begin - end for size, begin, end in zip(whole, begins, ends, strict=True))]
+    # What is added at the end, and what is cut off there, become one number.
+    cut = [max(end - extra, 0) for end, extra in zip(ends, more, strict=True)]
+    added = [max(extra - end, 0) for end, extra in zip(ends, more, strict=True)]
+    operands = [step.constant(values) for values in (weights, *bias)]
+    return activated(
+        step,
+        step.node(
+            "ConvTranspose",
+            blob,
+            *operands,
+            shape=shape,
+            group=groups,
+            pads=[*begins, *cut],
+            output_padding=added,
+            **window.attributes,
+        ),
+    )
+
+
+@translates("InnerProduct", {0, 1, 2, 8, 9, 10})
+def _inner_product(step: Step) -> Blob:
+    blob, layer = step.only_input(), step.layer
+    _refuse_quantised(step)
+    outputs, bias, count = layer.integer(0), layer.integer(1), layer.integer(2)
+    rows = blob.rank == 2 and outputs > 0 and count == outputs * blob.shape[1]
+    # Each row of a matrix with as many columns as weights is multiplied on its own; all else is one vector.
+    return activated(step, _dense(step, blob if rows else _flat(step, blob), outputs, count, with_bias=bias != 0))
+
+
+def _on_a_vector(step: Step, blob: Blob) -> Blob:
+    """A convolution of 1 x 1 on a vector is a dense layer."""
+    _refuse_quantised(step)
+    window, layer = _Window.of(step), step.layer
+    if window.kernel != (1, 1):
+        raise layer.error("its input is a vector, and its kernel larger than 1x1")
+    dense = _dense(step, blob, layer.integer(0), layer.integer(6), with_bias=layer.integer(5) != 0)
+    return activated(step, dense)
+
+
+def _dense(step: Step, blob: Blob, outputs: int, count: int, *, with_bias: bool) -> Blob:
+    """The product of the last axis with weights, outputs x inputs in the file."""
+    inputs = blob.shape[-1]
+    _check_count(step, count, outputs, [outputs, inputs])
+    weights = step.weights.tagged([outputs, inputs], step.layer.name)
+    bias = step.weights.plain([outputs], step.layer.name) if with_bias else None
+    shape = [*blob.shape[:-1], outputs]
+    if blob.rank == 1:
+        operands = [step.constant(values) for values in (weights, bias) if values is not None]
+        return step.node("Gemm", blob, *operands, shape=shape, transB=1)
+    product = step.node("MatMul", blob, step.constant(np.ascontiguousarray(weights.T)), shape=shape)
+    return product if bias is None else step.elementwise("Add", product, step.constant(bias))
+
+
+def _flat(step: Step, blob: Blob) -> Blob:
+    return step.reshape(blob, [math.prod(blob.shape)])
+
+
+def _weights(step: Step, inputs: int, outputs: int, groups: int, kernel: tuple[int, int]) -> list[np.ndarray]:
+    """The weights, outputs x inputs of a group x height x width, and the bias if there is one."""
+    layer = step.layer
+    if groups < 1 or inputs % groups or outputs % groups:
+        raise layer.error(f"{inputs} inputs and {outputs} outputs do not fit {groups} groups")
+    shape = [outputs, inputs // groups, *kernel]
+    _check_count(step, layer.integer(6), outputs, shape)
+    weights = step.weights.tagged(shape, layer.name)
+    return [weights, step.weights.plain([outputs], layer.name)] if layer.integer(5) else [weights]
+
+
+def _check_count(step: Step, stated: int, outputs: int, shape: Sequence[int]) -> None:
+    """Check the count of weights that the layer states against the shapes that it is between."""
+    if outputs < 1:
+        raise step.layer.error("its number of outputs (parameter 0) should be positive")
+    if stated != math.prod(shape):
+        shown = "x".join(map(str, shape))
+        raise step.layer.error(
+            f"it states {stated} weights, and {shown} are needed for the shape of its input",
+            "check the shape of the network's input",
+        )
+
+
+def _refuse_quantised(step: Step) -> None:
+    if step.layer.integer(8):
+        raise step.layer.error("its weights have 8 bits", "use the network in float, before ncnn2int8")

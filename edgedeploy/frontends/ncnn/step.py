@@ -1,0 +1,266 @@
+"""One layer on its way into ONNX's terms, and who translates which kind of layers.
+
+ncnn's blobs have one to three dimensions and no batch: a picture is channels x height x width, as numpy would show
+it. In ONNX's terms each has a batch of one before them. Nobody but this module knows of it: translators count axes as
+ncnn does, from 0 for the outermost, and give shapes without a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.graph import Attribute, Graph
+from edgedeploy.frontends.ncnn.text import Layer
+from edgedeploy.frontends.ncnn.weights import Weights
+
+# In a parameter: a dimension that is left out, or everything that is left.
+UNSET = -233
+
+LARGEST = 2**31 - 1  # of dimensions and counts of values; far beyond any memory
+
+# Parameters that any layer may have: shapes of its outputs, for ncnn's own planning, and what of ncnn it may use.
+_HINTS = frozenset({30, 31})
+
+
+@dataclass(frozen=True)
+class Blob:
+    """A tensor between layers.
+
+    Attributes:
+        value: its name in the graph.
+        shape: without the batch.
+    """
+
+    value: str
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+
+class Step:
+    """One layer with what it reads, and the graph that it is written into.
+
+    Attributes:
+        layer: the layer.
+        inputs: its inputs.
+        weights: where its weights come from.
+    """
+
+    def __init__(self, layer: Layer, inputs: Sequence[Blob], weights: Weights, graph: Graph) -> None:
+        self.layer = layer
+        self.inputs = inputs
+        self.weights = weights
+        self._graph = graph
+
+    def only_input(self, *ranks: int) -> Blob:
+        """The input of a layer that has one.
+
+        Args:
+            ranks: the numbers of dimensions that it may have; any if none is given.
+
+        Raises:
+            ModelError: there are more or none, or it has another number of dimensions.
+        """
+        [blob] = self.check_inputs(1, *ranks)
+        return blob
+
+    def check_inputs(self, count: int, *ranks: int) -> Sequence[Blob]:
+        """The inputs, which should be as many; arguments and errors are those of `only_input`."""
+        if len(self.inputs) != count:
+            raise self.layer.error(f"it should read {count} blobs and reads {len(self.inputs)}")
+        for blob in self.inputs:
+            if ranks and blob.rank not in ranks:
+                expected = " or ".join(map(str, ranks))
+                raise self.layer.error(f"an input has {blob.rank} dimensions, and only {expected} can be imported")
+        return self.inputs
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis that may be counted from the end, counted from 0.
+
+        Raises:
+            ModelError: there is no such axis.
+        """
+        if not -rank <= axis < rank:
+            raise self.layer.error(f"it names axis {axis} of {rank}")
+        return axis % rank
+
+    def node(self, operator: str, *inputs: Blob | str, shape: Iterable[int], **attributes: Attribute) -> Blob:
+        """Add a node.
+
+        Args:
+            operator: ONNX's name of it.
+            inputs: blobs, and names of constants.
+            shape: of its output.
+            attributes: as ONNX has them; `axis` and `axes` are counted as ncnn does.
+
+        Raises:
+            ModelError: the shape is none.
+        """
+        [blob] = self.nodes(operator, *inputs, shapes=[shape], **attributes)
+        return blob
+
+    def nodes(
+        self, operator: str, *inputs: Blob | str, shapes: Iterable[Iterable[int]], **attributes: Attribute
+    ) -> list[Blob]:
+        """Add a node with several outputs; arguments and errors are those of `node`."""
+        checked = [self._checked(shape) for shape in shapes]
+        for key, value in attributes.items():
+            if key == "axis" and isinstance(value, int):
+                attributes[key] = _onnx_axes([value])[0]
+            if key == "axes" and isinstance(value, Sequence):
+                attributes[key] = _onnx_axes([int(axis) for axis in value])
+        names = [f"{self._stem} {operator.lower()} {index}" for index in range(len(checked))]
+        read = [each.value if isinstance(each, Blob) else each for each in inputs]
+        values = self._graph.nodes(operator, *read, names=names, **attributes)
+        return [Blob(value, shape) for value, shape in zip(values, checked, strict=True)]
+
+    def elementwise(self, operator: str, blob: Blob, *others: Blob | str, **attributes: Attribute) -> Blob:
+        """Add a node whose output has the shape of its first input."""
+        return self.node(operator, blob, *others, shape=blob.shape, **attributes)
+
+    def constant(self, values: np.ndarray | Sequence[float] | float) -> str:
+        """Add float32 numbers."""
+        return self._graph.constant(np.asarray(values, np.float32), f"{self._stem} weights")
+
+    def integers(self, values: Sequence[int]) -> str:
+        """Add int64 numbers, such as sizes.
+
+        Raises:
+            ModelError: one is larger than any size can be.
+        """
+        if any(abs(value) > LARGEST for value in values):
+            raise self.layer.error(f"{max(values, key=abs)} is too large", "check the shape of the network's input")
+        return self._graph.constant(np.asarray(values, np.int64), f"{self._stem} sizes")
+
+    def axes(self, axes: Sequence[int]) -> str:
+        """Add axes, counted as ncnn does, for an operator that takes them as an input."""
+        return self.integers(_onnx_axes(axes))
+
+    def outermost(self, values: np.ndarray, blob: Blob) -> str:
+        """Add one number for each position of the outermost axis, which is that of channels."""
+        return self.constant(values.reshape(1, -1, *[1] * (blob.rank - 1)))
+
+    def reshape(self, blob: Blob, shape: Sequence[int]) -> Blob:
+        """The same values in another shape."""
+        if tuple(shape) == blob.shape:
+            return blob
+        if math.prod(shape) != math.prod(blob.shape):
+            raise self.layer.error(f"{_times(blob.shape)} values do not fit {_times(shape)}")
+        return self.node("Reshape", blob, self.integers([1, *shape]), shape=shape)
+
+    def transpose(self, blob: Blob, order: Sequence[int]) -> Blob:
+        """Axes in another order."""
+        shape = [blob.shape[axis] for axis in order]
+        return self.node("Transpose", blob, shape=shape, perm=[0, *_onnx_axes(order)])
+
+    def pad(
+        self, blob: Blob, begins: Sequence[int], ends: Sequence[int], mode: str = "constant", value: float = 0.0
+    ) -> Blob:
+        """More values before and after those of each axis; `mode` is ONNX's."""
+        if not any(begins) and not any(ends):
+            return blob
+        shape = [begin + size + end for begin, size, end in zip(begins, blob.shape, ends, strict=True)]
+        widths = self.integers([0, *begins, 0, *ends])
+        return self.node("Pad", blob, widths, self.constant(value), shape=shape, mode=mode)
+
+    def crop(self, blob: Blob, begins: Sequence[int], ends: Sequence[int]) -> Blob:
+        """The values from `begins` to before `ends` of each axis."""
+        shape = [end - begin for begin, end in zip(begins, ends, strict=True)]
+        return self.node(
+            "Slice", blob, self.integers(begins), self.integers(ends), self.axes(range(blob.rank)), shape=shape
+        )
+
+    @property
+    def _stem(self) -> str:
+        """What names of the graph begin with: with a space after it none is that of a blob."""
+        return self.layer.outputs[0]
+
+    def _checked(self, shape: Iterable[int]) -> tuple[int, ...]:
+        checked = tuple(shape)
+        if not all(0 < size <= LARGEST for size in checked) or math.prod(checked) > LARGEST:
+            raise self.layer.error(
+                f"its output would have the shape {_times(checked)}", "check the shape of the network's input"
+            )
+        return checked
+
+
+Translator = Callable[[Step], Blob | Sequence[Blob]]
+
+
+@dataclass(frozen=True)
+class _Translation:
+    translator: Translator
+    parameters: frozenset[int]
+
+
+_TRANSLATIONS: dict[str, _Translation] = {}
+
+
+def translates(kind: str, parameters: Iterable[int] = ()) -> Callable[[Translator], Translator]:
+    """Mark a function as the translator of a kind of layers.
+
+    Args:
+        kind: ncnn's name of it.
+        parameters: the numbers of those that it understands.
+    """
+
+    def register(translator: Translator) -> Translator:
+        _TRANSLATIONS[kind] = _Translation(translator, _HINTS | frozenset(parameters))
+        return translator
+
+    return register
+
+
+def check_known(layer: Layer) -> None:
+    """Check that a layer can be translated.
+
+    Raises:
+        ModelError: nobody translates layers of its kind, or such a parameter, or it writes nothing; the message says
+            where it stands.
+    """
+    translation = _TRANSLATIONS.get(layer.kind)
+    if translation is None:
+        raise ModelError(
+            f"{layer.kind} layers are not supported",
+            why=f"{layer.path}, line {layer.line}: layer {layer.name!r} is one",
+            hints=["convert the network without it, or cut the network before this line"],
+        )
+    if not layer.outputs and layer.kind != "Noop":
+        raise layer.error("it writes no blob")
+    unknown = sorted(set(layer.parameters) - translation.parameters)
+    if unknown:
+        raise layer.error(
+            f"nothing is known of its parameter {unknown[0]}, here {layer.parameters[unknown[0]]!r}",
+            "convert the network again, with another version of the converter",
+        )
+
+
+def translate(step: Step) -> list[Blob]:
+    """The outputs of a layer that `check_known` found known.
+
+    Raises:
+        ModelError: it does not fit its inputs or its weights, or computes something that cannot be translated.
+    """
+    found = _TRANSLATIONS[step.layer.kind].translator(step)
+    outputs = [found] if isinstance(found, Blob) else list(found)
+    if len(outputs) != len(step.layer.outputs):
+        raise step.layer.error(f"it should write {len(outputs)} blobs and writes {len(step.layer.outputs)}")
+    if any(not 1 <= blob.rank <= 3 for blob in outputs):
+        raise step.layer.error("its output has not one to three dimensions")
+    return outputs
+
+
+def _onnx_axes(axes: Sequence[int]) -> list[int]:
+    return [axis + 1 for axis in axes]
+
+
+def _times(shape: Iterable[int]) -> str:
+    return "x".join(map(str, shape))

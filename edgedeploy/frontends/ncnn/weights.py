@@ -1,0 +1,137 @@
+"""The weights of a `.bin` file: what each layer needs, one after the other, with no names and no counts.
+
+Weights of convolutions and the like begin with a tag, four bytes that say how they are stored; biases and everything
+else are float32 without one. All of it is little-endian, and each part is filled up to a multiple of four bytes. The
+tags are those of ncnn's `ModelBin` (src/modelbin.cpp).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.binary import Cursor
+
+_FLOAT32 = (0, 0x0002C056)
+_FLOAT16 = 0x01306B47
+_BFLOAT16 = 0x01348B83
+_INT8 = 0x000D4B38
+_ALIGNMENT = 4
+
+# Of random weights; the largest networks that boards run have half of it.
+_MOST = 2**28
+
+
+class Weights(ABC):
+    """What layers take their weights from, in the order in which they stand in the file."""
+
+    @abstractmethod
+    def tagged(self, shape: Sequence[int], what: str) -> np.ndarray:
+        """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
+
+        Args:
+            shape: theirs.
+            what: the layer's name, for messages.
+
+        Raises:
+            ModelError: the file ends before, they are stored in a way that cannot be read, or infinite or NaN.
+        """
+
+    @abstractmethod
+    def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
+        """The next weights that are stored as float32 without a tag; arguments and errors are those of `tagged`."""
+
+
+class StoredWeights(Weights):
+    """Those of a file.
+
+    Args:
+        path: the file, for messages.
+        content: what is in it.
+    """
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._cursor = Cursor(path, content)
+
+    def tagged(self, shape: Sequence[int], what: str) -> np.ndarray:
+        """See `Weights.tagged`."""
+        part = f"layer {what!r}"
+        tag = self._cursor.integer("<u4", part)
+        count = math.prod(shape)
+        if tag in _FLOAT32:
+            values = self._cursor.array("<f4", count, part)
+        elif tag == _FLOAT16:
+            values = self._cursor.array("<f2", count, part).astype("<f4")
+        elif tag == _BFLOAT16:  # the upper half of a float32
+            values = (self._cursor.array("<u2", count, part).astype("<u4") << 16).view("<f4")
+        elif tag == _INT8:
+            raise ModelError(
+                f"{self._cursor.path} has weights of 8 bits",
+                why=f"those of {part}",
+                hints=["use the network in float, before ncnn2int8"],
+            )
+        else:  # any other: a table of 256 values, and for each weight its place there
+            table = self._cursor.array("<f4", 256, part)
+            values = table[self._cursor.array("u1", count, part)]
+        filling = -self._cursor.position % _ALIGNMENT
+        self._cursor.array("u1", min(filling, self._cursor.left), part)
+        if not np.isfinite(values).all():
+            raise ModelError(
+                f"{self._cursor.path} has weights that are no numbers",
+                why=f"among those of {part}",
+                hints=["check that it belongs to the .param file, and its checksum"],
+            )
+        return values.reshape(shape)
+
+    def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
+        """See `Weights.plain`."""
+        return self._cursor.array("<f4", math.prod(shape), f"layer {what!r}").reshape(shape)
+
+    def check_end(self) -> None:
+        """Check that nothing is left.
+
+        Raises:
+            ModelError: there is something.
+        """
+        if self._cursor.left:
+            raise ModelError(
+                f"{self._cursor.path} does not fit the network",
+                why=f"{self._cursor.left:,} bytes are left when all layers have their weights",
+                hints=["check that it belongs to the .param file, and that both are of one version"],
+            )
+
+
+class RandomWeights(Weights):
+    """Seeded ones, for which activations keep their size.
+
+    Args:
+        path: the network's file, for messages.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._random = np.random.default_rng(0)
+        self._left = _MOST
+
+    def tagged(self, shape: Sequence[int], what: str) -> np.ndarray:
+        """Normal, with the variance of He et al., "Delving Deep into Rectifiers" (2015)."""
+        self._take(shape, what)
+        scale = np.float32(math.sqrt(2 / math.prod(shape[1:])))
+        return self._random.standard_normal(shape, np.float32) * scale
+
+    def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
+        """Uniform around one, as variances must be positive."""
+        self._take(shape, what)
+        return self._random.random(shape, np.float32) + np.float32(0.5)
+
+    def _take(self, shape: Sequence[int], what: str) -> None:
+        self._left -= math.prod(shape)
+        if self._left < 0:
+            raise ModelError(
+                f"{self._path} has too many weights", why=f"more than {_MOST:,}, with those of layer {what!r}"
+            )

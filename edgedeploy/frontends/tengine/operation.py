@@ -1,0 +1,181 @@
+"""One node of a tmfile while it is being translated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.graph import Attribute
+from edgedeploy.frontends.shaped_graph import Shape, ShapedGraph
+from edgedeploy.frontends.tengine.structure import Node, Structure
+
+
+class Constants:
+    """The constants of a tmfile in the graph, each in the shapes that it is used in.
+
+    Args:
+        structure: the file's content.
+        graph: the graph that they are added to.
+    """
+
+    def __init__(self, structure: Structure, graph: ShapedGraph) -> None:
+        self._tensors = structure.tensors
+        self._graph = graph
+        self._names: dict[tuple[int, Shape], str] = {}
+        # float16 doubles, and a constant may be needed in two shapes. A file that wants more does so on purpose.
+        self._left = 4 * structure.size + 2**20
+
+    def add(self, index: int, shape: Shape) -> str:
+        """The value of the constant tensor `index` in a shape of as many values, as float32.
+
+        Raises:
+            ModelError: it holds integers, or the constants grow far beyond the file's size.
+        """
+        if (index, shape) not in self._names:
+            tensor = self._tensors[index]
+            assert tensor.values is not None
+            if tensor.values.dtype.kind != "f":
+                raise ModelError("its weights are integers", why=f"tensor {tensor.name!r} is {tensor.values.dtype}")
+            self.reserve(4 * tensor.values.size)
+            values = tensor.values.reshape(shape).astype(np.float32, copy=False)
+            self._names[index, shape] = self._graph.constant(values, tensor.name)
+        return self._names[index, shape]
+
+    def reserve(self, size: int) -> None:
+        """Ask for memory, in bytes.
+
+        Raises:
+            ModelError: the constants grow far beyond the file's size.
+        """
+        self._left -= size
+        if self._left < 0:
+            raise ModelError("its constants are many times larger than the file")
+
+
+class Operation:
+    """A node with what its translation needs.
+
+    Args:
+        node: the node.
+        structure: the file's content.
+        graph: what is being written.
+        constants: of the file.
+        values: names of values in the graph by number of the tensor, as far as they are written.
+
+    Attributes:
+        parameters: the node's, by name.
+        graph: what is being written.
+        constants: of the file.
+        names: what the node's outputs are to be called.
+    """
+
+    def __init__(
+        self, node: Node, structure: Structure, graph: ShapedGraph, constants: Constants, values: dict[int, str]
+    ) -> None:
+        self.parameters = node.parameters
+        self.graph = graph
+        self.constants = constants
+        self.names = [structure.tensors[index].name for index in node.outputs]
+        self._inputs: list[int] = node.inputs.tolist()
+        self._tensors = structure.tensors
+        self._values = values
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs the node has."""
+        return len(self._inputs)
+
+    def value(self, position: int = 0) -> str:
+        """The input at a position.
+
+        Raises:
+            ModelError: there are not as many.
+        """
+        index = self._index(position)
+        if index in self._values:
+            return self._values[index]
+        values = self._tensors[index].values
+        assert values is not None  # what is not constant was written before
+        return self.constants.add(index, values.shape)
+
+    def shape(self, position: int = 0) -> Shape:
+        """The shape of the input at a position; errors are those of `value`."""
+        return self.graph.shape(self.value(position))
+
+    def picture(self) -> tuple[int, int, int, int]:
+        """Batch, channels, height and width of the first input.
+
+        Raises:
+            ModelError: it has another number of dimensions.
+        """
+        shape = self.shape()
+        if len(shape) != 4:
+            raise ModelError("it needs four dimensions", why=f"its input has the shape {_stated(shape)}")
+        return shape
+
+    def weights(self, position: int, shape: Shape) -> str:
+        """A constant input, in a shape.
+
+        Raises:
+            ModelError: it is not constant, or has another number of values.
+        """
+        index = self._index(position)
+        values = self._tensors[index].values
+        if values is None:
+            raise ModelError("its weights are not constant", why=f"its input {position} is computed")
+        if values.size != math.prod(shape):
+            raise ModelError(
+                "its weights do not suit its input", why=f"{_stated(values.shape)} are there, not {_stated(shape)}"
+            )
+        return self.constants.add(index, shape)
+
+    def stated(self, position: int) -> Shape:
+        """The shape that the file states of an input, or none."""
+        return self._tensors[self._index(position)].shape or ()
+
+    def finish(self, operator: str, *inputs: str, **attributes: Attribute) -> list[str]:
+        """Write the node that gives the output."""
+        return [self.graph.node(operator, *inputs, name=self.names[0], **attributes)]
+
+    def step(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
+        """Write a node on the way to the output."""
+        return self.graph.node(operator, *inputs, name=f"{self.names[0]}/{operator.lower()}", **attributes)
+
+    def integers(self, values: Sequence[int]) -> str:
+        """A constant int64 vector, such as a shape or axes."""
+        return self.graph.constant(np.array(values, np.int64), f"{self.names[0]}/integers")
+
+    def number(self, value: float) -> str:
+        """A constant float32 number, infinite if it is too large for one."""
+        with np.errstate(over="ignore"):
+            return self.graph.constant(np.array(value, np.float32), f"{self.names[0]}/number")
+
+    def reshaped(self, value: str, shape: Sequence[int]) -> str:
+        """A value in another shape."""
+        return value if self.graph.shape(value) == tuple(shape) else self.step("Reshape", value, self.integers(shape))
+
+    def axis(self, axis: int) -> int:
+        """An axis of the first input; negative ones count from the end.
+
+        Raises:
+            ModelError: it has no such axis.
+        """
+        rank = len(self.shape())
+        if not -rank <= axis < rank:
+            raise ModelError(f"there is no axis {axis}", why=f"its input has the shape {_stated(self.shape())}")
+        return axis % rank
+
+    def _index(self, position: int) -> int:
+        if position >= len(self._inputs):
+            raise ModelError("inputs are missing", why=f"it has {len(self._inputs)}, and needs {position + 1} or more")
+        return self._inputs[position]
+
+
+Converter = Callable[[Operation], list[str]]
+
+
+def _stated(shape: Shape) -> str:
+    return "x".join(map(str, shape))

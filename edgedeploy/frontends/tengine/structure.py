@@ -1,0 +1,252 @@
+"""What is in a tmfile: the tables of Tengine's format tm2, read into tensors and nodes.
+
+The layouts are those of the C structures in Tengine-Lite's `source/serializer/tmfile/tm2_format.h`, little-endian, with
+C's alignment. Tables refer to each other by offsets from the beginning of the file; an offset of zero means that
+something is not there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.binary import Cursor, read_bytes
+from edgedeploy.frontends.tengine.parameters import OPERATORS, PARAMETERS, Parameters, record
+
+_VERSION = 2
+
+_HEADER = record("H main, H sub, H compiled, I root")
+_MODEL = record("i origin, i sub_format, I subgraphs, I name")
+_SUBGRAPH = record(
+    "I id, i layout, i origin_layout, I inputs, I outputs, I nodes, I tensors, I buffers, I name, I parts"
+)
+_NODE = record("I id, I inputs, I outputs, I operator, I name, I attributes, B dynamic")
+_OPERATOR = record("I version, I kind, I parameters")
+_TENSOR = record("I id, I buffer, I shape, I name, I quantisation, i layout, i kind, i dtype")
+_BUFFER = record("I size, I data")
+_STRING = record("I size, I data")
+
+_CONSTANT = 2  # of a tensor's kinds
+_DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}  # TENGINE_DT_*
+_QUANTISED = {"<i1": "int8", "<u1": "uint8", "<i2": "int16"}
+_NCHW = 0
+_DARKNET = 7  # of the origins
+
+# Bounds far beyond any network; Tengine itself keeps numbers of nodes in 16 bits.
+_MOST = 2**14  # of what a network has
+_MOST_DIMENSIONS = 8
+_LONGEST_NAME = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value of the network.
+
+    Attributes:
+        name: its name, or one made of its number.
+        shape: as far as the file states it.
+        values: of a constant: float32, float16 or int32.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None
+    values: np.ndarray | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator.
+
+    Attributes:
+        name: its name, or "" if it has none.
+        operator: Tengine's name of it.
+        parameters: its parameters by name.
+        inputs, outputs: numbers of tensors.
+    """
+
+    name: str
+    operator: str
+    parameters: Parameters
+    inputs: np.ndarray
+    outputs: np.ndarray
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A network as its tmfile has it.
+
+    Attributes:
+        path: the file.
+        size: how many bytes it has.
+        from_darknet: whether it was converted from Darknet's format.
+        tensors, nodes: all of them.
+        inputs, outputs: numbers of nodes.
+    """
+
+    path: Path
+    size: int
+    from_darknet: bool
+    tensors: list[Tensor]
+    nodes: list[Node]
+    inputs: np.ndarray
+    outputs: np.ndarray
+
+
+def recognised(head: bytes) -> bool:
+    """Whether a file that begins like this is a tmfile, of this version or of one that may follow."""
+    if len(head) < _HEADER.itemsize:
+        return False
+    header = np.frombuffer(head, _HEADER, 1)[0]
+    # Versions are small numbers; the root table comes last, after at least one other.
+    return 1 <= header["main"] <= 9 and header["sub"] == header["compiled"] == 0 and header["root"] > _HEADER.itemsize
+
+
+def read_structure(path: Path) -> Structure:
+    """Read a tmfile.
+
+    Raises:
+        ModelError: it cannot be read, is not complete, is of another version, or is quantised.
+    """
+    return _Reader(path, read_bytes(path)).structure()
+
+
+class _Reader:
+    """Reads tables. No part of a file is read so often that memory would grow beyond its size."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self._path = path
+        self._content = content
+        # Parts do not overlap, but parameters that grew over the years are read beyond their old end.
+        self._left_to_read = 2 * len(content) + 4096
+        self._strings: dict[int, str] = {}
+
+    def structure(self) -> Structure:
+        header = self._table(0, _HEADER, "the header")
+        if header["main"] != _VERSION:
+            raise ModelError(
+                f"{self._path} is of version {header['main']} of Tengine's format",
+                why=f"only version {_VERSION} can be read",
+                hints=["convert the network again with Tengine-Lite's convert_tool"],
+            )
+        model = self._table(header["root"], _MODEL, "the model")
+        subgraphs = self._numbers(model["subgraphs"], "<u4", "the subgraphs")
+        if len(subgraphs) != 1:
+            raise ModelError(
+                f"{self._path} has {len(subgraphs)} subgraphs",
+                why="only a network that is not divided can be read",
+                hints=["convert the network again, without dividing it between devices"],
+            )
+        graph = self._table(int(subgraphs[0]), _SUBGRAPH, "the subgraph")
+        if (graph["layout"], graph["origin_layout"]) != (_NCHW, _NCHW):
+            raise ModelError(
+                f"{self._path} has its values in another order than NCHW",
+                why="it was converted from TensorFlow or TFLite",
+                hints=["build from the network that it was converted from"],
+            )
+        buffers = self._numbers(graph["buffers"], "<u4", "the buffers")
+        tensors = self._numbers(graph["tensors"], "<u4", "the tensors").tolist()
+        nodes = self._numbers(graph["nodes"], "<u4", "the nodes").tolist()
+        return Structure(
+            path=self._path,
+            size=len(self._content),
+            from_darknet=model["origin"] == _DARKNET,
+            tensors=[self._tensor(number, offset, buffers) for number, offset in enumerate(tensors)],
+            nodes=[self._node(offset, len(tensors)) for offset in nodes],
+            inputs=self._indices(graph["inputs"], len(nodes), "the network's inputs"),
+            outputs=self._indices(graph["outputs"], len(nodes), "the network's outputs"),
+        )
+
+    def _tensor(self, number: int, offset: int, buffers: np.ndarray) -> Tensor:
+        table = self._table(offset, _TENSOR, "a tensor")
+        name = self._string(table["name"]) or f"tensor_{number}"
+        what = f"tensor {name!r}"
+        dtype = _DTYPES.get(table["dtype"])
+        if dtype is None:
+            raise self._damaged(f"{what} is of dtype number {table['dtype']}, which there is not")
+        if dtype in _QUANTISED:
+            raise ModelError(
+                f"{self._path} is quantised, which is not supported yet",
+                why=f"its {what} is {_QUANTISED[dtype]}",
+                hints=["build from the float network that it was made from"],
+            )
+        shape = None
+        if table["shape"]:
+            shape = tuple(self._numbers(table["shape"], "<i4", f"the shape of {what}", _MOST_DIMENSIONS).tolist())
+            if min(shape, default=1) < 1:
+                raise self._damaged(f"{what} has the shape {','.join(map(str, shape))}")
+        if table["kind"] != _CONSTANT:
+            return Tensor(name, shape, None)
+        if shape is None or table["buffer"] >= len(buffers):
+            raise self._damaged(f"{what} is constant, and has no shape or no values")
+        buffer = self._table(int(buffers[table["buffer"]]), _BUFFER, f"the values of {what}")
+        if not buffer["data"]:
+            raise ModelError(
+                f"{self._path} has no weights",
+                why=f"its {what} has a shape but no values; Tengine would take zeros",
+                hints=["save the network with its weights"],
+            )
+        count = math.prod(shape)
+        if count * np.dtype(dtype).itemsize > buffer["size"]:
+            raise self._damaged(f"{what} has {count:,} values, and only {buffer['size']:,} bytes")
+        return Tensor(name, shape, self._array(buffer["data"], dtype, count, what).reshape(shape))
+
+    def _node(self, offset: int, tensors: int) -> Node:
+        table = self._table(offset, _NODE, "a node")
+        name = self._string(table["name"])
+        what = f"node {name!r}"
+        operator = self._table(table["operator"], _OPERATOR, f"the operator of {what}")
+        kind = OPERATORS[operator["kind"]] if operator["kind"] < len(OPERATORS) else f"number {operator['kind']}"
+        parameters: Parameters = {}
+        if kind in PARAMETERS:
+            parameters = self._table(operator["parameters"], PARAMETERS[kind].fields, f"the parameters of {what}")
+            for field in PARAMETERS[kind].vectors:
+                parameters[field] = self._numbers(parameters[field], "<i4", f"the {field} of {what}")
+        inputs = self._indices(table["inputs"], tensors, f"the inputs of {what}")
+        outputs = self._indices(table["outputs"], tensors, f"the outputs of {what}")
+        return Node(name, kind, parameters, inputs, outputs)
+
+    def _indices(self, offset: int, count: int, what: str) -> np.ndarray:
+        """Numbers of `count` things."""
+        indices = self._numbers(offset, "<u4", what)
+        if indices.size and indices.max() >= count:
+            raise self._damaged(f"{what} name number {indices.max():,} of {count:,}")
+        return indices
+
+    def _numbers(self, offset: int, dtype: str, what: str, most: int = _MOST) -> np.ndarray:
+        """A vector: how many numbers there are, and the numbers."""
+        count = int(self._array(offset, "<u4", 1, what)[0]) if offset else 0
+        if count > most:
+            raise self._damaged(f"{what} are {count:,}, more than there can be")
+        return self._array(offset + 4, dtype, count, what)
+
+    def _string(self, offset: int) -> str:
+        if offset not in self._strings:
+            self._strings[offset] = ""
+            if offset:
+                table = self._table(offset, _STRING, "a name")
+                if table["size"] > _LONGEST_NAME:
+                    raise self._damaged(f"a name has {table['size']:,} bytes")
+                name = self._array(table["data"], "<u1", table["size"], "a name").tobytes()
+                self._strings[offset] = name.split(b"\0")[0].decode("utf-8", "replace")
+        return self._strings[offset]
+
+    def _table(self, offset: int, layout: np.dtype, what: str) -> dict[str, Any]:
+        row = self._array(offset, layout, 1, what)[0]
+        return dict(zip(layout.names or (), row.item(), strict=True))
+
+    def _array(self, offset: int, dtype: str | np.dtype, count: int, what: str) -> np.ndarray:
+        self._left_to_read -= np.dtype(dtype).itemsize * count
+        values = Cursor(self._path, self._content, offset).array(dtype, count, what)
+        if self._left_to_read < 0:
+            raise self._damaged("its parts overlap")
+        return values
+
+    def _damaged(self, why: str) -> ModelError:
+        return ModelError(
+            f"{self._path} is damaged", why=why, hints=["check the file's size and checksum, or convert it again"]
+        )

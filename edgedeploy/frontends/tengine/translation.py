@@ -1,0 +1,165 @@
+"""A tmfile's network in ONNX's terms: its nodes in an order in which they can run, one after another."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
+from edgedeploy.frontends.format import Shapes
+from edgedeploy.frontends.shaped_graph import ShapedGraph
+from edgedeploy.frontends.tengine import elementwise, shapes, windows
+from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation
+from edgedeploy.frontends.tengine.structure import Structure
+
+CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
+
+_MOST_DIMENSIONS = 8
+_LARGEST = 2**31 - 1  # of a dimension; far beyond any memory
+
+
+def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
+    """The network; its values keep the names of the file's tensors.
+
+    Args:
+        structure: the file's content.
+        given: shapes of inputs by name, as `Format.read` takes them.
+
+    Raises:
+        ModelError: it holds something that cannot be translated.
+        InputError: a shape was given for no input, does not fit, or is missing.
+    """
+    path = structure.path
+    producers = _producers(structure)
+    order = _order(structure, producers)
+    for number in order:
+        node = structure.nodes[number]
+        if node.operator not in CONVERTERS.keys() | {"InputOp", "Const"}:
+            raise ModelError(
+                f"{path}: operator {node.operator} is not supported",
+                why=f"node {node.name!r} needs it",
+                hints=["build from the network that it was converted from, or cut the network before this node"],
+            )
+    graph = ShapedGraph(path.stem)
+    constants = Constants(structure, graph)
+    values = _inputs(structure, graph, given)
+    for number in order:
+        node = structure.nodes[number]
+        if node.operator in ("InputOp", "Const"):
+            continue
+        try:
+            written = CONVERTERS[node.operator](Operation(node, structure, graph, constants, values))
+        except ModelError as error:
+            raise ModelError(f"{path}: {node.operator} {node.name!r} cannot be imported", why=str(error)) from error
+        if len(written) != node.outputs.size:
+            raise _unsound(structure, f"node {node.name!r} has {node.outputs.size} outputs, not {len(written)}")
+        values.update(zip(node.outputs.tolist(), written, strict=True))
+    return graph.model(_outputs(structure, graph, values))
+
+
+def _outputs(structure: Structure, graph: ShapedGraph, values: dict[int, str]) -> list[str]:
+    """The values that the network gives, in the file's order, by the names of their tensors."""
+    inputs = set(_written_by(structure, structure.inputs))
+    outputs = []
+    for index in dict.fromkeys(_written_by(structure, structure.outputs)):
+        if index not in values or index in inputs:
+            raise _unsound(structure, f"its output {structure.tensors[index].name!r} is not computed")
+        name = structure.tensors[index].name
+        # What does nothing, such as Dropout, has left its input's name.
+        outputs.append(values[index] if values[index] == name else graph.node("Identity", values[index], name=name))
+    return outputs
+
+
+def _written_by(structure: Structure, nodes: np.ndarray) -> list[int]:
+    """Numbers of the tensors that nodes give."""
+    return [index for number in nodes.tolist() for index in structure.nodes[number].outputs.tolist()]
+
+
+def _producers(structure: Structure) -> dict[int, int]:
+    """The node that gives each tensor."""
+    producers: dict[int, int] = {}
+    for number, node in enumerate(structure.nodes):
+        for index in node.outputs.tolist():
+            if producers.setdefault(index, number) != number:
+                raise _unsound(structure, f"tensor {structure.tensors[index].name!r} comes from two nodes")
+    return producers
+
+
+def _order(structure: Structure, producers: dict[int, int]) -> list[int]:
+    """The nodes that the outputs need, each after those whose outputs it reads."""
+    if not structure.outputs.size:
+        raise _unsound(structure, "it has no outputs")
+    needs: dict[int, list[int]] = {}
+    waiting = structure.outputs.tolist()
+    while waiting:
+        number = waiting.pop()
+        if number in needs:
+            continue
+        needs[number] = []
+        node = structure.nodes[number]
+        if not node.outputs.size:
+            raise _unsound(structure, f"node {node.name!r} has no outputs")
+        for index in node.inputs.tolist():
+            if structure.tensors[index].values is not None:
+                continue
+            if index not in producers or structure.nodes[producers[index]].operator == "Const":
+                raise _unsound(structure, f"tensor {structure.tensors[index].name!r} comes from nowhere")
+            needs[number].append(producers[index])
+        waiting += needs[number]
+    try:
+        return list(graphlib.TopologicalSorter(dict(sorted(needs.items()))).static_order())
+    except graphlib.CycleError as error:
+        name = structure.nodes[error.args[1][0]].name
+        raise _unsound(structure, f"node {name!r} needs its own output") from error
+
+
+def _inputs(structure: Structure, graph: ShapedGraph, given: Shapes) -> dict[int, str]:
+    """Declare the inputs: names of values by number of the tensor."""
+    stated = set(structure.inputs.tolist())
+    if {number for number, node in enumerate(structure.nodes) if node.operator == "InputOp"} != stated or not stated:
+        raise _unsound(structure, "its inputs are not those that it lists")
+    indices = list(dict.fromkeys(_written_by(structure, structure.inputs)))
+    names = [structure.tensors[index].name for index in indices]
+    if len(set(names)) < len(names):
+        raise _unsound(structure, "two inputs have the same name")
+    for name in given:
+        if name not in names:
+            raise InputError(f"{structure.path} has no input {name!r}", why=f"its inputs: {', '.join(names)}")
+    return {
+        index: graph.input(name, _shape(structure, name, structure.tensors[index].shape, given.get(name)))
+        for index, name in zip(indices, names, strict=True)
+    }
+
+
+def _shape(
+    structure: Structure, name: str, stated: tuple[int, ...] | None, given: Sequence[int] | None
+) -> tuple[int, ...]:
+    """The shape that an input is to have: as given, or as stated.
+
+    Darknet's cfg files state the batch of the training; a network from there takes one picture.
+    """
+    path = structure.path
+    if stated is not None and structure.from_darknet:
+        stated = (1, *stated[1:])
+    if given is None:
+        if stated is None:
+            raise OpenShapeError(
+                f"{path} does not state the shape of its input {name!r}",
+                input=name,
+                hints=[f"give it a shape: --input-shape {name}:1,3,224,224"],
+            )
+        return stated
+    fits = stated is None or len(stated) == len(given)
+    if not fits or len(given) > _MOST_DIMENSIONS or not all(0 < size <= _LARGEST for size in given):
+        says = f", the network says {','.join(map(str, stated))}" if stated else ""
+        raise InputError(
+            f"{path}: the shape of input {name!r} does not fit", why=f"{','.join(map(str, given))} was given{says}"
+        )
+    return tuple(given)
+
+
+def _unsound(structure: Structure, why: str) -> ModelError:
+    return ModelError(f"{structure.path} is damaged", why=why, hints=["convert the network again"])

@@ -1,0 +1,144 @@
+"""What detectors share: of the many places a network speaks of, the few that are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind
+from edgedeploy.vision.nms import suppress
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection, label_of
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a network says of n places, before anything is left out.
+
+    Attributes:
+        scores: n, how sure it is.
+        boxes: n x 4, x1, y1, x2, y2 in pixels of the network's input.
+        classes: n class numbers, from 0.
+        points: n x p x 2 landmarks in pixels of the network's input; p may be 0.
+    """
+
+    scores: np.ndarray
+    boxes: np.ndarray
+    classes: np.ndarray
+    points: np.ndarray
+
+    @staticmethod
+    def of(
+        scores: np.ndarray, boxes: np.ndarray, classes: np.ndarray | None = None, points: np.ndarray | None = None
+    ) -> Candidates:
+        """Candidates from arrays with any axes before those above, all of class 0 or without points by default.
+
+        Raises:
+            InputError: the arrays speak of different numbers of places.
+        """
+        count = scores.size
+        if boxes.size != 4 * count or (points is not None and (points.size % max(count, 1) or points.shape[-1] != 2)):
+            raise not_of_this_kind("its outputs speak of different numbers of places")
+        return Candidates(
+            scores.reshape(count),
+            boxes.reshape(count, 4),
+            np.zeros(count, np.intp) if classes is None else classes.reshape(count),
+            np.zeros((count, 0, 2), np.float32) if points is None else points.reshape(count, -1, 2),
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Candidates]) -> Candidates:
+        """Those of all parts, one after another."""
+        fields = [(part.scores, part.boxes, part.classes, part.points) for part in parts]
+        return Candidates(*(np.concatenate(arrays) for arrays in zip(*fields, strict=True)))
+
+    def __getitem__(self, which: np.ndarray) -> Candidates:
+        return Candidates(self.scores[which], self.boxes[which], self.classes[which], self.points[which])
+
+
+class Detector(Decoder):
+    """Base of the decoders whose results are boxes.
+
+    Attributes:
+        threshold: the lowest score that is reported.
+        overlap: the largest intersection over union of two results.
+        tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
+        candidates: how many places, those with the best scores, are compared with one another at most.
+        clip: whether boxes end at the picture's edges, and those beside it are left out; else they reach as far as
+            the network sees them.
+    """
+
+    # What the classes are called where the network's entry names no labels.
+    names: ClassVar[list[str]] = []
+
+    threshold: Fraction
+    overlap: Fraction
+    tie: Fraction = 0.0
+    # As in the reference implementations of RetinaFace, EfficientDet and YuNet.
+    candidates: Annotated[int, Field(gt=0)] = 5000
+    clip: bool = True
+
+    def find(self, outputs: Outputs, frame: Frame) -> Candidates:
+        """All places that the outputs speak of, or all that reach the threshold.
+
+        Raises:
+            InputError: the outputs are not those of a network of this kind.
+        """
+        raise NotImplementedError
+
+    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """The results, best score first."""
+        # Damaged weights give infinite values and NaN: `_best` leaves them out.
+        with np.errstate(all="ignore"):
+            found = self._best(self.find(outputs, frame))
+        found = found[suppress(found.boxes, found.scores, self.overlap, self.tie, self._groups(found))]
+        corners = frame.to_picture(found.boxes.reshape(-1, 2, 2))
+        if self.clip:
+            height, width = frame.picture
+            corners = np.clip(corners, 0, np.array([width - 1, height - 1], np.float32))
+            inside = (corners[:, 0] < corners[:, 1]).all(axis=1)
+            found, corners = found[inside], corners[inside]
+        points = frame.to_picture(found.points)
+        return [
+            Detection(
+                label=label_of(labels or self.names, int(class_id)),
+                class_id=int(class_id),
+                score=float(score),
+                box=tuple(box.tolist()),
+                points=tuple((float(x), float(y)) for x, y in landmarks),
+            )
+            for score, box, class_id, landmarks in zip(
+                found.scores, corners.reshape(-1, 4), found.classes, points, strict=True
+            )
+        ]
+
+    def _groups(self, found: Candidates) -> np.ndarray | None:
+        """The groups within which boxes suppress each other, as one number for each; None is one group of all."""
+        return None
+
+    def _best(self, found: Candidates) -> Candidates:
+        """Those that reach the threshold and have a place, as many as are compared."""
+        # NaN compares as false with everything, and would suppress every box.
+        sound = (found.scores >= self.threshold) & np.isfinite(found.boxes).all(axis=1)
+        found = found[sound & np.isfinite(found.points).all(axis=(1, 2))]
+        if found.scores.size <= self.candidates:
+            return found
+        return found[np.sort(np.argsort(-found.scores, kind="stable")[: self.candidates])]
+
+
+class ObjectDetector(Detector):
+    """Base of the detectors of several classes.
+
+    Attributes:
+        suppression: `agnostic` has a box suppress those that it overlaps whatever their classes; `class_aware`
+            only those of its own class, so that a rider and a horse both stay.
+    """
+
+    suppression: Literal["agnostic", "class_aware"] = "agnostic"
+
+    def _groups(self, found: Candidates) -> np.ndarray | None:
+        return found.classes if self.suppression == "class_aware" else None

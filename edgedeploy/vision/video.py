@@ -1,0 +1,223 @@
+"""Videos and cameras, read and written with what OpenCV carries: FFmpeg, and Video4Linux for cameras."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import IO
+
+import cv2
+import numpy as np
+
+from edgedeploy.errors import InputError, OutputError
+from edgedeploy.files import replacing
+from edgedeploy.vision import MAX_PIXELS
+from edgedeploy.vision.picture import check_place
+
+# The codec of each kind of file: encoders that are part of FFmpeg itself, and so of every OpenCV. H.264 is not.
+CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
+
+# Of a video whose own rate makes no sense, and of cameras that state none.
+_USUAL_RATE = 25.0
+_MOST_RATE = 1000.0
+
+
+class Capture:
+    """A video or a camera that is open; a context manager.
+
+    Attributes:
+        rate: pictures per second, 25 if it states none.
+        announced: how many pictures the video's file says it has, often by its length; None for cameras.
+    """
+
+    def __init__(self, opened: cv2.VideoCapture, first: np.ndarray, announced: int | None) -> None:
+        self._opened = opened
+        self._first: np.ndarray | None = first
+        self.announced = announced
+        rate = float(opened.get(cv2.CAP_PROP_FPS))
+        self.rate = rate if 0 < rate <= _MOST_RATE else _USUAL_RATE
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._opened.release()
+
+    def read(self) -> np.ndarray | None:
+        """The next picture, uint8, height x width x 3, B G R; None where there is no further one."""
+        if self._first is not None:
+            picture, self._first = self._first, None
+            return picture
+        return _next(self._opened)
+
+
+def open_video(stream: IO[bytes], name: Path) -> Capture | None:
+    """Open a video's file by its content, or return None if it is no video.
+
+    Args:
+        stream: the file; it may be closed afterwards.
+        name: what it is called in messages.
+
+    Raises:
+        InputError: its pictures are too large.
+    """
+    opened = cv2.VideoCapture(f"/proc/self/fd/{stream.fileno()}", cv2.CAP_FFMPEG)
+    if not opened.isOpened():
+        return None
+    width, height = opened.get(cv2.CAP_PROP_FRAME_WIDTH), opened.get(cv2.CAP_PROP_FRAME_HEIGHT)
+    if width * height > MAX_PIXELS:
+        opened.release()
+        raise InputError(
+            f"the pictures of the video {name} are too large",
+            why=f"{width:.0f}x{height:.0f} are more than {MAX_PIXELS >> 20} megapixels",
+        )
+    first = _next(opened)
+    if first is None:
+        opened.release()
+        return None
+    count = opened.get(cv2.CAP_PROP_FRAME_COUNT)
+    return Capture(opened, first, int(count) if 0 < count < 1e12 else None)
+
+
+def open_camera(device: Path) -> Capture:
+    """Open a camera of Video4Linux, such as `/dev/video0`, and wait for its first picture.
+
+    Raises:
+        InputError: there is no such camera, it may not be used, or it gives no pictures.
+    """
+    if not device.exists():
+        present = sorted(path.name for path in device.parent.glob("video*"))
+        raise InputError(
+            f"there is no camera {device}",
+            why=f"there are {', '.join(present)}" if present else "the system knows of none",
+            hints=["connect one, or give a picture, a folder or a video instead"],
+        )
+    if not os.access(device, os.R_OK | os.W_OK):
+        raise InputError(
+            f"the camera {device} may not be used",
+            why="the system does not let this user read it",
+            hints=["become a member of the group that owns it: sudo usermod -aG video $USER, then log in again"],
+        )
+    opened = cv2.VideoCapture(str(device), cv2.CAP_V4L2)
+    first = _next(opened) if opened.isOpened() else None
+    if first is None:
+        opened.release()
+        raise InputError(
+            f"the camera {device} gives no picture",
+            why="OpenCV cannot read it, or another program is using it",
+            hints=["end the other program", "try the next number: many cameras have a second device without pictures"],
+        )
+    return Capture(opened, first, None)
+
+
+def _next(opened: cv2.VideoCapture) -> np.ndarray | None:
+    try:
+        done, picture = opened.read()
+    except cv2.error:  # a picture that does not fit into memory
+        return None
+    return picture if done and picture is not None and picture.size else None
+
+
+def check_video_writable(path: Path) -> None:
+    """Make sure, before long work, that a video can be written as `path`.
+
+    Raises:
+        InputError: the suffix names no kind of video that can be written.
+        OutputError: the folder is a file, or may not be written, or the name is not in UTF-8.
+    """
+    if path.suffix.lower() not in CODECS:
+        raise InputError(
+            f"cannot save a video as {path}",
+            why=f"{path.suffix or 'a name without a suffix'} names no kind of video that is written here",
+            hints=[f"use a name that ends in {' or '.join(CODECS)}"],
+        )
+    try:
+        str(path.absolute()).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise OutputError(f"cannot write {os.fsencode(path)!r}", why="OpenCV takes names in UTF-8 only") from error
+    check_place(path)
+
+
+@contextmanager
+def video_file(path: Path, rate: float, *, live: bool = False) -> Iterator[Callable[[np.ndarray], None]]:
+    """Write a video: call the result with each picture.
+
+    The file appears when the block ends, whole, and playable however the block ends; only if not one picture was
+    written does it not appear. All pictures get the size of the first one.
+
+    Args:
+        rate: pictures per second.
+        live: pictures come when they come: they are repeated or left out, so that the video runs as fast as what
+            it shows. Otherwise each is written once.
+
+    Raises:
+        InputError, OutputError: as `check_video_writable`, or the codec does not take pictures of this size, or the
+            disk is full.
+    """
+    check_video_writable(path)
+    ended: BaseException | None = None
+    with replacing(path) as temporary:
+        writer = _Writer(path, temporary, rate, live)
+        try:
+            yield writer.write
+        except BaseException as error:
+            if not writer.written:
+                raise
+            ended = error
+        writer.finish()
+    if ended is not None:
+        raise ended
+
+
+class _Writer:
+    def __init__(self, path: Path, temporary: Path, rate: float, live: bool) -> None:
+        self._path, self._temporary, self._rate, self._live = path, temporary, rate, live
+        self._video: cv2.VideoWriter | None = None
+        self._size = (0, 0)
+        self._started = 0.0
+        self.written = 0
+
+    def write(self, picture: np.ndarray) -> None:
+        if self._video is None:
+            self._started = perf_counter()
+            self._size = (picture.shape[1], picture.shape[0])
+            self._video = self._opened()
+        elif (picture.shape[1], picture.shape[0]) != self._size:  # OpenCV would drop it
+            picture = cv2.resize(picture, self._size, interpolation=cv2.INTER_AREA)
+        copies = 1
+        if self._live:
+            due = round((perf_counter() - self._started) * self._rate) + 1
+            copies = max(0, due - self.written)
+        for _ in range(copies):
+            self._video.write(picture)
+        self.written += copies
+
+    def finish(self) -> None:
+        """Write the end of the file, without which it does not play, and look whether its last picture is there."""
+        if self._video is None:
+            raise OutputError(f"cannot write {self._path}", why="there was no picture to write")
+        self._video.release()
+        written = cv2.VideoCapture(str(self._temporary.absolute()), cv2.CAP_FFMPEG)
+        written.set(cv2.CAP_PROP_POS_FRAMES, self.written - 1)
+        if _next(written) is None:
+            raise OutputError(
+                f"cannot write {self._path}",
+                why="its last picture cannot be read back; the disk may be full",
+                hints=["choose another folder"],
+            )
+
+    def _opened(self) -> cv2.VideoWriter:
+        suffix = self._path.suffix.lower()
+        code = cv2.VideoWriter.fourcc(*CODECS[suffix])
+        video = cv2.VideoWriter(str(self._temporary.absolute()), cv2.CAP_FFMPEG, code, self._rate, self._size)
+        if not video.isOpened():
+            raise OutputError(
+                f"cannot write {self._path}",
+                why=f"a video of {self._size[0]}x{self._size[1]} pixels cannot be written as {suffix}",
+                hints=["use a name that ends in .avi, which takes larger pictures"],
+            )
+        return video

@@ -1,0 +1,63 @@
+"""The demos with the bundled network on onnxruntime in the place of a compiled one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from onnxruntime_runner import OnnxruntimeRunner
+
+from edgedeploy.cli import main
+from edgedeploy.demo import program
+from edgedeploy.progress import Progress
+from edgedeploy.runtime.opening import Opened, Place
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / "models" / "digits.onnx"
+
+RunDemo = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Stands in for building; collects what was asked to be built."""
+    asked: list[dict[str, Any]] = []
+
+    def prepare(model: str, board_name: str, **options: Any) -> SimpleNamespace:
+        asked.append({"model": model, "board": board_name, **options})
+        network = OnnxruntimeRunner(MODEL)
+        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, heads=[], weights="file")
+        return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL, manifest=manifest)
+
+    def opened(packages: list[Path], place: Place, threads: int | None, progress: Progress) -> Any:
+        asked[-1]["threads"] = threads
+        return nullcontext([Opened(OnnxruntimeRunner(package, threads or 1)) for package in packages])
+
+    monkeypatch.setattr(program, "prepare", prepare)
+    monkeypatch.setattr(program, "opened_together", opened)
+    return asked
+
+
+@pytest.fixture
+def run_demo(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    built: list[dict[str, Any]],
+) -> RunDemo:
+    """The command line in an empty folder: its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["edgedeploy", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return command

@@ -1,0 +1,147 @@
+"""Real Darknet networks against OpenCV's outputs and against a second implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from conftest import Command
+from darknet_interpreter import Stream, interpret
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.frontends.darknet import FORMAT
+from edgedeploy.frontends.darknet.configuration import read_sections
+from edgedeploy.frontends.darknet.plan import planned
+from edgedeploy.frontends.darknet.weights import RandomWeights
+from edgedeploy.frontends.format import ImportOptions
+from edgedeploy.package.archive import read_manifest
+
+# Files, OpenCV's outputs (cv2.dnn of OpenCV 4, whose epsilon is 1e-6), and the names of ours in the same order.
+WITH_WEIGHTS = {
+    "yolo-fastest": (
+        "yolo-fastest-1.1/yolo-fastest-1.1.cfg",
+        "cv2dnn_yolo-fastest-1.1_dog.npz",
+        ["yolo_121", "yolo_130"],
+    ),
+    "yolo-lite": ("yolo-lite-voc/tiny-yolov2-trial3-noBatch.cfg", "cv2dnn_yolo-lite-voc_dog.npz", ["region_12"]),
+}
+ARCHITECTURES = ["resnet18", "resnet50", "yolov2-tiny", "yolov2-tiny-voc", "yolov3-tiny"]
+AS_OPENCV = ImportOptions(epsilon=1e-6)
+RANDOM = ImportOptions(weights="random")
+
+
+def close(found: np.ndarray, wanted: np.ndarray) -> bool:
+    return found.shape == wanted.shape and bool(np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max())
+
+
+def opencv(shared: Path, name: str) -> tuple[Path, np.ndarray, dict[str, np.ndarray]]:
+    """A network's cfg file, what it was shown, and what OpenCV made of that."""
+    cfg, reference, names = WITH_WEIGHTS[name]
+    with np.load(shared / "reference" / reference) as arrays:
+        picture = arrays["input_u8_hwc_rgb"].transpose(2, 0, 1)[None].astype(np.float32) / 255
+        wanted = {output: arrays[f"output{index}"] for index, output in enumerate(names)}
+    return shared / "models" / cfg, np.ascontiguousarray(picture), wanted
+
+
+def run(model: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+@pytest.mark.parametrize("name", WITH_WEIGHTS)
+def test_converted_networks_give_opencvs_heads(name: str, shared: Path) -> None:
+    cfg, picture, wanted = opencv(shared, name)
+    converted = FORMAT.convert(FORMAT.files(cfg), {}, AS_OPENCV)
+    found = run(converted.model.SerializeToString(), {"data": picture})
+    assert list(found) == list(wanted) == [head.output for head in converted.heads]
+    assert all(close(found[output], wanted[output]) for output in wanted)
+
+
+@pytest.mark.parametrize("name", WITH_WEIGHTS)
+def test_compiled_networks_give_opencvs_heads(name: str, shared: Path) -> None:
+    cfg, picture, wanted = opencv(shared, name)
+    network = FORMAT.read(FORMAT.files(cfg), {}, AS_OPENCV)
+    found = outputs_of(compile_network(network, load_board("local")), {"data": picture})
+    assert [spec.name for spec in network.outputs] == list(wanted)
+    assert all(close(array, expected) for array, expected in zip(found, wanted.values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "onnx"),
+    [
+        ("yolo-fastest", "yolo-fastest-1.1/yolo-fastest-1.1_320.onnx"),
+        ("yolo-lite", "yolo-lite-voc/yolo-lite-voc_224.onnx"),
+    ],
+)
+def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str, onnx: str, shared: Path) -> None:
+    cfg, picture, _ = opencv(shared, name)
+    converted = FORMAT.convert(FORMAT.files(cfg), {})
+    found = run(converted.model.SerializeToString(), {"data": picture})
+    # Another converter's, with 1e-5.
+    model = (shared / "models" / onnx).read_bytes()
+    [data] = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
+    wanted = {array.shape: array for array in run(model, {data.name: picture}).values()}
+    assert all(close(array, wanted[array.shape]) for array in found.values())
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures_with_seeded_weights_equal_a_second_implementation(name: str, shared: Path) -> None:
+    cfg = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"
+    model = FORMAT.convert([cfg], {}, RANDOM).model
+    layers, weights = planned(cfg, read_sections(cfg), {}).layers, RandomWeights()
+    stream = Stream(weights.take(layer, parameter) for layer in layers for parameter in layer.parameters)
+    shape = [dimension.dim_value for dimension in model.graph.input[0].type.tensor_type.shape.dim]
+    picture = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
+    every = interpret(cfg.read_text(), picture[0], stream.take)
+    found = run(model.SerializeToString(), {"data": picture})
+    assert stream.left == 0
+    assert found
+    for output, array in found.items():
+        assert close(array[0], every[int(output.rpartition("_")[2])])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architectures_build_and_equal_onnxruntime(name: str, shared: Path, command: Command) -> None:
+    path = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"
+    code, printed, _ = command("build", path, "--weights", "random")
+    assert code == 0
+    assert "equal to onnxruntime" in printed
+    assert read_manifest(Path(f"dist/local/{name}.tar.gz")).weights == "random"
+
+
+@pytest.mark.slow
+def test_either_file_of_the_pair_is_built_into_a_package_that_knows_its_heads(shared: Path, command: Command) -> None:
+    folder = shared / "models" / "yolo-fastest-1.1"
+    manifests = []
+    for suffix in (".cfg", ".weights"):
+        code, printed, _ = command("build", folder / f"yolo-fastest-1.1{suffix}")
+        assert code == 0
+        assert "equal to onnxruntime" in printed
+        manifests.append(read_manifest(Path("dist/local/yolo-fastest-1.1.tar.gz")))
+    assert manifests[0] == manifests[1]
+    assert [(head.output, head.classes) for head in manifests[0].heads] == [("yolo_121", 80), ("yolo_130", 80)]
+    assert manifests[0].heads[1].anchors == [(12, 18), (37, 49), (52, 132)]
+    code, printed, _ = command("package", "show", "dist/local/yolo-fastest-1.1.tar.gz")
+    assert code == 0
+    assert "yolo_121  yolo, 3 anchors of 80 classes" in printed
+
+
+@pytest.mark.slow
+def test_the_zoos_entry_is_built_from_both_its_files(
+    shared: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "models"))
+    code, printed, _ = command("build", "yolo-lite-voc-darknet")
+    assert code == 0
+    assert "equal to onnxruntime" in printed
+    code, _, said = command("build", "yolov3-tiny-darknet-cfg")
+    assert code == 5
+    assert "yolov3-tiny.cfg has no weights" in said
+    assert "--weights random" in said

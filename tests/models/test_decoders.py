@@ -1,0 +1,181 @@
+"""Decoders on real networks and pictures, against the same formulas as plain loops (tests/plain_decoders.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+import plain_decoders as plain
+import pytest
+from onnxruntime_runner import OnnxruntimeRunner
+
+from edgedeploy.demo.spec import DEMOS, Demo
+from edgedeploy.vision.detector import Detector
+from edgedeploy.vision.landmark import Landmark
+from edgedeploy.vision.picture import read_picture
+from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
+from edgedeploy.vision.results import Detection
+from edgedeploy.vision.yolo import Yolo
+from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.labels import load_labels
+
+FACES = ["mtcnn_face4.jpg", "mtcnn_face6.jpg", "face5.jpg", "grace_hopper.jpg"]
+SCENES = ["dog.jpg", "horses.jpg", "person.jpg", "eagle.jpg", "bike.jpg"]
+
+
+@dataclass
+class Seen:
+    """What a network put out for a picture, and what the demo's decoder made of it."""
+
+    demo: Demo
+    outputs: dict[str, np.ndarray]
+    frame: Frame
+    found: list[Detection]
+
+    @property
+    def detector(self) -> Detector:
+        assert isinstance(self.demo.decoder, Detector)
+        return self.demo.decoder
+
+
+Look = Callable[..., Seen]
+
+
+@pytest.fixture(scope="module")
+def look(shared: Path) -> Look:
+    """Show a picture to a demo's network on onnxruntime; `model` is another network of the same kind."""
+    runners: dict[str, OnnxruntimeRunner] = {}
+
+    def run(demo_name: str, picture: str) -> Seen:
+        demo = DEMOS.load(demo_name)
+        entry = MODELS.load(demo.model)
+        if demo.model not in runners:
+            [path] = (shared / "models").rglob(entry.files[0].name)
+            runners[demo.model] = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
+        runner = runners[demo.model]
+        pixels, frame = place(
+            read_picture(shared / "images" / picture), input_size(entry.input, runner.inputs[0]), demo.fit
+        )
+        outputs = runner.run({entry.input.name: to_tensor(pixels, entry.input)})
+        labels = load_labels(entry.labels) if entry.labels else []
+        return Seen(demo, outputs, frame, demo.decoder.decode(outputs, frame, labels))
+
+    return run
+
+
+@pytest.mark.parametrize("picture", FACES)
+def test_yunet(look: Look, picture: str) -> None:
+    seen = look("yunet", picture)
+    expected = plain.kept(plain.yunet(seen.outputs, seen.frame.network, seen.detector.threshold), 0.3)
+    assert expected
+    plain.assert_reported(seen.found, expected, seen.frame)
+
+
+@pytest.mark.parametrize("picture", FACES)
+def test_yunet_finds_what_opencv_finds(look: Look, shared: Path, picture: str) -> None:
+    """OpenCV runs the network and decodes its outputs; it compares boxes of whole pixels with one another."""
+    seen = look("yunet", picture)
+    network = next((shared / "models" / "yunet").glob("*.onnx"))
+    detector = cv2.FaceDetectorYN.create(str(network), "", (320, 320), seen.detector.threshold, 0.3, 5000)
+    pixels, frame = place(read_picture(shared / "images" / picture), (320, 320), "pad")
+    _, faces = detector.detect(pixels)
+    assert len(faces) == len(seen.found)
+    width, height = frame.picture[1] - 1, frame.picture[0] - 1
+    for face, found in zip(faces, seen.found, strict=True):
+        corners = np.array([face[:2], face[:2] + face[2:4]]) / frame.scale
+        assert found.box is not None
+        assert np.abs(np.clip(corners, 0, (width, height)).ravel() - found.box).max() < 0.5
+        assert np.abs(face[4:14].reshape(5, 2) / frame.scale - found.points).max() < 0.5
+        assert found.score == pytest.approx(face[14], abs=1e-3)
+
+
+@pytest.mark.parametrize("picture", FACES)
+def test_retinaface_of_pytorch(look: Look, picture: str) -> None:
+    seen = look("retinaface-pytorch", picture)
+    levels = [
+        (step, [(side, side) for side in sides]) for step, sides in ((8, (16, 32)), (16, (64, 128)), (32, (256, 512)))
+    ]
+    priors = plain.priors(seen.frame.network, levels, even=False)
+    places = plain.ssd(*(seen.outputs[name] for name in ("conf", "loc", "landms")), priors, 0.6)
+    expected = plain.kept(places, 0.4)
+    assert expected
+    plain.assert_reported(seen.found, expected, seen.frame)
+    for face in seen.found:
+        assert face.label == "face"
+        eyes, nose, mouth = (
+            np.mean([y for _, y in part]) for part in (face.points[:2], face.points[2:3], face.points[3:])
+        )
+        assert eyes < nose < mouth
+
+
+@pytest.mark.parametrize("picture", FACES)
+def test_retinaface(look: Look, picture: str) -> None:
+    seen = look("retinaface", picture)
+    expected = plain.kept(plain.retinaface(seen.outputs, 0.8), 0.4)
+    assert expected
+    plain.assert_reported(seen.found, expected, seen.frame)
+
+
+@pytest.mark.parametrize("picture", SCENES)
+def test_yolo_fastest(look: Look, picture: str) -> None:
+    seen = look("yolo-fastest", picture)
+    decoder = seen.demo.decoder
+    assert isinstance(decoder, Yolo)
+    heads = [("output0", [(115, 73), (119, 199), (242, 238)]), ("output1", [(12, 18), (37, 49), (52, 132)])]
+    for confidence, threshold in (("tengine", 0.48), ("darknet", 0.2)):
+        chosen = decoder.model_copy(update={"confidence": confidence, "threshold": threshold, "tie": 0.0})
+        places = [
+            found
+            for name, anchors in heads
+            for found in plain.yolo(
+                seen.outputs[name], anchors, seen.frame.network, threshold, tengine=confidence == "tengine"
+            )
+        ]
+        expected = plain.kept(places, 0.45)
+        assert expected
+        plain.assert_reported(chosen.decode(seen.outputs, seen.frame, []), expected, seen.frame, clip=False)
+
+
+@pytest.mark.parametrize("picture", SCENES)
+def test_yolo_lite(look: Look, picture: str) -> None:
+    """A region head, whose configuration states anchors in cells of 32 pixels."""
+    cells = [(1.08, 1.19), (3.42, 4.41), (6.63, 11.38), (9.42, 5.11), (16.62, 10.52)]
+    seen = look("yolo-lite", picture)
+    anchors = [(32 * width, 32 * height) for width, height in cells]
+    for threshold in (seen.detector.threshold, 0.05):
+        chosen = seen.detector.model_copy(update={"threshold": threshold})
+        places = plain.yolo(seen.outputs["output0"], anchors, seen.frame.network, threshold, region=True)
+        expected = plain.kept(places, 0.45, class_aware=True)
+        assert expected or threshold > 0.05
+        plain.assert_reported(chosen.decode(seen.outputs, seen.frame, []), expected, seen.frame)
+
+
+def test_yolo_lite_sees_dog_and_bicycle(look: Look) -> None:
+    """Where the published Yolo-Fastest sees them."""
+    bicycle, dog = look("yolo-lite", "dog.jpg").found[:2]
+    assert (bicycle.label, dog.label) == ("bicycle", "dog")
+    assert bicycle.box is not None
+    assert dog.box is not None
+    assert plain.overlap_of(bicycle.box, (243, 187, 589, 422)) > 0.5
+    assert plain.overlap_of(dog.box, (122, 221, 366, 516)) > 0.5
+
+
+def test_pfld_gives_the_68_points_of_a_face(shared: Path) -> None:
+    """In the order of iBUG 300-W: the jaw, brows, nose, eyes, mouth."""
+    entry = MODELS.load("pfld")
+    [path] = (shared / "models").rglob(entry.files[0].name)
+    runner = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
+    pixels, frame = place(read_picture(shared / "images" / "mobileface02.jpg"), entry.input.size, "stretch")
+    outputs = runner.run({entry.input.name: to_tensor(pixels, entry.input)})
+    [face] = Landmark(kind="landmark", points=68).decode(outputs, frame, [])
+    height, width = frame.picture
+    values = outputs["output"].ravel().tolist()
+    expected = [(values[2 * index] * width, values[2 * index + 1] * height) for index in range(68)]
+    points = np.array(face.points)
+    assert np.allclose(points, expected, atol=1e-3)
+    brows, nose, eyes, mouth = points[17:27], points[30:36], points[36:48], points[48:68]
+    assert brows[:, 1].mean() < eyes[:, 1].mean() < nose[:, 1].mean() < mouth[:, 1].mean() < points[8, 1]
+    assert points[0, 0] < eyes[:6, 0].mean() < nose[:, 0].mean() < eyes[6:, 0].mean() < points[16, 0]

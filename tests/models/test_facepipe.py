@@ -1,0 +1,104 @@
+"""Faces, and the landmarks of each, against onnxruntime; on pictures and on a video of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from films import moving, write_film
+from onnxruntime_runner import OnnxruntimeRunner
+
+from edgedeploy.demo.pipeline import Outcome, see
+from edgedeploy.demo.program import Program, Show
+from edgedeploy.demo.spec import DEMOS
+from edgedeploy.vision.picture import read_picture
+from edgedeploy.vision.source import Shot, open_source
+from edgedeploy.zoo.entry import MODELS
+
+
+@pytest.fixture(scope="module")
+def shared_models(shared: Path) -> Iterator[None]:
+    """The zoo's networks and pictures come from the shared folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
+        yield
+
+
+@pytest.fixture(scope="module")
+def facepipe(shared_models: None) -> Iterator[Show]:
+    """The demo, compiled and open."""
+    with Program.of("facepipe").opened(threads=1) as show:
+        yield show
+
+
+def reference(shared: Path, demo_name: str, picture: np.ndarray) -> Outcome:
+    """What onnxruntime makes of a picture, with the demo of one network."""
+    demo = DEMOS.load(demo_name)
+    entry = MODELS.load(demo.model)
+    [path] = (shared / "models").rglob(entry.files[0].name)
+    runner = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
+    return see(picture, demo, runner, entry.input, labels=[], repeat=0)
+
+
+@pytest.mark.parametrize(("name", "count"), [("mtcnn_face4.jpg", 4), ("mtcnn_face6.jpg", 5)])
+def test_faces_and_landmarks_are_those_of_onnxruntime(facepipe: Show, shared: Path, name: str, count: int) -> None:
+    picture = read_picture(shared / "images" / name)
+    size = np.array(picture.shape[1::-1])
+    outcome = facepipe.see(Shot(0, Path(name), picture)).outcome
+    expected = reference(shared, "retinaface", picture)
+    assert len(outcome.detections) == len(outcome.then) == len(expected.detections) >= count
+    for face, wanted, then in zip(outcome.detections, expected.detections, outcome.then, strict=True):
+        assert face.score == pytest.approx(wanted.score, abs=1e-4)
+        assert face.box is not None
+        corners, wanted_corners = np.reshape(face.box, (2, 2)), np.reshape(wanted.box or (), (2, 2))
+        assert (np.abs(corners - wanted_corners) / size).max() < 1e-4
+        # The crop, cut out a second time: a square of 1.1 times the longer side around the box, black outside.
+        side = round(1.1 * float((corners[1] - corners[0]).max()))
+        corner = np.rint(corners.mean(axis=0) - side / 2).astype(int)
+        border = 1000
+        wide = cv2.copyMakeBorder(picture, border, border, border, border, cv2.BORDER_CONSTANT, value=0)
+        left, top = corner + border
+        crop = wide[top : top + side, left : left + side]
+        [landmarks] = reference(shared, "landmark", crop).detections
+        [found] = then.detections
+        assert len(found.points) == 106
+        difference = np.array(found.points) - (np.array(landmarks.points) + corner)
+        assert (np.abs(difference) / size).max() < 1e-4
+
+
+def test_landmarks_lie_where_retinaface_sees_eyes_and_mouth(facepipe: Show, shared: Path) -> None:
+    picture = read_picture(shared / "images" / "mtcnn_face4.jpg")
+    outcome = facepipe.see(Shot(0, Path("picture"), picture)).outcome
+    for face, then in zip(outcome.detections, outcome.then, strict=True):
+        assert face.box is not None
+        size = max(face.box[2] - face.box[0], face.box[3] - face.box[1])
+        points = np.array(then.detections[0].points)
+        coarse = np.array(face.points)  # eyes, nose, corners of the mouth
+        for place, fine in [(coarse[0], points[104]), (coarse[1], points[105]), (coarse[2], points[46])]:
+            assert np.hypot(*(place - fine)) < 0.2 * size
+        assert np.hypot(*(coarse[3:].mean(axis=0) - points[84:104].mean(axis=0))) < 0.2 * size
+
+
+def test_a_picture_without_faces_has_none(facepipe: Show, shared: Path) -> None:
+    picture = read_picture(shared / "images" / "dog.jpg")
+    screening = facepipe.see(Shot(0, Path("dog.jpg"), picture))
+    assert screening.outcome.then == ()
+    assert screening.log()[-1] == "detected face num: 0"
+
+
+def test_faces_of_a_video_move_with_the_picture(facepipe: Show, shared: Path, tmp_path: Path) -> None:
+    picture = read_picture(shared / "images" / "mtcnn_face4.jpg")
+    film = write_film(tmp_path / "party.avi", moving(picture, 6, (316, 440), step=4))
+    [boy] = [each for each in facepipe.see(Shot(0, film, picture)).outcome.detections if 280 < each.box[0] < 300]
+    with open_source(film) as source:
+        outcomes = [facepipe.see(shot, repeat=0).outcome for shot in source.shots()]
+    assert len(outcomes) == 6
+    for index, outcome in enumerate(outcomes):
+        pairs = zip(outcome.detections, outcome.then, strict=True)
+        [(face, then)] = [pair for pair in pairs if abs(pair[0].box[0] + 4 * index - boy.box[0]) < 3]
+        assert np.array(face.box) == pytest.approx(np.array(boy.box) - [4 * index, 0, 4 * index, 0], abs=3)
+        points = np.array(then.detections[0].points)
+        assert points.mean(axis=0) == pytest.approx(np.reshape(face.box, (2, 2)).mean(axis=0), abs=12)

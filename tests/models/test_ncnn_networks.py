@@ -1,0 +1,144 @@
+"""ncnn's published networks against ncnn itself, against their ONNX counterparts, and through a build."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from conftest import Command
+from ncnn_files import run_in_ncnn
+from onnx import numpy_helper
+
+from edgedeploy.build import find_source, prepare
+from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.zoo.entry import MODELS
+
+NETWORKS = ["squeezenet_v1.1", "squeezenet_v1.1-ncnn", "retinaface-ncnn"]
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@pytest.fixture(autouse=True)
+def _from_the_shared_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "models"))
+
+
+def picture(name: str) -> dict[str, np.ndarray]:
+    """Seeded pixels as the network's entry prepares them, smooth as pictures are."""
+    entry = MODELS.load(name).input
+    random = np.random.default_rng(5)
+    height, width = entry.size
+    coarse = random.uniform(0, 255, (3, height // 16 + 1, width // 16 + 1))
+    pixels = coarse.repeat(16, 1).repeat(16, 2)[:, :height, :width] + random.normal(0, 8, (3, height, width))
+    mean, scale = (np.reshape(values, (3, 1, 1)) for values in (entry.mean, entry.scale))
+    return {entry.name: ((pixels.clip(0, 255) - mean) * scale)[None].astype(np.float32)}
+
+
+def run(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def imported(name: str) -> onnx.ModelProto:
+    source = find_source(name)
+    assert isinstance(source.format, ConvertedFormat)
+    return source.format.convert(source.files, source.shapes).model
+
+
+def assert_near(found: Arrays, expected: Arrays, relative: float) -> None:
+    assert list(found) == list(expected)
+    for name, wanted in expected.items():
+        assert found[name].shape == wanted.shape
+        assert np.abs(found[name] - wanted).max() <= relative * np.abs(wanted).max(), name
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_have_the_names_that_the_zoo_states(name: str) -> None:
+    assert [output.name for output in imported(name).graph.output] == MODELS.load(name).outputs
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_are_those_of_ncnn(name: str) -> None:
+    inputs = picture(name)
+    found = run(imported(name), inputs)
+    wanted = run_in_ncnn(find_source(name).file, {key: array[0] for key, array in inputs.items()}, list(found))
+    assert_near(found, {key: array[None] for key, array in wanted.items()}, 1e-4)
+
+
+def test_squeezenet_is_its_onnx_counterpart_with_the_padding_that_ncnns_file_states(shared: Path) -> None:
+    model = onnx.load(shared / "models/squeezenet_v1.1/squeezenet_v1.1_227.onnx")
+    [last] = [node for node in model.graph.node if node.name == "conv10"]
+    [pads] = [attribute for attribute in last.attribute if attribute.name == "pads"]
+    assert list(pads.ints) == [0, 0, 0, 0]
+    assert "conv10_relu_conv10 0=1000 1=1 4=1 " in find_source("squeezenet_v1.1").file.read_text()
+    pads.ints[:] = [1, 1, 1, 1]
+    inputs = picture("squeezenet_v1.1")
+    assert_near(run(imported("squeezenet_v1.1"), inputs), run(model, inputs), 1e-5)
+
+
+def test_retinaface_is_its_onnx_counterpart_with_weights_cut_to_half_precision(shared: Path) -> None:
+    model = onnx.load(shared / "models/retinaface/retinaface_mnet25_316x474.onnx")
+    inputs = picture("retinaface-ncnn")
+    found = run(imported("retinaface-ncnn"), inputs)
+    cut_to_half_precision(model)
+    assert_near(found, run(model, inputs), 2e-3)
+
+
+def cut_to_half_precision(model: onnx.ModelProto) -> None:
+    """Weights times the scale of batch normalisation after them, without the bits that float16 has not.
+
+    So ncnn's tools made them: they do not round. What normalisation is left has the scale one.
+    """
+    weights = {weight.name: weight for weight in model.graph.initializer}
+    readers = {node.input[0]: node for node in model.graph.node if node.op_type == "BatchNormalization"}
+
+    def replace(name: str, values: np.ndarray) -> None:
+        weights[name].CopyFrom(numpy_helper.from_array(values.astype(np.float32), name))
+
+    for node in (node for node in model.graph.node if node.op_type == "Conv"):
+        filters = numpy_helper.to_array(weights[node.input[1]]).astype(float)
+        norm = readers.get(node.output[0])
+        if norm is not None:
+            scale, shift, mean, variance = (numpy_helper.to_array(weights[name]) for name in norm.input[1:])
+            [epsilon] = [attribute.f for attribute in norm.attribute if attribute.name == "epsilon"]
+            factor = scale / np.sqrt(variance.astype(float) + epsilon)
+            filters *= factor[:, None, None, None]
+            before = numpy_helper.to_array(weights[node.input[2]]) if len(node.input) > 2 else 0.0
+            if len(node.input) > 2:
+                replace(node.input[2], np.zeros_like(mean))
+            for name, values in zip(
+                norm.input[1:],
+                (np.ones_like(mean), shift + (before - mean) * factor, 0 * mean, np.full_like(mean, 1 - epsilon)),
+                strict=True,
+            ):
+                replace(name, values)
+        half = filters.astype(np.float16)
+        too_far = np.abs(half.astype(float)) > np.abs(filters)
+        replace(node.input[1], np.where(too_far, np.nextafter(half, np.float16(0)), half))
+
+
+def test_a_network_of_the_zoo_is_built_and_gives_ncnns_outputs() -> None:
+    inputs = picture("squeezenet_v1.1-ncnn")
+    prepared = prepare("squeezenet_v1.1-ncnn")
+    found = prepared.open(1).run(inputs)
+    wanted = run_in_ncnn(prepared.source.file, {"data": inputs["data"][0]}, ["prob"])
+    assert_near(found, {"prob": wanted["prob"][None]}, 1e-4)
+
+
+def test_the_demo_runs_a_file_whose_input_is_open_at_the_size_of_its_own_network(
+    command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "images"))
+    file = shared / "models/retinaface/mnet.25-opt.param"
+    code, out, _ = command("demo", "retinaface", "--model", file)
+    assert code == 0
+    assert "detected face num: 4" in out
+    assert len(re.findall(r"^BOX (1\.00|0\.9[89]):", out, re.MULTILINE)) == 4

@@ -1,0 +1,132 @@
+"""The tmfiles of the development material: equal to the ONNX files of the same networks, and sound against damage."""
+
+from __future__ import annotations
+
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import EdgedeployError, ModelError
+from edgedeploy.frontends.tengine import FORMAT
+from edgedeploy.zoo.entry import MODELS
+
+# The entry of each tmfile in the zoo, with that of its ONNX file.
+SAME = {
+    "retinaface-tengine": "retinaface-316x474",
+    "yolo-fastest-1.1-tengine": "yolo-fastest-1.1",
+    "landmark-106-tengine": "landmark-106",
+    "resnet18-cifar10-tengine": "resnet18-cifar10",
+}
+
+Outputs = dict[str, np.ndarray]
+
+
+def file_of(name: str, shared: Path) -> Path:
+    [path] = (shared / "models").rglob(MODELS.load(name).files[0].name)
+    return path
+
+
+def converted(name: str, shared: Path) -> onnx.ModelProto:
+    """A network of the zoo, in the shape that the zoo states."""
+    given = MODELS.load(name).input
+    return FORMAT.convert([file_of(name, shared)], {given.name: given.shape}).model
+
+
+def picture(name: str) -> np.ndarray:
+    """Noise in the range of the network's pictures."""
+    given = MODELS.load(name).input
+    pixels = np.random.default_rng(0).uniform(0, 255, given.shape)
+    shape = (1, 3, 1, 1)
+    return ((pixels - np.reshape(given.mean, shape)) * np.reshape(given.scale, shape)).astype(np.float32)
+
+
+def run(model: onnx.ModelProto | Path, data: np.ndarray) -> Outputs:
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, {session.get_inputs()[0].name: data}), strict=True))
+
+
+def assert_equal(found: Outputs, expected: Outputs) -> None:
+    """The same values, by name, or in the same order where the names differ; both may count sizes of 1 or not."""
+    if not found.keys() >= expected.keys():
+        found = dict(zip(expected, found.values(), strict=True))
+    for name, wanted in expected.items():
+        assert found[name].squeeze().shape == wanted.squeeze().shape, name
+        assert np.abs(found[name].squeeze() - wanted.squeeze()).max() <= 1e-4 * np.abs(wanted).max(), name
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
+    data = picture(name)
+    assert_equal(run(converted(name, shared), data), run(file_of(SAME[name], shared), data))
+
+
+@pytest.mark.parametrize("name", ["landmark-106-tengine", "resnet18-cifar10-tengine"])
+def test_compiled_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
+    given, data = MODELS.load(name).input, picture(name)
+    network = FORMAT.read([file_of(name, shared)], {given.name: given.shape})
+    found = outputs_of(compile_network(network, load_board("local")), {given.name: data})
+    names = [spec.name for spec in network.outputs]
+    assert_equal(dict(zip(names, found, strict=True)), run(file_of(SAME[name], shared), data))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_zoo_states_their_inputs_and_outputs(name: str, shared: Path) -> None:
+    entry, graph = MODELS.load(name), converted(name, shared).graph
+    [value] = graph.input
+    assert value.name == entry.input.name
+    assert [output.name for output in graph.output] == entry.outputs
+    if FORMAT.open_input([file_of(name, shared)], {}) is None:
+        [stated] = FORMAT.convert([file_of(name, shared)], {}).model.graph.input
+        assert [size.dim_value for size in stated.type.tensor_type.shape.dim] == entry.input.shape
+
+
+def test_the_landmarks_need_pictures_of_112_pixels(shared: Path) -> None:
+    with pytest.raises(ModelError, match="FullyConnected 'conv6_3' cannot be imported: its weights"):
+        FORMAT.convert([file_of("landmark-106-tengine", shared)], {"data": [1, 3, 144, 144]})
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_file_cut_off_anywhere_is_not_complete(name: str, shared: Path, tmp_path: Path) -> None:
+    content = file_of(name, shared).read_bytes()
+    for size in np.random.default_rng(0).integers(12, len(content), 25).tolist():
+        (tmp_path / "net.tmfile").write_bytes(content[:size])
+        with pytest.raises(ModelError, match="is not complete"):
+            FORMAT.convert([tmp_path / "net.tmfile"], {})
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("cases", [15, pytest.param(300, marks=pytest.mark.slow)])
+def test_damaged_tables_end_in_our_errors(name: str, cases: int, shared: Path, tmp_path: Path) -> None:
+    content, given = file_of(name, shared).read_bytes(), MODELS.load(name).input
+    random = np.random.default_rng(cases)
+    tables = _tables(content)
+    for case in range(cases):
+        changed = bytearray(content)
+        for place in random.choice(tables, 3).tolist():
+            if case % 2:
+                changed[place + int(random.integers(4))] ^= 1 << int(random.integers(8))
+            else:
+                number = random.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, *random.choice(tables, 3)])
+                struct.pack_into("<I", changed, place, int(number))
+        (tmp_path / "net.tmfile").write_bytes(changed)
+        started = time.monotonic()
+        with suppress(EdgedeployError):
+            FORMAT.convert([tmp_path / "net.tmfile"], {given.name: given.shape})
+        assert time.monotonic() - started < 20
+
+
+def _tables(content: bytes) -> np.ndarray:
+    """Where numbers are that are no weights: those that are small, or lead into the file."""
+    numbers = np.frombuffer(content, "<u4", len(content) // 4)
+    return np.flatnonzero(numbers < len(content)) * 4

@@ -1,0 +1,208 @@
+"""The architectures against what is published of them; their weights are random, but not their layers."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from conftest import ROOT, Command
+
+from edgedeploy.build import find_source
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.architectures import build
+from edgedeploy.frontends.format import Converted, ImportOptions
+from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
+
+ALL = get_args(Architecture)
+LARGE = {"efficientdet-d1", "efficientdet-d2", "yolov3"}
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in ALL]
+RANDOM = ImportOptions(weights="random")
+
+# Learned values: google/automl, efficientdet_arch_test.py; Keras's summary of YOLO v3 (its weights file holds 52,608
+# statistics beside these); for the others the rounded numbers of the README files of YOLOX and NanoDet, in millions.
+EXACT = {
+    "efficientdet-d0": 3_880_067,
+    "efficientdet-d1": 6_625_898,
+    "efficientdet-d2": 8_097_039,
+    "yolov3": 61_949_149,
+}
+MILLIONS = {"yolox-nano": 0.91, "yolox-tiny": 5.06, "nanodet-m": 0.95}
+
+# Multiplications with addition for one picture, in thousand millions, from the same places and EfficientDet's paper.
+# Those of Darknet, YOLOX and NanoDet count them as two.
+MULTIPLY_ADDS = {
+    "efficientdet-d0": 2.5,
+    "efficientdet-d1": 6.1,
+    "efficientdet-d2": 11.0,
+    "yolov3": 65.86 / 2,
+    "yolox-nano": 1.08 / 2,
+    "yolox-tiny": 6.45 / 2,
+    "nanodet-m": 0.72 / 2,
+}
+
+
+@cache
+def built(name: Architecture) -> Converted:
+    return build(name)
+
+
+def entry(name: Architecture) -> ZooModel:
+    [found] = [model for model in map(MODELS.load, MODELS.names()) if model.architecture == name]
+    return found
+
+
+@cache
+def inferred(name: Architecture) -> onnx.ModelProto:
+    """With the shapes of all values."""
+    return onnx.shape_inference.infer_shapes(built(name).model, strict_mode=True)
+
+
+def sizes(name: Architecture) -> dict[str, int]:
+    return {weight.name: int(np.prod(weight.dims)) for weight in built(name).model.graph.initializer}
+
+
+def learned(name: Architecture) -> int:
+    """Values that training changes: filters, biases, batch normalisation's scale and shift, factors of fusions."""
+    found, constants = set(), sizes(name)
+    for node in built(name).model.graph.node:
+        if node.op_type == "Conv":
+            found |= set(node.input[1:])
+        elif node.op_type == "BatchNormalization":
+            found |= set(node.input[1:3])
+        elif node.op_type == "Mul":
+            found |= set(node.input) & set(constants)
+    return sum(constants[each] for each in found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_as_many_parameters_as_published(name: Architecture) -> None:
+    if name in EXACT:
+        assert learned(name) == EXACT[name]
+    else:
+        assert round(learned(name) / 1e6, 2) == MILLIONS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_works_as_much_as_published(name: Architecture) -> None:
+    graph = inferred(name).graph
+    shapes = {
+        value.name: [each.dim_value for each in value.type.tensor_type.shape.dim]
+        for value in (*graph.value_info, *graph.output)
+    }
+    constants = sizes(name)
+    work = sum(
+        np.prod(shapes[node.output[0]][2:]) * constants[node.input[1]] for node in graph.node if node.op_type == "Conv"
+    )
+    # What is published counts this and that beside convolutions, and is rounded.
+    assert work / 1e9 == pytest.approx(MULTIPLY_ADDS[name], rel=0.06)
+
+
+@pytest.mark.slow
+def test_yolo_v3_has_as_many_layers_as_published() -> None:
+    """Darknet's configuration has 75 convolutions and 23 shortcuts among its 107 layers."""
+    counts = Counter(node.op_type for node in built("yolov3").model.graph.node)
+    assert counts["Conv"] == 75
+    # All but the last ones of the three heads are normalised.
+    assert (counts["BatchNormalization"], counts["Add"]) == (72, 23)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_model_is_valid_and_is_what_the_zoo_says(name: Architecture) -> None:
+    onnx.checker.check_model(inferred(name), full_check=True)
+    graph, stated = inferred(name).graph, entry(name)
+    [picture] = graph.input
+    assert picture.name == stated.input.name
+    assert [each.dim_value for each in picture.type.tensor_type.shape.dim] == stated.input.shape
+    assert [output.name for output in graph.output] == stated.outputs
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_picture_its_activations_neither_vanish_nor_overflow(name: Architecture) -> None:
+    model = onnx.ModelProto()
+    model.CopyFrom(inferred(name))
+    watched = [node.output[0] for node in model.graph.node if node.op_type in ("Conv", "BatchNormalization")]
+    known = {value.name: value for value in model.graph.value_info}
+    model.graph.output.extend(known[each] for each in watched if each in known)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    spec = entry(name).input
+    rows, columns = np.mgrid[0 : spec.size[0], 0 : spec.size[1]]
+    picture = (
+        127 + 60 * np.sin(rows / 17) + 60 * np.sin(columns / 29) + np.random.default_rng(0).normal(0, 8, spec.size)
+    )
+    channels = zip(spec.mean, spec.scale, strict=True)
+    tensor = np.stack([(picture - mean) * scale for mean, scale in channels])[None].astype(np.float32)
+    for node, values in zip(session.get_outputs(), session.run(None, {spec.name: tensor}), strict=True):
+        assert np.isfinite(values).all(), node.name
+        assert 1e-3 < values.std() < 1e4, node.name
+
+
+def test_a_build_is_the_same_at_every_time() -> None:
+    first, second = (build("nanodet-m").model.SerializeToString(deterministic=True) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.slow
+def test_yolo_v3_states_its_heads() -> None:
+    heads = built("yolov3").heads
+    assert [(head.output, head.classes, head.kind) for head in heads] == [
+        ("stride32", 80, "yolo"),
+        ("stride16", 80, "yolo"),
+        ("stride8", 80, "yolo"),
+    ]
+    # The paper's clusters, from the smallest to the largest.
+    widths = [anchor for head in reversed(heads) for anchor in head.anchors]
+    assert widths == [(10, 13), (16, 30), (33, 23), (30, 61), (62, 45), (59, 119), (116, 90), (156, 198), (373, 326)]
+
+
+def test_without_random_weights_the_zoo_has_none(command: Command) -> None:
+    with pytest.raises(ModelError, match="the zoo has no weights of yolox-nano") as caught:
+        find_source("yolox-nano")
+    assert "--weights random" in caught.value.hints[0]
+    code, _, err = command("run", "yolov3-tiny-darknet-cfg")
+    assert code == ModelError.exit_code
+    assert "the zoo has no weights of yolov3-tiny-darknet-cfg" in err
+
+
+def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told(command: Command) -> None:
+    code, out, err = command("demo", "digits", "--weights", "random", "--json")
+    assert code == 0
+    assert json.loads(out)["weights"] == "file"
+    code, _, err = command("demo", "digits", "--weights", "random")
+    assert code == 0
+    assert "digits: its weights are taken, as they are part of its ONNX file" in err
+
+
+def test_the_entry_is_the_file_that_describes_it() -> None:
+    source = find_source("yolox-nano", options=RANDOM)
+    assert source.file == MODELS.find("yolox-nano")
+    assert source.shapes == {"images": [1, 3, 416, 416]}
+
+
+def test_the_zoo_says_that_it_is_an_architecture(command: Command) -> None:
+    code, out, _ = command("models")
+    assert code == 0
+    assert any(row.split()[0] == "yolox-nano" and row.split()[-1] == "architecture" for row in out.splitlines()[1:])
+    code, _, err = command("models", "pull", "yolox-nano")
+    assert code == 0
+    assert "nothing to fetch" in err
+
+
+def test_it_is_drawn_without_weights(command: Command) -> None:
+    code, out, _ = command("models", "show", "nanodet-m", "--graph", "net.dot")
+    assert code == 0
+    assert "layers" in out
+
+
+def test_it_is_written_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["architectures.py", "nanodet-m", str(tmp_path / "net.onnx")])
+    runpy.run_path(str(ROOT / "benchmarks" / "networks" / "architectures.py"), run_name="__main__")
+    assert onnx.load(tmp_path / "net.onnx") == built("nanodet-m").model

@@ -1,0 +1,360 @@
+"""Reading Darknet's cfg files and weights: what they are known by, what they state, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from darknet_interpreter import Recorder, interpret
+
+from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends.darknet import FORMAT
+from edgedeploy.frontends.format import Converted, ImportOptions
+from edgedeploy.frontends.formats import describing
+from edgedeploy.heads import Head
+
+NET = "[net]\nwidth=8\nheight=8\nchannels=3\n"
+CONV = "[convolutional]\nbatch_normalize=1\nfilters=4\nsize=3\npad=1\nactivation=leaky\n"
+RANDOM = ImportOptions(weights="random")
+
+
+def cfg(folder: Path, text: str) -> Path:
+    path = folder / "net.cfg"
+    path.write_text(text)
+    return path
+
+
+def architecture(folder: Path, text: str) -> Converted:
+    """A network without its weights."""
+    return FORMAT.convert([cfg(folder, text)], {}, RANDOM)
+
+
+def outputs(converted: Converted, picture: np.ndarray) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(converted.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"data": picture}), strict=True))
+
+
+def picture(*shape: int) -> np.ndarray:
+    return np.random.default_rng(2).standard_normal(shape or (1, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[net]\n",
+        "[network]\n",
+        "# a comment\n\n; another\n  [net]\n",
+        "\r\n# from Windows\r\n[net]\r\n",
+        "\ufeff[net]\n",
+    ],
+)
+def test_a_cfg_file_is_known_by_its_first_section(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "any.name"
+    path.write_bytes((text + "width=8\n").encode())
+    assert describing(path) == (FORMAT, path)
+
+
+@pytest.mark.parametrize("text", ["[section]\n[net]\n", "# [net]\n", "x=1\n[net]\n", "[netting]\n", "7767517\n"])
+def test_other_text_is_no_cfg_file(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no network that edgedeploy knows"):
+        describing(cfg(tmp_path, text))
+
+
+def test_the_weights_name_the_network_too(tmp_path: Path) -> None:
+    path = cfg(tmp_path, NET + CONV)
+    weights = path.with_suffix(".weights")
+    weights.write_bytes(bytes(20))
+    assert describing(weights) == (FORMAT, path)
+    assert FORMAT.files(path) == [path, weights]
+
+
+def test_blanks_comments_and_options_of_training_do_not_count(tmp_path: Path) -> None:
+    plain = architecture(tmp_path, NET + CONV)
+    text = (
+        "# trained on something\n[net]\nbatch = 64\nwidth = 8 # pixels\n height=8\nchannels\t=3\nsteps = 1,2\nhue=.1\n"
+        "policy=\n\n[convolutional]\nbatch_normalize = 1\nfilters= 4;four\nfilters=9\nsize=3\npad=1\n"
+        "activation=le aky\nlearning_rate=0.1\nstopbackward=1\n"
+    )
+    assert architecture(tmp_path, text).model == plain.model
+
+
+def test_nodes_and_outputs_are_named_after_sections_and_their_numbers(tmp_path: Path) -> None:
+    graph = architecture(tmp_path, NET + CONV + "[dropout]\n" + CONV + "[maxpool]\nsize=2\nstride=2\n").model.graph
+    names = [node.name for node in graph.node]
+    assert names[:3] == ["convolutional_0_linear_raw", "convolutional_0_linear", "convolutional_0"]
+    assert names[3:] == ["convolutional_2_linear_raw", "convolutional_2_linear", "convolutional_2", "maxpool_3"]
+    assert [value.name for value in graph.input] == ["data"]
+    assert [value.name for value in graph.output] == ["maxpool_3"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "name"),
+    [("[dropout]\n", "dropout_1"), ("[cost]\n", "convolutional_0"), ("[soft]\n[cost]\n", "softmax_1")],
+)
+def test_without_heads_the_last_layer_but_cost_is_put_out(ending: str, name: str, tmp_path: Path) -> None:
+    assert [value.name for value in architecture(tmp_path, NET + CONV + ending).model.graph.output] == [name]
+
+
+def headed(head: str, channels: int) -> str:
+    return f"{NET}[maxpool]\nsize=4\nstride=4\n[convolutional]\nfilters={channels}\nactivation=linear\n{head}"
+
+
+def test_yolo_heads_have_the_anchors_of_their_mask_in_pixels(tmp_path: Path) -> None:
+    text = headed("[yolo]\nmask=1,2\nanchors=1,2, 3,4, 5,6.5\nclasses=3\nnum=3\nscale_x_y=1.05\n", 16)
+    converted = architecture(tmp_path, text)
+    assert converted.heads == [
+        Head(output="yolo_2", kind="yolo", anchors=[(3, 4), (5, 6.5)], classes=3, scale_x_y=1.05)
+    ]
+
+
+def test_region_heads_have_their_anchors_from_cells_to_pixels(tmp_path: Path) -> None:
+    text = headed("[region]\nanchors=1,2, 0.5,0.25\nclasses=2\nnum=2\nsoftmax=1\n", 14)
+    # The picture of 8 pixels has 2 cells of 4.
+    assert architecture(tmp_path, text).heads == [
+        Head(output="region_2", kind="region", anchors=[(4, 8), (2, 1)], classes=2)
+    ]
+
+
+def test_all_heads_are_put_out_in_order_and_raw(tmp_path: Path) -> None:
+    yolo = "[yolo]\nanchors=1,2\nnum=1\nclasses=2\n"
+    text = headed(yolo, 7) + "[route]\nlayers=0\n[conv]\nfilters=7\nactivation=linear\n" + yolo
+    converted = architecture(tmp_path, text)
+    found = outputs(converted, picture())
+    assert list(found) == ["yolo_2", "yolo_5"] == [head.output for head in converted.heads]
+    # Raw scores are on both sides of zero; Darknet's own output would have gone through the logistic function.
+    assert all(array.min() < 0 < array.max() for array in found.values())
+
+
+@pytest.mark.parametrize(
+    ("head", "channels"),
+    [
+        ("[yolo]\nanchors=1,2\nclasses=2\nnew_coords=1\n", 7),
+        ("[region]\nanchors=1,2\nclasses=2\nsoftmax=0\n", 7),
+        ("[region]\nanchors=1,2\nclasses=2\nsoftmax=1\ntree=a.tree\n", 7),
+        ("[region]\nanchors=1,2\nclasses=2\nsoftmax=1\ncoords=5\n", 8),
+    ],
+)
+def test_a_head_that_no_decoder_understands_is_put_out_all_the_same(head: str, channels: int, tmp_path: Path) -> None:
+    converted = architecture(tmp_path, headed(head, channels))
+    assert converted.heads == []
+    assert len(converted.model.graph.output) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "seen"),
+    [((0, 1), "<i"), ((0, 2), "<q"), ((0, 5), "<q"), ((1, 0), "<q"), ((1, 1), "<q")],
+    ids=lambda value: str(value),
+)
+def test_the_header_is_as_long_as_its_version_says(version: tuple[int, int], seen: str, tmp_path: Path) -> None:
+    text, recorder = NET + CONV, Recorder()
+    [wanted] = interpret(text, picture()[0], recorder.take)
+    weights = recorder.save(tmp_path / "net.weights", version, seen)
+    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), picture()).values()
+    assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_matrices_of_old_files_are_transposed(tmp_path: Path) -> None:
+    text, recorder = NET + "[connected]\noutput=5\nbatch_normalize=1\nactivation=linear\n", Recorder()
+    [wanted] = interpret(text, picture()[0], recorder.take)
+    bias, matrix, *rest = recorder.stream
+    recorder.stream = [bias, np.ascontiguousarray(matrix.T), *rest]
+    weights = recorder.save(tmp_path / "net.weights", (1001, 0), "<i")
+    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), picture()).values()
+    assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_batch_normalisation_of_its_own_may_have_no_biases(tmp_path: Path) -> None:
+    text, recorder = NET + "[batchnorm]\n", Recorder()
+    [wanted] = interpret(text, picture()[0], recorder.take)
+    bias, *recorder.stream = recorder.stream
+    weights = recorder.save(tmp_path / "net.weights")
+    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), picture()).values()
+    without = wanted - bias[:, None, None]
+    assert np.abs(found[0] - without).max() <= 1e-5 * np.abs(without).max()
+
+
+def test_epsilon_can_be_given_and_is_1e_5_unless(tmp_path: Path) -> None:
+    text, recorder = NET + CONV, Recorder()
+    interpret(text, picture()[0], recorder.take)
+    recorder.stream[3] *= np.float32(1e-5)  # variances, beside which epsilon counts
+    files = [cfg(tmp_path, text), recorder.save(tmp_path / "net.weights")]
+    for options, epsilon in [(ImportOptions(), 1e-5), (ImportOptions(epsilon=1e-6), 1e-6)]:
+        replayed = iter(recorder.stream)
+        [wanted] = interpret(text, picture()[0], lambda role, shape, stream=replayed: next(stream), epsilon)
+        [found] = outputs(FORMAT.convert(files, {}, options), picture()).values()
+        assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content[:-4], "is not complete: the layers of net.cfg need 496 bytes, and there are 492"),
+        (lambda content: content[:10], "is not complete"),
+        (lambda content: b"", "is not complete"),
+        (lambda content: content + bytes(8), "has weights that no layer needs: .* need 496 bytes, and there are 504"),
+    ],
+)
+def test_bytes_that_are_missing_or_left_over_are_counted(
+    change: Callable[[bytes], bytes], message: str, tmp_path: Path
+) -> None:
+    text, recorder = NET + CONV, Recorder()
+    interpret(text, picture()[0], recorder.take)
+    weights = recorder.save(tmp_path / "net.weights")
+    weights.write_bytes(change(weights.read_bytes()))
+    with pytest.raises(ModelError, match=message):
+        FORMAT.convert([cfg(tmp_path, text), weights], {})
+
+
+@pytest.mark.parametrize(("array", "value"), [(4, np.nan), (0, np.inf), (3, -1.0)])
+def test_values_that_are_no_weights_are_refused(array: int, value: float, tmp_path: Path) -> None:
+    text, recorder = NET + CONV, Recorder()
+    interpret(text, picture()[0], recorder.take)
+    recorder.stream[array].flat[0] = value
+    weights = recorder.save(tmp_path / "net.weights")
+    with pytest.raises(ModelError, match=r"line 5, \[convolutional\]: its weights in net.weights are no weights"):
+        FORMAT.convert([cfg(tmp_path, text), weights], {})
+
+
+def test_a_network_without_weights_says_how_to_do_without(tmp_path: Path) -> None:
+    path = cfg(tmp_path, NET + CONV)
+    for attempt in (lambda: FORMAT.files(path), lambda: FORMAT.convert([path], {})):
+        with pytest.raises(ModelError, match=r"net.cfg has no weights") as raised:
+            attempt()
+        assert "put net.weights beside it" in raised.value.hints
+        assert any("--weights random" in hint for hint in raised.value.hints)
+
+
+def test_random_weights_are_always_the_same(tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    again.mkdir()
+    first = architecture(tmp_path, NET + CONV).model
+    shutil.copy(tmp_path / "net.cfg", again)
+    assert FORMAT.files(again / "net.cfg", RANDOM) == [again / "net.cfg"]
+    assert FORMAT.convert([again / "net.cfg"], {}, RANDOM).model == first
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        CONV.replace("filters=4", "filters=32"),
+        CONV.replace("filters=4", "filters=32").replace("leaky", "mish"),
+        CONV.replace("filters=4", "filters=32")
+        + "[convolutional]\nbatch_normalize=1\nfilters=32\nactivation=linear\n[shortcut]\nfrom=-3\nactivation=leaky\n",
+    ],
+    ids=["chain", "mish", "residual"],
+)
+def test_values_neither_vanish_nor_explode_through_a_hundred_layers(block: str, tmp_path: Path) -> None:
+    first = "[convolutional]\nfilters=32\nactivation=linear\n"
+    repeats = 100 if "shortcut" not in block else 50
+    [found] = outputs(architecture(tmp_path, NET + first + block * repeats), picture()).values()
+    assert 1e-4 < found.std() < 1e6
+
+
+def test_the_pictures_size_and_number_can_be_given(tmp_path: Path) -> None:
+    converted = FORMAT.convert([cfg(tmp_path, NET + CONV)], {"data": [2, 3, 10, 6]}, RANDOM)
+    assert outputs(converted, picture(2, 3, 10, 6))["convolutional_0"].shape == (2, 4, 10, 6)
+
+
+@pytest.mark.parametrize("shape", [[1, 3, 8], [1, 4, 8, 8], [1, 3, 0, 8], [0, 3, 8, 8], [1, 3, -8, -8], []])
+def test_a_shape_that_does_not_fit_is_refused(shape: list[int], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'data' does not fit"):
+        FORMAT.convert([cfg(tmp_path, NET + CONV)], {"data": shape}, RANDOM)
+
+
+def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="its input is 'data'"):
+        FORMAT.convert([cfg(tmp_path, NET + CONV)], {"date": [1, 3, 8, 8]}, RANDOM)
+
+
+# Lines are counted from 1; NET has four, and CONV six.
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("[lstm]\n", r"line 5, \[lstm\]: this section is not supported: supported are .*\[yolo\]"),
+        (CONV + "[Gaussian_yolo]\n", r"line 11, \[Gaussian_yolo\]: this section is not supported"),
+        (CONV + "xnor=1\n", r"line 11, \[convolutional\]: xnor=1 is not supported"),
+        (CONV + "share_index=0\n", r"line 11, \[convolutional\]: share_index=0 is not supported"),
+        (CONV.replace("leaky", "maxout"), r"line 10, \[convolutional\]: activation=maxout is not supported"),
+        (CONV.replace("filters=4", "filters=0"), r"line 7, \[convolutional\]: filters=0 is too small"),
+        (CONV.replace("filters=4", "filters=-4"), r"line 7, .*too small: it must be 1 at least"),
+        (CONV.replace("filters=4", "filters=many"), r"line 7, .*filters=many is no integer"),
+        (CONV.replace("filters=4", "filters=99999999999"), r"line 7, .*is no integer"),
+        (
+            CONV.replace("size=3", "size=30").replace("pad=1", "pad=0"),
+            r"line 8, .*size=30 is too large: .* has 8 pixels",
+        ),
+        (CONV + "groups=2\n", r"line 11, .*groups=2 does not divide the channels: 3 channels go in and 4 come out"),
+        (CONV.replace("pad=1", "padding=3") + "dilation=2\n", r"line 11, .*dilation=2 is not supported with this padd"),
+        ("[maxpool]\nsize=2000\nstride=1\n", r"line 6, .*size=2000 is too large"),
+        ("[maxpool]\nsize=2\npadding=4\n", r"line 7, .*padding=4 is too large"),
+        ("[maxpool]\nsize=2\nmaxpool_depth=1\n", r"line 7, .*maxpool_depth=1 is not supported"),
+        ("[upsample]\nstride=0\n", r"line 6, .*stride=0 does not divide the picture"),
+        ("[upsample]\nstride=-3\n", r"line 6, .*stride=-3 does not divide the picture: it is 3x8x8"),
+        ("[upsample]\nscale=big\n", r"line 6, .*scale=big is not a number"),
+        ("[upsample]\nscale=1e39\n", r"line 6, .*scale=1e39 is not a number"),
+        ("[upsample]\nscale=nan\n", r"line 6, .*scale=nan is not a number"),
+        ("[upsample]\nstride=60000\n", r"line 5, .*its output is too large: it is 3x480000x480000"),
+        ("[reorg]\nstride=2\n", r"line 6, .*stride=2 does not divide what goes in: it is 3x8x8"),
+        ("[reorg]\nflatten=1\n", r"line 6, .*flatten=1 is not supported"),
+        ("[route]\n", r"line 5, \[route\]: layers is missing"),
+        ("[route]\nlayers=0\n", r"line 6, .*layers=0 is no layer before it: it is layer 0 itself"),
+        (CONV + "[route]\nlayers=-2\n", r"line 12, .*layers=-2 is no layer before it"),
+        (CONV + "[route]\nlayers=1\n", r"line 12, .*layers=1 is no layer before it: it is layer 1 itself"),
+        (CONV + "[avgpool]\n[route]\nlayers=0,1\n", r"line 13, .*different sizes: layer 0 has 4x8x8, layer 1 4x1x1"),
+        (CONV + "[route]\nlayers=0\ngroups=2\ngroup_id=2\n", r"line 13, .*there is no part 2 of 2"),
+        (CONV + "[route]\nlayers=0\ngroups=3\n", r"line 13, .*there is no part 0 of 3: .* layer 0 has 4 channels"),
+        (CONV + "[shortcut]\n", r"from is missing"),
+        (CONV + "[shortcut]\nfrom=0\nweights_type=per_feature\n", r"line 13, .*weights_type=per_feature is not supp"),
+        (CONV + "[maxpool]\nsize=1\nstride_x=2\nstride_y=1\n[shortcut]\nfrom=0\n", "differ by different factors"),
+        (CONV + CONV + "[scale_channels]\nfrom=0\n", "one factor per channel: layer 0 has 4x8x8 and needs 4x1x1"),
+        (CONV + "[avgpool]\n[sam]\nfrom=0\n", "one factor per value"),
+        ("[softmax]\ngroups=5\n", r"line 6, .*groups=5 does not divide 192 values"),
+        ("[softmax]\ntemperature=0\n", r"line 6, .*temperature=0 is not positive"),
+        (CONV + "[yolo]\nanchors=1,2\nclasses=4\n", r"line 11, \[yolo\]: 4 channels go in: 1 anchors with 4 .* need 9"),
+        (CONV + "[yolo]\nclasses=4\n", r"anchors= are no anchors"),
+        (CONV + "[yolo]\nanchors=1,2,3\n", r"line 12, .*anchors=1,2,3 are no anchors"),
+        (CONV + "[yolo]\nanchors=1,0\n", r"line 12, .*are no anchors"),
+        (CONV + "[yolo]\nanchors=1,2\nmask=1\n", r"its mask names anchors that are not there: there are 1"),
+        (CONV + "[yolo]\nanchors=1,2\nnum=2000000000\n", r"num=2000000000 is too large: there are 1 anchors"),
+        ("[yolo]\nanchors=1,2\nclasses=1\n" + CONV, "3 channels go in"),
+        ("", "net.cfg has no layers"),
+        ("[cost]\n", "net.cfg has no layers"),
+        ("filters\n", "line 5 is neither a section nor an option: it says 'filters'"),
+        ("[connected]\noutput=2000000000\n", r"line 5, \[connected\]: the network has too many weights"),
+        ("[dropout]\n" * 3000, "line 2053, .*the network has too many layers"),
+        (CONV + "[route]\nlayers=" + "0," * 9000, "line 11, .*the network has too many connections"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(body: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=message):
+        architecture(tmp_path, NET + body)
+
+
+def test_detections_cannot_be_read_by_other_layers(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"\[avgpool\]: it reads layer 2: \[yolo\] puts out detections"):
+        architecture(tmp_path, headed("[yolo]\nanchors=1,2\nclasses=2\n[avgpool]\n", 7))
+
+
+@pytest.mark.parametrize("missing", ["width", "height", "channels"])
+def test_the_picture_must_be_stated(missing: str, tmp_path: Path) -> None:
+    text = "\n".join(line for line in NET.splitlines() if missing not in line) + "\n" + CONV
+    with pytest.raises(ModelError, match=rf"line 1, \[net\]: {missing} is not stated"):
+        architecture(tmp_path, text)
+
+
+def test_a_file_beyond_any_cfg_files_size_is_not_read(tmp_path: Path) -> None:
+    path = cfg(tmp_path, NET + "#" * 2**18)
+    with pytest.raises(ModelError, match="no cfg file of Darknet: it has 262,1"):
+        FORMAT.convert([path], {}, RANDOM)
+
+
+def test_a_missing_file_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot read"):
+        FORMAT.convert([tmp_path / "none.cfg"], {}, RANDOM)
+    with pytest.raises(ModelError, match="cannot read"):
+        FORMAT.convert([cfg(tmp_path, NET + CONV), tmp_path / "none.weights"], {})

@@ -1,0 +1,298 @@
+"""Reading ncnn's files: text, weights, shapes, names, and what cannot be imported."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from ncnn_cases import CASES
+from ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, table, tagged, write
+
+from edgedeploy.build import Source
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
+from edgedeploy.frontends.format import ImportOptions, Shapes
+from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.ncnn import FORMAT
+
+SIDE = 5
+INPUT = f"Input data 0 1 data 0={SIDE} 1={SIDE} 2=3"
+CONVOLUTION = "Convolution conv 1 1 data conv 0=1 1=1 5=1 6=3"
+
+
+def names(path: Path, shapes: Shapes | None = None) -> tuple[list[str], list[str]]:
+    """Inputs and outputs."""
+    graph = FORMAT.convert(FORMAT.files(path), shapes or {}).model.graph
+    return [value.name for value in graph.input], [value.name for value in graph.output]
+
+
+def answer(path: Path, data: np.ndarray) -> list[np.ndarray]:
+    model = FORMAT.convert(FORMAT.files(path), {"data": [1, *data.shape]}).model
+    return onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"data": data[None].astype(np.float32)})
+
+
+def refused(path: Path, message: str, shapes: Shapes | None = None) -> ModelError:
+    with pytest.raises(ModelError, match=message) as raised:
+        FORMAT.convert(FORMAT.files(path), shapes or {})
+    return raised.value
+
+
+class TestFormat:
+    @pytest.mark.parametrize("suffix", [".param", ".bin"])
+    def test_either_file_names_the_network(self, tmp_path: Path, suffix: str) -> None:
+        path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu"])
+        found = describing(path.with_suffix(suffix))
+        assert (found[0].name, found[1]) == ("ncnn", path)
+        assert Source.of(path, {}).files == (path, path.with_suffix(".bin"))
+
+    def test_missing_weights_say_where_they_should_be(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu"])
+        path.with_suffix(".bin").unlink()
+        with pytest.raises(ModelError, match=r"no .*net\.bin"):
+            FORMAT.files(path)
+
+    def test_the_binary_form_is_refused_with_what_to_use_instead(self, tmp_path: Path) -> None:
+        path = tmp_path / "net.param.bin"
+        path.write_bytes((7767517).to_bytes(4, "little") + bytes(40))
+        with pytest.raises(ModelError, match="binary form") as raised:
+            Source.of(path, {})
+        assert ".param file in text form" in raised.value.hints[0]
+        with pytest.raises(ModelError, match="binary form"):
+            FORMAT.convert([path, path], {})
+
+    def test_other_text_is_none(self) -> None:
+        assert not FORMAT.recognises(b"7767518\n1 1\n")
+        assert not FORMAT.recognises(b"[net]\nwidth=7767517\n")
+        assert FORMAT.recognises(b"7767517\r\n1 1\r\n")
+
+
+class TestWeights:
+    DATA = np.arange(3 * SIDE * SIDE, dtype=np.float32).reshape(3, SIDE, SIDE)
+
+    @pytest.mark.parametrize("tag", [0, SCALED, FLOAT16, BFLOAT16])
+    def test_each_kind_of_storage_gives_its_values(self, tmp_path: Path, tag: int) -> None:
+        # Three values of two bytes end in the middle of four; the bias after them is out of place if that is missed.
+        path = write(tmp_path, [INPUT, CONVOLUTION], tagged([0.5, -2, 4], tag) + plain([1.25]))
+        [found] = answer(path, self.DATA)
+        np.testing.assert_allclose(found[0, 0], np.tensordot([0.5, -2, 4], self.DATA, 1) + 1.25, rtol=1e-6)
+
+    def test_places_in_a_table_of_256_values(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, CONVOLUTION], table([0.5, 7, -2, 4], [0, 2, 3]) + plain([1.25]))
+        [found] = answer(path, self.DATA)
+        np.testing.assert_allclose(found[0, 0], np.tensordot([0.5, -2, 4], self.DATA, 1) + 1.25, rtol=1e-6)
+
+    def test_half_precision_is_rounded_and_nothing_else_is(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, CONVOLUTION], tagged([1 / 3, 0, 0], FLOAT16) + plain([1 / 3]))
+        [found] = answer(path, np.ones((3, SIDE, SIDE), np.float32))
+        assert found[0, 0, 0, 0] == np.float32(np.float16(1 / 3)) + np.float32(1 / 3)
+
+    def test_weights_of_eight_bits_are_refused(self, tmp_path: Path) -> None:
+        refused(write(tmp_path, [INPUT, CONVOLUTION], tagged([1, 2, 3], INT8) + plain([1])), "8 bits.*'conv'")
+        scaled = CONVOLUTION + " 8=1"
+        refused(write(tmp_path, [INPUT, scaled], tagged([1, 2, 3], INT8) + plain([1, 1, 1, 1])), "8 bits")
+
+    @pytest.mark.parametrize("length", [0, 3, 4, 15, 16, 19])
+    def test_a_truncated_file_names_the_layer(self, tmp_path: Path, length: int) -> None:
+        whole = tagged([1, 2, 3]) + plain([1])
+        refused(write(tmp_path, [INPUT, CONVOLUTION], whole[:length]), "not complete: layer 'conv' needs")
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_weights_that_are_no_numbers_are_refused(self, tmp_path: Path, value: float) -> None:
+        refused(write(tmp_path, [INPUT, CONVOLUTION], tagged([1, value, 3]) + plain([1])), "no numbers.*'conv'")
+
+    def test_a_variance_below_zero_is_refused(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path, [INPUT, "BatchNorm norm 1 1 data norm 0=3"], plain([1, 1, 1], [0] * 3, [1, -1, 1], [0] * 3)
+        )
+        refused(path, "'norm'.*variance is below zero")
+
+    def test_weights_that_are_left_over_are_of_another_network(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, CONVOLUTION], tagged([1, 2, 3]) + plain([1, 2]))
+        refused(path, "does not fit the network: 4 bytes are left")
+
+    def test_random_weights_need_no_file_and_are_the_same_each_time(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, CONVOLUTION, "BatchNorm norm 1 1 conv norm 0=1"])
+        path.with_suffix(".bin").unlink()
+        options = ImportOptions(weights="random")
+        assert FORMAT.files(path, options) == [path]
+        first, second = (FORMAT.convert([path], {}, options).model for _ in range(2))
+        assert first == second
+        session = onnxruntime.InferenceSession(first.SerializeToString())
+        [found] = session.run(None, {"data": np.ones((1, 3, SIDE, SIDE), np.float32)})
+        assert np.isfinite(found).all()
+
+    def test_more_random_weights_than_memory_are_refused_before_they_are_made(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, "InnerProduct dense 1 1 data dense 0=20000000 2=1500000000"])
+        tracemalloc.start()
+        with pytest.raises(ModelError, match="too many weights"):
+            FORMAT.convert([path], {}, ImportOptions(weights="random"))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2**20
+
+
+class TestNames:
+    def test_blobs_keep_their_names_and_unread_ones_are_outputs(self, tmp_path: Path) -> None:
+        layers = [
+            INPUT,
+            "Convolution conv 1 1 data first 0=1 1=1 6=3 9=5",
+            "Split split 1 2 first left right",
+            "ReLU relu 1 1 left relu",
+            "Mish mish 1 1 right mish",
+        ]
+        path = write(tmp_path, layers, tagged([1, 2, 3]))
+        graph = FORMAT.convert(FORMAT.files(path), {}).model.graph
+        assert [value.name for value in graph.output] == ["relu", "mish"]
+        assert {"first", "relu", "mish"} <= {name for node in graph.node for name in node.output}
+
+    def test_a_blob_may_have_the_name_of_what_a_layer_before_it_needs(self, tmp_path: Path) -> None:
+        layers = [
+            INPUT,
+            "Mish a 1 1 data a",
+            "ReLU b 1 1 a tanh",
+            "ReLU c 1 1 tanh softplus",
+            "ReLU d 1 1 softplus mul",
+        ]
+        path = write(tmp_path, layers)
+        assert names(path) == (["data"], ["mul"])
+        answer(path, np.ones((3, SIDE, SIDE)))
+
+    def test_a_copy_that_nobody_reads_is_no_output_beside_one_that_is_read(self, tmp_path: Path) -> None:
+        layers = [INPUT, "Split split 1 3 data one two three", "ReLU relu 1 1 two relu"]
+        assert names(write(tmp_path, layers)) == (["data"], ["relu"])
+
+    def test_copies_of_which_none_is_read_are_outputs(self, tmp_path: Path) -> None:
+        layers = [INPUT, "ReLU relu 1 1 data relu", "Split split 1 2 relu one two"]
+        assert names(write(tmp_path, layers)) == (["data"], ["one", "two"])
+        assert len(answer(tmp_path / "net.param", np.ones((3, SIDE, SIDE)))) == 2
+
+    def test_what_goes_into_a_noop_without_outputs_is_no_output(self, tmp_path: Path) -> None:
+        layers = [INPUT, "Split s 1 2 data a b", "ReLU r 1 1 a r", "Sigmoid g 1 1 b g", "Noop n 1 0 g"]
+        assert names(write(tmp_path, layers)) == (["data"], ["r"])
+
+    def test_a_network_whose_blobs_are_all_read_has_no_output(self, tmp_path: Path) -> None:
+        refused(write(tmp_path, [INPUT, "Noop noop 1 0 data"]), "no output")
+
+    def test_several_inputs_have_shapes_of_their_own(self, tmp_path: Path) -> None:
+        layers = ["Input a 0 1 a 0=4", "Input b 0 1 b 0=4", "BinaryOp add 2 1 a b sum"]
+        model = FORMAT.convert(FORMAT.files(write(tmp_path, layers)), {}).model
+        shapes = [[axis.dim_value for axis in value.type.tensor_type.shape.dim] for value in model.graph.input]
+        assert shapes == [[1, 4], [1, 4]]
+
+
+class TestShapes:
+    OPEN = ["Input data 0 1 data", "ReLU relu 1 1 data relu"]
+
+    def input_shape(self, path: Path, shapes: Shapes) -> list[int]:
+        [value] = FORMAT.convert(FORMAT.files(path), shapes).model.graph.input
+        return [axis.dim_value for axis in value.type.tensor_type.shape.dim]
+
+    @pytest.mark.parametrize("sizes", ["", " 0=0 1=0 2=3"])
+    def test_an_input_without_a_shape_says_how_to_give_one(self, tmp_path: Path, sizes: str) -> None:
+        path = write(tmp_path, [self.OPEN[0] + sizes, self.OPEN[1]])
+        with pytest.raises(OpenShapeError, match="how large input 'data' is") as raised:
+            FORMAT.convert(FORMAT.files(path), {})
+        assert "--input-shape data:1,3,224,224" in raised.value.hints[0]
+        assert FORMAT.open_input(FORMAT.files(path), {}) == "data"
+
+    def test_a_shape_is_taken_from_the_user_then_the_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path, self.OPEN)
+        assert self.input_shape(path, {"data": [1, 3, 4, 6]}) == [1, 3, 4, 6]
+        stated = write(tmp_path, [INPUT, self.OPEN[1]], name="stated")
+        assert self.input_shape(stated, {}) == [1, 3, SIDE, SIDE]
+        assert self.input_shape(stated, {"data": [1, 3, 4, 6]}) == [1, 3, 4, 6]
+
+    @pytest.mark.parametrize(
+        "shape", [[3, 4, 4], [2, 3, 4, 4], [1, 3, 0, 4], [1, 3, -1, 4], [1, 1, 1, 4, 4], [1], [1, 3, 2**20, 2**20]]
+    )
+    def test_a_shape_that_is_none_of_one_picture_is_refused(self, tmp_path: Path, shape: list[int]) -> None:
+        path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu"])
+        with pytest.raises(InputError, match="does not fit"):
+            FORMAT.convert(FORMAT.files(path), {"data": shape})
+
+    def test_a_shape_for_no_input_lists_the_inputs(self, tmp_path: Path) -> None:
+        path = write(tmp_path, self.OPEN)
+        with pytest.raises(InputError, match="its inputs: data"):
+            FORMAT.convert(FORMAT.files(path), {"date": [1, 3, 8, 8]})
+
+    def test_weights_for_another_number_of_channels_name_the_layer(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, CONVOLUTION], tagged([1, 2, 3]) + plain([1]))
+        error = refused(path, "line 4: Convolution layer 'conv'.* 3 weights, and 1x4x1x1", {"data": [1, 4, 8, 8]})
+        assert error.hints == ("check the shape of the network's input",)
+
+    def test_a_kernel_larger_than_its_input_names_the_layer(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, "Convolution conv 1 1 data conv 0=1 1=9 6=243"], tagged(np.ones(243)))
+        refused(path, "'conv'.*shape 1x-3x-3")
+
+
+class TestRefusals:
+    def test_the_first_unsupported_layer_is_named_with_its_line(self, tmp_path: Path) -> None:
+        layers = [INPUT, "ReLU relu 1 1 data relu", "DetectionOutput boxes 1 1 relu boxes", "Proposal p 1 1 boxes p"]
+        error = refused(write(tmp_path, layers), "DetectionOutput layers are not supported")
+        assert "line 5: layer 'boxes'" in str(error)
+        assert "cut the network before this line" in error.hints[0]
+
+    def test_the_documentation_lists_the_layers_that_are_supported(self, tmp_path: Path) -> None:
+        page = (Path(__file__).parents[2] / "docs" / "ncnn.md").read_text()
+        listed = set(re.findall(r"`(\w+)`", page.partition("**Layers.**")[2].partition("Other layers")[0]))
+        assert {case.layer.split()[0] for case in CASES} <= listed
+        for kind in listed - {"Input"}:
+            # A layer that is not supported would be refused for that.
+            path = write(tmp_path, [INPUT, f"{kind} layer 1 1 data some 29=1"])
+            refused(path, "nothing is known of its parameter 29")
+
+    def test_a_parameter_that_is_not_known_is_not_passed_over(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu 0=0.1 7=3"])
+        refused(path, "line 4: ReLU layer 'relu'.*parameter 7, here 3")
+
+    def test_hints_of_ncnns_tools_are_passed_over(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, f"ReLU relu 1 1 data relu -23330=4,3,{SIDE},{SIDE},3 31=1"])
+        assert names(path) == (["data"], ["relu"])
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("", "second line"),
+            ("2 2\n", "not complete"),
+            ("2\n", "second line"),
+            ("two 2\n", "second line"),
+            (f"3 2\n{INPUT}\nReLU r 1 1 data r\n", "states 3 layers and 2 blobs, and has 2 and 2"),
+            (f"2 1\n{INPUT}\nReLU r 1 1 data r\n", "states 2 layers and 1 blobs"),
+            (f"2 2\n{INPUT}\nReLU r 1\n", "line 4: this is no layer"),
+            (f"2 2\n{INPUT}\nReLU r one 1 data r\n", "line 4: this is no layer"),
+            (f"2 2\n{INPUT}\nReLU r -1 1 data r\n", "line 4: this is no layer"),
+            (f"2 2\n{INPUT}\nReLU r 4000000000 1 data r\n", "line 4: this layer is not complete"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 dato r\n", "line 4.*reads blob 'dato', which no layer before it writes"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 r r\n", "line 4.*reads blob 'r'"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data data\n", "line 4.*writes blob 'data', which was written before"),
+            (f"2 2\n{INPUT}\nReLU r 1 0 data\n", "'r'.*writes no blob"),
+            (f"2 3\n{INPUT}\nReLU r 1 2 data r s\n", "should write 1 blobs and writes 2"),
+            (f"2 2\n{INPUT}\nReLU r 0 1 r\n", "should read 1 blobs and reads 0"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data r 0=x\n", "parameter 0 is 'x' and should be a number"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data r 0=1e99\n", "'0=1e99' is no parameter"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data r 0=9999999999\n", "does not fit 32 bits"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data r 40=1\n", "from 0 to 31"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data r nothing\n", "'nothing' is no parameter"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data r 0=1 0=2\n", "parameter 0 is given twice"),
+            (f"2 2\n{INPUT}\nReLU r 1 1 data r -23300=3,1,2\n", "a list of 3 should follow and has 2"),
+            (f"2 2\n{INPUT}\nSoftmax r 1 1 data r 0=1\n", "counted otherwise"),
+            (f"2 2\n{INPUT}\nSoftmax r 1 1 data r 0=3 1=1\n", "axis 3 of 3"),
+            (f"2 2\n{INPUT}\nReduction r 1 1 data r 1=0 -23303=1,0\n", "counted otherwise"),
+            (f"2 2\n{INPUT}\nPooling r 1 1 data r 1=1 2=4\n", ""),
+            (f"2 2\n{INPUT}\nPooling r 1 1 data r 1=1 2=3\n", "window lies in the padding"),
+            (f"2 2\n{INPUT}\nPooling r 1 1 data r 7=1 8=3\n", "windows of many sizes"),
+            (f"2 2\n{INPUT}\nPadding r 1 1 data r 0=2147483647 2=2147483647\n", "would have the shape"),
+            (f"2 2\n{INPUT}\nInterp r 1 1 data r 0=1 1=1e30 2=1e30\n", "is too large"),
+            (f"2 2\n{INPUT}\nCrop r 1 1 data r 0=9 3=-233 4=-233 5=-233\n", "is none of"),
+        ],
+    )
+    def test_what_is_wrong_is_said_with_its_place(self, tmp_path: Path, text: str, message: str) -> None:
+        path = write(tmp_path, [])
+        path.write_text("7767517\n" + text)
+        if message:
+            refused(path, message)
+        else:
+            FORMAT.convert(FORMAT.files(path), {})

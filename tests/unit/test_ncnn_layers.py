@@ -1,0 +1,47 @@
+"""Layers of ncnn's networks compute what numpy says, what ncnn computes, and compiled what onnxruntime does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from ncnn_cases import CASES, Case, by_name
+from ncnn_files import run_in_ncnn
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.build import TOLERANCE
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.frontends.ncnn import FORMAT
+
+
+@pytest.mark.parametrize("case", CASES, ids=by_name)
+def test_a_layer_computes_what_numpy_says(case: Case, tmp_path: Path) -> None:
+    model = FORMAT.convert(FORMAT.files(case.write(tmp_path)), case.shapes).model
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    found = session.run(None, {name: array[None] for name, array in case.tensors.items()})
+    assert [output.name for output in session.get_outputs()] == [f"out{index}" for index in range(len(case.expected))]
+    for array, wanted in zip(found, case.expected, strict=True):
+        np.testing.assert_allclose(array[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=by_name)
+def test_a_layer_computes_what_ncnn_computes(case: Case, tmp_path: Path) -> None:
+    """So that numpy's part of these tests says what ncnn means."""
+    names = [f"out{index}" for index in range(len(case.expected))]
+    found = run_in_ncnn(case.write(tmp_path), case.tensors, names)
+    for name, wanted in zip(names, case.expected, strict=True):
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=by_name)
+def test_a_compiled_layer_computes_what_onnxruntime_does(case: Case, tmp_path: Path) -> None:
+    network = FORMAT.read(FORMAT.files(case.write(tmp_path)), case.shapes)
+    inputs = {name: array[None] for name, array in case.tensors.items()}
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    relative, absolute = TOLERANCE
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        assert np.abs(array - wanted).max() <= relative * np.abs(wanted).max() + absolute

@@ -1,0 +1,311 @@
+"""Detectors on seeded random heads, against the same formulas written as plain loops (tests/plain_decoders.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import plain_decoders as plain
+import pytest
+
+from edgedeploy.demo.spec import AnyDecoder
+from edgedeploy.errors import InputError
+from edgedeploy.heads import Head
+from edgedeploy.vision.detector import Detector
+from edgedeploy.vision.efficientdet import EfficientDet
+from edgedeploy.vision.landmark import Landmark
+from edgedeploy.vision.nanodet import NanoDet
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.ssd import Ssd
+from edgedeploy.vision.yolo import Yolo
+from edgedeploy.vision.yolox import Yolox
+from edgedeploy.vision.yunet import YuNet
+
+NETWORK = (96, 160)
+FRAME = Frame((300, 400), NETWORK, (160 / 400, 96 / 300))
+SUPPRESSION = pytest.mark.parametrize("suppression", ["agnostic", "class_aware"])
+
+
+def random(*shape: int, seed: int = 0, mean: float = 0.0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(mean, 1, shape).astype(np.float32)
+
+
+def probabilities(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(shape, np.float32)
+
+
+class TestYolo:
+    anchors = [(10.0, 13.0), (33.0, 23.0), (30.0, 61.0)]
+    outputs = {"large": random(1, 24, 3, 5), "small": random(1, 24, 6, 10, seed=1)}
+
+    @SUPPRESSION
+    @pytest.mark.parametrize("kind", ["yolo", "region"])
+    @pytest.mark.parametrize("scale_x_y", [1.0, 1.1])
+    def test_agrees_with_plain_loops(self, kind: str, suppression: str, scale_x_y: float) -> None:
+        decoder = Yolo.model_validate(
+            {
+                "kind": "yolo",
+                "threshold": 0.3,
+                "suppression": suppression,
+                "heads": [
+                    {"output": name, "kind": kind, "anchors": self.anchors, "scale_x_y": scale_x_y}
+                    for name in self.outputs
+                ],
+            }
+        )
+        places = [
+            place
+            for output in self.outputs.values()
+            for place in plain.yolo(output, self.anchors, NETWORK, 0.3, region=kind == "region", scale_x_y=scale_x_y)
+        ]
+        expected = plain.kept(places, 0.45, suppression == "class_aware")
+        assert len(places) > len(expected) > 5
+        plain.assert_reported(decoder.decode(self.outputs, FRAME, []), expected, FRAME, clip=False)
+
+    def test_heads_are_the_networks_own_unless_the_demo_states_them(self) -> None:
+        bare = Yolo(kind="yolo", threshold=0.3)
+        heads = [Head(output="large", anchors=self.anchors)]
+        assert bare.with_heads(heads) == Yolo(kind="yolo", threshold=0.3, heads=heads)
+        stated = Yolo(kind="yolo", threshold=0.3, heads=heads)
+        assert stated.with_heads([Head(output="small", anchors=self.anchors)]) == stated
+
+    def test_heads_that_nobody_states_are_an_error_that_says_so(self) -> None:
+        with pytest.raises(InputError, match="anchors of the network's heads are not known") as caught:
+            Yolo(kind="yolo", threshold=0.3).with_heads([])
+        assert caught.value.why == "neither the demo states heads, nor the network's file"
+
+    def test_another_number_of_classes_than_the_head_states_is_refused(self) -> None:
+        head = Head(output="large", anchors=self.anchors, classes=4)
+        with pytest.raises(
+            InputError, match="the 24 channels of its output 'large' do not suit 3 anchors of 4 classes"
+        ):
+            Yolo(kind="yolo", threshold=0.3, heads=[head]).decode(self.outputs, FRAME, [])
+
+
+class TestSsd:
+    """Two levels, the second with two shapes and a stride that the input is no multiple of."""
+
+    levels = [(16, [(30.0, 30.0)]), (64, [(60.0, 60.0), (84.0, 42.0)])]
+    count = 6 * 10 + 2 * (2 * 3)
+    outputs = {
+        "boxes": random(1, count, 4),
+        "scores": probabilities(1, count, 4),
+        "points": random(1, count, 10, seed=2),
+    }
+
+    def decoder(self, **fields: Any) -> Ssd:
+        levels = [{"stride": stride, "sizes": sizes} for stride, sizes in self.levels]
+        return Ssd.model_validate({"kind": "ssd", "scores": "scores", "boxes": "boxes", "levels": levels, **fields})
+
+    @SUPPRESSION
+    @pytest.mark.parametrize("spacing", ["stride", "even"])
+    def test_agrees_with_plain_loops(self, suppression: str, spacing: str) -> None:
+        decoder = self.decoder(suppression=suppression, spacing=spacing, points="points", variances=(0.2, 0.3))
+        priors = plain.priors(NETWORK, self.levels, even=spacing == "even")
+        scores, boxes, points = (self.outputs[name] for name in ("scores", "boxes", "points"))
+        places = plain.ssd(scores, boxes, points, priors, 0.5, (0.2, 0.3))
+        expected = plain.kept(places, 0.4, suppression == "class_aware")
+        assert len(places) > len(expected) > 5
+        plain.assert_reported(decoder.decode(self.outputs, FRAME, []), expected, FRAME)
+
+    def test_without_prior_boxes_corners_are_fractions_of_the_input(self) -> None:
+        outputs = {
+            "boxes": np.array([[[0.25, 0.5, 0.5, 1]]], np.float32),
+            "scores": np.array([[[0.2, 0.1, 0.7]]], np.float32),
+            "points": np.array([[[0.5, 0.25]]], np.float32),
+        }
+        [found] = self.decoder(levels=None, points="points").decode(outputs, FRAME, ["a", "b"])
+        assert found.label == "b"
+        assert found.box == pytest.approx((100, 150, 200, 299))
+        assert found.points == ((200, 75),)
+
+    def test_the_background_is_nothing(self) -> None:
+        scores = np.zeros_like(self.outputs["scores"])
+        scores[..., 0] = 1
+        assert self.decoder().decode({**self.outputs, "scores": scores}, FRAME, []) == []
+
+
+class TestYuNet:
+    outputs = {
+        f"{what}_{stride}": random(1, NETWORK[0] // stride * (NETWORK[1] // stride), values, seed=seed, mean=mean)
+        for stride in (8, 16, 32)
+        for seed, (what, values, mean) in enumerate((("cls", 1, 0.7), ("obj", 1, 0.7), ("bbox", 4, 0), ("kps", 10, 0)))
+    }
+
+    def test_agrees_with_plain_loops(self) -> None:
+        places = plain.yunet(self.outputs, NETWORK, 0.9)
+        expected = plain.kept(places, 0.3)
+        assert len(places) > len(expected) > 5
+        found = YuNet(kind="yunet").decode(self.outputs, FRAME, [])
+        plain.assert_reported(found, expected, FRAME)
+        assert {each.label for each in found} == {"face"}
+
+
+class TestYolox:
+    count = 12 * 20 + 6 * 10 + 3 * 5
+    output = np.concatenate([random(1, count, 4), probabilities(1, count, 1 + 6)], axis=2)
+
+    @SUPPRESSION
+    def test_agrees_with_plain_loops(self, suppression: str) -> None:
+        decoder = Yolox.model_validate({"kind": "yolox", "threshold": 0.3, "overlap": 0.3, "suppression": suppression})
+        places = plain.yolox(self.output, NETWORK, 0.3)
+        expected = plain.kept(places, 0.3, suppression == "class_aware")
+        assert len(places) > len(expected) > 5
+        plain.assert_reported(decoder.decode({"output": self.output}, FRAME, []), expected, FRAME)
+
+
+class TestNanoDet:
+    scores = probabilities(1, 12 * 20 + 6 * 10 + 3 * 5, 6)
+    distances = random(1, 12 * 20 + 6 * 10 + 3 * 5, 32) * 3
+    grids = [(8, 12, 20), (16, 6, 10), (32, 3, 5)]
+
+    @SUPPRESSION
+    def test_one_output_agrees_with_plain_loops(self, suppression: str) -> None:
+        decoder = NanoDet.model_validate(
+            {"kind": "nanodet", "threshold": 0.8, "output": "joint", "suppression": suppression}
+        )
+        outputs = {"joint": np.concatenate([self.scores, self.distances], axis=2)}
+        places = plain.nanodet(self.scores, self.distances, self.grids, 0.8, 0.5)
+        expected = plain.kept(places, 0.5, suppression == "class_aware")
+        assert len(places) > len(expected) > 5
+        plain.assert_reported(decoder.decode(outputs, FRAME, []), expected, FRAME)
+
+    def test_outputs_for_each_level_agree_with_the_joint_one(self) -> None:
+        joint = NanoDet(kind="nanodet", output="joint", threshold=0.8)
+        separate = NanoDet(kind="nanodet", scores=["c8", "c16", "c32"], distances=["d8", "d16", "d32"], threshold=0.8)
+        ends = np.cumsum([0, *(rows * columns for _, rows, columns in self.grids)])
+        outputs = {"joint": np.concatenate([self.scores, self.distances], axis=2)}
+        for (stride, _, _), start, end in zip(self.grids, ends, ends[1:], strict=False):
+            outputs[f"c{stride}"] = self.scores[:, start:end]
+            outputs[f"d{stride}"] = self.distances[:, start:end]
+        assert separate.decode(outputs, FRAME, []) == joint.decode(outputs, FRAME, [])
+
+    def test_nanodet_plus_has_a_fourth_level_and_points_at_the_corners_of_cells(self) -> None:
+        grids = [*self.grids, (64, 2, 3)]
+        count = sum(rows * columns for _, rows, columns in grids)
+        scores, distances = probabilities(1, count, 6, seed=3), random(1, count, 32, seed=3)
+        decoder = NanoDet(kind="nanodet", output="joint", strides=[8, 16, 32, 64], offset=0, threshold=0.8)
+        outputs = {"joint": np.concatenate([scores, distances], axis=2)}
+        expected = plain.kept(plain.nanodet(scores, distances, grids, 0.8, 0), 0.5)
+        plain.assert_reported(decoder.decode(outputs, FRAME, []), expected, FRAME)
+
+    @pytest.mark.parametrize("fields", [{}, {"output": "a", "scores": ["b"]}, {"scores": ["a"], "distances": ["b"]}])
+    def test_a_demo_states_one_output_or_one_for_each_level(self, fields: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match="state either `output`, or `scores` and `distances`"):
+            NanoDet(kind="nanodet", **fields)
+
+
+class TestEfficientDet:
+    sizes = [(12, 20), (6, 10), (3, 5), (2, 3), (1, 2)]
+    count = 9 * sum(rows * columns for rows, columns in sizes)
+    scores = random(1, count, 5, mean=-3)
+    boxes = random(1, count, 4, seed=1) * 0.5
+
+    def decoder(self, **fields: Any) -> EfficientDet:
+        return EfficientDet.model_validate({"kind": "efficientdet", "scores": ["s"], "boxes": ["b"], **fields})
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        return {"s": self.scores, "b": self.boxes}
+
+    @SUPPRESSION
+    def test_joined_outputs_agree_with_plain_loops(self, suppression: str) -> None:
+        places = plain.efficientdet(self.scores, self.boxes, NETWORK, 0.2)
+        expected = plain.kept(places, 0.2, suppression == "class_aware")
+        assert len(places) > len(expected) > 5
+        found = self.decoder(suppression=suppression).decode(self.outputs(), FRAME, [])
+        plain.assert_reported(found, expected, FRAME)
+
+    @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+    def test_outputs_for_each_level_agree_with_the_joined_ones(self, layout: str) -> None:
+        ends = 9 * np.cumsum([0, *(rows * columns for rows, columns in self.sizes)])
+        outputs, names = {}, [f"p{level}" for level in range(3, 8)]
+        for name, (rows, columns), start, end in zip(names, self.sizes, ends, ends[1:], strict=False):
+            for what, joined in (("s", self.scores), ("b", self.boxes)):
+                level = joined[:, start:end].reshape(1, rows, columns, -1)
+                outputs[what + name] = level if layout == "NHWC" else level.transpose(0, 3, 1, 2)
+        decoder = self.decoder(
+            scores=["s" + name for name in names], boxes=["b" + name for name in names], layout=layout
+        )
+        assert decoder.decode(outputs, FRAME, []) == self.decoder().decode(self.outputs(), FRAME, [])
+
+    def test_probabilities_are_not_put_through_a_sigmoid_again(self) -> None:
+        outputs = {**self.outputs(), "s": 1 / (1 + np.exp(-self.scores))}
+        found = self.decoder(logits=False).decode(outputs, FRAME, [])
+        wanted = self.decoder().decode(self.outputs(), FRAME, [])
+        assert [each.score for each in found] == pytest.approx([each.score for each in wanted])
+
+
+@pytest.mark.parametrize("points", [68, 98, 106])
+def test_landmarks_of_all_common_sets(points: int) -> None:
+    fractions = probabilities(1, 2 * points)
+    [face] = Landmark(kind="landmark", points=points).decode({"output": fractions}, FRAME, [])
+    expected = [(400 * x, 300 * y) for x, y in fractions.reshape(-1, 2).tolist()]
+    assert np.allclose(face.points, expected, atol=0.01)
+
+
+class TestEveryDetector:
+    """What holds for all of them, on outputs that some network could give."""
+
+    cases = {
+        "yolo": (
+            Yolo(kind="yolo", threshold=0.1, heads=[Head(output="h", anchors=[(9, 9)], classes=3)]),
+            {"h": (1, 8, 3, 5)},
+        ),
+        "ssd": (
+            Ssd.model_validate(
+                {"kind": "ssd", "scores": "s", "boxes": "b", "levels": [{"stride": 32, "sizes": [(9, 9)]}]}
+            ),
+            {"s": (1, 15, 3), "b": (1, 15, 4)},
+        ),
+        "yunet": (
+            YuNet(kind="yunet", strides=[32]),
+            {"cls_32": (1, 15, 1), "obj_32": (1, 15, 1), "bbox_32": (1, 15, 4), "kps_32": (1, 15, 10)},
+        ),
+        "yolox": (Yolox(kind="yolox", strides=[32]), {"output": (1, 15, 8)}),
+        "nanodet": (NanoDet(kind="nanodet", strides=[32], output="o"), {"o": (1, 15, 35)}),
+        "efficientdet": (
+            EfficientDet(kind="efficientdet", levels=[5, 6], scores=["s"], boxes=["b"]),
+            {"s": (1, 9 * 21, 3), "b": (1, 9 * 21, 4)},
+        ),
+    }
+    each = pytest.mark.parametrize(("decoder", "shapes"), cases.values(), ids=cases)
+
+    def test_none_is_left_out(self) -> None:
+        kinds = {kind.model_fields["kind"].annotation.__args__[0] for kind in AnyDecoder.__args__[0].__args__}  # type: ignore[union-attr]
+        assert set(self.cases) == kinds - {"classification", "landmark", "retinaface"}
+
+    @each
+    def test_values_that_no_number_stands_for_are_no_results(
+        self, decoder: Detector, shapes: dict[str, tuple[int, ...]]
+    ) -> None:
+        for value in (np.nan, np.inf, -np.inf):
+            outputs = {name: np.full(shape, value, np.float32) for name, shape in shapes.items()}
+            for found in decoder.decode(outputs, FRAME, []):
+                assert found.box is not None
+                assert np.isfinite(found.box).all()
+
+    @each
+    def test_a_missing_output_is_named(self, decoder: Detector, shapes: dict[str, tuple[int, ...]]) -> None:
+        with pytest.raises(InputError, match=r"it has no output '.*', only other"):
+            decoder.decode({"other": np.zeros((1, 1000), np.float32)}, FRAME, [])
+
+    @each
+    def test_outputs_of_other_shapes_are_refused(self, decoder: Detector, shapes: dict[str, tuple[int, ...]]) -> None:
+        for changed in shapes:
+            for axis, size in ((0, 2), (1, 7), (-1, 2)):
+                wrong = {name: list(shape) for name, shape in shapes.items()}
+                wrong[changed][axis] = size
+                outputs = {name: np.ones(shape, np.float32) for name, shape in wrong.items()}
+                if isinstance(decoder, Yolo) and axis == -1:
+                    continue  # a convolutional network may have any size
+                if changed == "s" and axis == -1:
+                    continue  # any number of classes
+                with pytest.raises(InputError, match="the network does not give what this demo reads"):
+                    decoder.decode(outputs, FRAME, [])
+
+    @each
+    def test_only_so_many_candidates_are_compared(self, decoder: Detector, shapes: dict[str, tuple[int, ...]]) -> None:
+        outputs = {name: probabilities(*shape) for name, shape in shapes.items()}
+        everything = decoder.model_copy(update={"threshold": 0.0, "overlap": 1.0})
+        few = everything.model_copy(update={"candidates": 3})
+        assert few.decode(outputs, FRAME, []) == everything.decode(outputs, FRAME, [])[:3]

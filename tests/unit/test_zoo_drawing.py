@@ -1,0 +1,81 @@
+"""`edgedeploy models show --graph`: layers with shapes and parameters, as Graphviz draws them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import cv2
+import pytest
+from conftest import Command
+from networks import Graph
+
+from edgedeploy.build import find_source
+from edgedeploy.zoo.drawing import layers
+
+needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="there is no Graphviz (apt install graphviz)")
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    """A convolution of two branches."""
+    graph = Graph()
+    data = graph.input("data", [1, 3, 12, 10])
+    first = graph.conv(data, 3, 8, 3, strides=[2, 2], pads=[1] * 4)
+    return graph.save(tmp_path / "net.onnx", graph.node("Add", first, graph.node("Relu", first)))
+
+
+def test_layers_have_shapes_parameters_and_what_sets_them_apart(net: Path) -> None:
+    data, convolution, relu, add, output = layers(find_source(str(net)))
+    assert data.shape == (1, 3, 12, 10)
+    assert (convolution.operator, convolution.shape, convolution.parameters) == (
+        "Conv",
+        (1, 8, 6, 5),
+        3 * 3 * 3 * 8 + 8,
+    )
+    assert convolution.details == "3x3, stride 2x2"
+    assert relu.reads == convolution.writes
+    assert set(add.reads) == {*convolution.writes, *relu.writes}
+    assert output.reads == add.writes
+
+
+def test_the_drawing_in_graphvizs_language_needs_no_graphviz(command: Command, net: Path) -> None:
+    code, out, _ = command("models", "show", net, "--graph", "net.dot")
+    assert (code, out) == (0, "net.dot: 5 layers\n")
+    text = Path("net.dot").read_text()
+    assert re.findall(r"(\d+) -> (\d+)", text) == [("0", "1"), ("1", "2"), ("1", "3"), ("2", "3"), ("3", "4")]
+    assert "224 parameters" in text
+
+
+@needs_graphviz
+def test_pictures_are_drawn(command: Command) -> None:
+    assert command("models", "show", "digits", "--graph", "net.svg")[0] == 0
+    assert "parameters" in Path("net.svg").read_text()
+    assert command("models", "show", "digits", "--graph", "net.png")[0] == 0
+    picture = cv2.imread("net.png")
+    assert picture is not None
+    assert picture.shape[0] > 300
+
+
+@needs_graphviz
+def test_names_may_hold_anything(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    name = 'quo"te\\ <b>&amp; [x] -> {y}; \n line'
+    path = graph.save(tmp_path / "net.onnx", graph.node("Relu", graph.input(name, [1, 4])))
+    assert command("models", "show", path, "--graph", "net.svg")[0] == 0
+    assert "quo" in Path("net.svg").read_text()
+
+
+def test_a_drawing_of_an_unknown_kind_is_refused(command: Command) -> None:
+    code, _, err = command("models", "show", "digits", "--graph", "net.doc")
+    assert code == 7
+    assert ".svg" in err
+    assert not Path("net.doc").exists()
+
+
+def test_without_graphviz_the_message_says_what_to_install(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, err = command("models", "show", "digits", "--graph", "net.svg")
+    assert code == 11
+    assert "apt install graphviz" in err
