@@ -23,7 +23,7 @@ from edgedeploy.errors import ModelError
 _TRANSFORMS = {
     "linear": {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"},
     "cubic": {"half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"},
-    "nearest": {"asymmetric", "align_corners"},
+    "nearest": {"half_pixel", "pytorch_half_pixel", "asymmetric"},
 }
 
 _LARGEST = 2**16  # of an axis, for tables of neighbours
@@ -179,7 +179,7 @@ def _is_resize2d(shape: Sequence[int], axes: Sequence[Axis], rules: Rules) -> bo
         and rules.transform in _TRANSFORMS[rules.mode]
         and (exact or (rules.mode != "nearest" and all(_follows_sizes(axis) for axis in axes)))
         and (rules.rounding != "simple" or all(axis.scale >= 1 for axis in axes))
-        and (rules.mode != "nearest" or all(_is_whole(axis) for axis in axes))
+        and (rules.mode != "nearest" or all(_is_plain(axis, rules) for axis in axes))
         and not rules.antialias
         and not (rules.mode == "linear" and rules.transform == "pytorch_half_pixel" and any(a.after == 1 for a in axes))
     )
@@ -189,9 +189,14 @@ def _follows_sizes(axis: Axis) -> bool:
     return abs(axis.scale * axis.before - axis.after) < 1e-6 * axis.after
 
 
-def _is_whole(axis: Axis) -> bool:
-    """Whether nearest neighbours are the same however coordinates are rounded."""
-    return axis.after % axis.before == 0 or axis.before % axis.after == 0
+def _is_plain(axis: Axis, rules: Rules) -> bool:
+    """Whether nearest neighbours are the same whoever computes their coordinates, in whatever precision."""
+    times, rest = divmod(axis.after, axis.before)
+    grows = rest == 0
+    if rules.transform != "asymmetric":
+        return grows and rules.rounding.startswith("round")  # never half way between two
+    exact = rules.rounding in ("floor", "simple") or times & (times - 1) == 0
+    return axis.before % axis.after == 0 or (grows and exact)
 
 
 def _coordinates(axis: Axis, transform: str) -> np.ndarray:
