@@ -15,9 +15,9 @@ NCHW_OF_NHWC = [0, 3, 1, 2]
 def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     """Replace transposes that cost nothing to avoid.
 
-    One that moves only axes of length one becomes a reshape. One before a product of flattened pictures with a
-    constant matrix goes into the order of the matrix's rows, also where several such pictures are concatenated;
-    the products are summed in another order then.
+    One that undoes the one before it vanishes with it. One that moves only axes of length one becomes a reshape. One
+    before a product of flattened pictures with a constant matrix goes into the order of the matrix's rows, also where
+    several such pictures are concatenated; the products are summed in another order then.
     """
     return relax.transform.CanonicalizeBindings()(rewritten(_Remover(module), module))
 
@@ -26,6 +26,10 @@ def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
 class _Remover(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
+        if is_call(call, "relax.permute_dims"):
+            source = bound_value(self, call.args[0])
+            if is_call(source, "relax.permute_dims") and _undoes(call, source):
+                return source.args[0]
         if is_call(call, "relax.permute_dims") and _moves_nothing(call):
             call = relax.op.reshape(call.args[0], _shape(call))
         if is_call(call, "relax.reshape"):
@@ -71,6 +75,13 @@ class _Remover(relax.PyExprMutator):
 
 def _shape(expression: relax.Expr) -> list[int]:
     return [int(size) for size in expression.ty.shape]
+
+
+def _undoes(second: relax.Call, first: relax.Call) -> bool:
+    """Whether two transposes in a row leave everything where it was."""
+    if not first.attrs.axes or not second.attrs.axes:
+        return False
+    return [int(first.attrs.axes[int(axis)]) for axis in second.attrs.axes] == list(range(len(first.attrs.axes)))
 
 
 def _moves_nothing(transpose: relax.Call) -> bool:

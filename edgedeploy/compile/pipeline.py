@@ -9,6 +9,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
@@ -95,10 +96,16 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT) -
                     function, board, packable=constants.get(variable.name_hint, set())
                 )
                 for variable, function in module.functions.items()
-                if isinstance(function, tvm.tirx.PrimFunc) and not relax.analysis.has_reshape_pattern(function)
+                if isinstance(function, tvm.tirx.PrimFunc) and _can_be_scheduled(function)
             }
             module = replace_functions(module, scheduled)
     return Lowered(module, {scheduled_name(name): entry for name, entry in scheduled.items()}, removed)
+
+
+def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether a function computes something, in blocks below a root; TVM writes a few, as scattering, without one."""
+    below_root = isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
+    return below_root and not relax.analysis.has_reshape_pattern(function)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from edgedeploy.frontends.format import HEAD_BYTES, Format
 
 # Modules of this package with a FORMAT each, in the order in which they are asked. ONNX files begin with nothing
 # of their own, so it comes last.
-_MODULES = ("tengine", "darknet", "ncnn", "onnx")
+_MODULES = ("tengine", "darknet", "ncnn", "tflite", "torch_export", "onnx")
 
 _GZIP = b"\x1f\x8b"  # RFC 1952: a package
 

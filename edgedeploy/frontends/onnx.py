@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
+import math
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -15,23 +13,27 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from edgedeploy.errors import InputError, ModelError, OpenShapeError, last_line
+from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import (
     AS_THE_FILE_SAYS,
+    HEAD_BYTES,
     Converted,
     ConvertedFormat,
     ImportOptions,
     Shapes,
     refuse_shapes_of_others,
 )
+from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.network import Network, Reference
-from edgedeploy.runtime.interface import TensorSpec
 
-# Tags of ModelProto's fields that files are seen to begin with: ir_version, producer_name, graph, opset_import.
-_FIRST_FIELDS = (b"\x08", b"\x12", b"\x3a", b"\x42")
+# Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
+_FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
+_VERSION, _GRAPH = 1, 7
+# Fields of GraphProto, all of them bytes of a length.
+_GRAPH_FIELDS = {1, 2, 5, 10, 11, 12, 13, 14, 15, 16}
 
-_LARGEST = 2**31 - 1  # of a dimension; far beyond any memory
+_LARGEST = 2**31 - 1  # of a dimension, and of a tensor's values
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
@@ -43,8 +45,21 @@ class Onnx(ConvertedFormat):
     suffixes = (".onnx",)
 
     def recognises(self, head: bytes) -> bool:
-        """Whether it can be a protobuf message that begins with one of ModelProto's first fields, or its graph."""
-        return head[:1] in _FIRST_FIELDS
+        """Whether its fields are ModelProto's as far as they are shown, up to the first of the graph's own."""
+        place, versioned = 0, False
+        while place < len(head):
+            tag, place = _number(head, place)
+            field, wire = tag >> 3, tag & 7
+            if _FIELDS.get(field) != wire:
+                return False
+            value, place = _number(head, place)
+            if field == _GRAPH:
+                inner, _ = _number(head, place)
+                return value > 0 and inner & 7 == 2 and inner >> 3 in _GRAPH_FIELDS
+            versioned |= field == _VERSION
+            place += value if wire else 0
+        # A field before the graph, such as a licence in doc_string, may be longer than what is shown.
+        return versioned and place > len(head) == HEAD_BYTES
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:
         """The file, and those with weights outside of it that are there; `convert` says what is missing."""
@@ -73,24 +88,15 @@ def network_of(path: Path, converted: Converted) -> Network:
     Raises:
         ModelError: it holds something that cannot be imported.
     """
-    model, graph = converted.model, converted.model.graph
-    module = _import(path, model)
-    function = module["main"]
-    inputs = [_spec(name.name, variable.ty) for name, variable in zip(graph.input, function.params, strict=True)]
-    returned = function.ret_ty
-    fields = list(returned.fields) if hasattr(returned, "fields") else [returned]
-    try:
-        outputs = [_spec(value.name, field) for value, field in zip(graph.output, fields, strict=True)]
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            f"{path}: an output's shape depends on the input's values",
-            why=str(error),
-            hints=["export it with fixed shapes"],
-        ) from error
-    quantised = any(node.op_type in _QUANTISED for node in graph.node)
+    model = converted.model
+    quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
     reference = _reference(model.SerializeToString())
+    inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+    with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
+        module = _import(model)
+    given, returned = specifications(path, module["main"], inputs, outputs)
     name = f"onnxruntime {version('onnxruntime')}"
-    return Network(path, module, inputs, outputs, quantised, reference, name, converted.heads)
+    return Network(path, module, given, returned, quantised, reference, name, converted.heads)
 
 
 def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
@@ -107,6 +113,16 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
     _fix_shapes(path, model.graph, shapes)
     _keep_one_of_scales_and_sizes(model.graph)
     return model
+
+
+def _number(head: bytes, place: int) -> tuple[int, int]:
+    """A protobuf varint, and the place behind it."""
+    value = 0
+    for shift, byte in enumerate(head[place : place + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, place + shift + 1
+    return value, len(head) + 1
 
 
 def external_files(path: Path) -> list[Path]:
@@ -156,6 +172,9 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
         dimensions = value.type.tensor_type.shape.dim
         stated = [dimension.dim_value for dimension in dimensions]
         shape = _shape_of(path, value, shapes.get(value.name))
+        if math.prod(shape) > _LARGEST:
+            sizes = ",".join(map(str, shape))
+            raise ModelError(f"{path}: input {value.name!r} is larger than any memory", why=f"its shape is {sizes}")
         for dimension, size in zip(dimensions, shape, strict=True):
             dimension.Clear()
             dimension.dim_value = size
@@ -199,26 +218,11 @@ def _keep_one_of_scales_and_sizes(graph: onnx.GraphProto) -> None:
             node.input[2] = ""
 
 
-def _import(path: Path, model: onnx.ModelProto) -> Any:
+def _import(model: onnx.ModelProto) -> Any:
+    from edgedeploy.frontends.onnx_folding import folded
     from edgedeploy.frontends.onnx_importer import import_model
 
-    said = io.StringIO()
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(said):
-            warnings.simplefilter("ignore")
-            return import_model(model)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error.what}", why=error.why, hints=error.hints) from error
-    except Exception as error:
-        raise ModelError(
-            f"{path} cannot be imported",
-            why=last_line(error),
-            hints=["check the file with onnx.checker.check_model, and simplify it with its exporter's options"],
-        ) from error
-
-
-def _spec(name: str, kind: Any) -> TensorSpec:
-    return TensorSpec(name=name, shape=[int(size) for size in kind.shape], dtype=str(kind.dtype))
+    return import_model(folded(model))
 
 
 def _reference(model: bytes) -> Reference:

@@ -1,24 +1,17 @@
-"""TVM's ONNX importer, with operators translated into forms that the compiler handles well.
-
-TVM 0.27 turns `Clip`, `Max`, `Min` and `Pad` into chains of generic operators and opaque calls that stop
-layout conversion and fusion. Here they become the plain Relax operators they are.
-"""
+"""TVM's ONNX importer, with our own translations of operators before its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import onnx
 import tvm
-from tvm import relax
-from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
+from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from edgedeploy.errors import ModelError, last_line
-
-Converter = Callable[[Any, Any, dict[str, Any]], Any]
+from edgedeploy.frontends.onnx_folding import DOMAINS
+from edgedeploy.frontends.onnx_translations import TRANSLATIONS
 
 
 def import_model(model: onnx.ModelProto) -> tvm.IRModule:
@@ -52,116 +45,32 @@ class _Importer(ONNXGraphImporter):
         """Refuse the first operator that nobody translates, naming its node."""
         from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
 
-        known = _get_convert_map().keys() | _CONVERTERS.keys() | {"If"}
+        known = _get_convert_map().keys() | TRANSLATIONS.keys() | {"If"}
         for node in graph.node:
-            if node.op_type not in known:
-                name = node.name or ", ".join(node.output)
+            if node.op_type not in known or node.domain not in DOMAINS:
                 domain = f" of domain {node.domain!r}" if node.domain else ""
                 raise ModelError(
                     f"operator {node.op_type}{domain} is not supported",
-                    why=f"node {name!r} needs it",
+                    why=f"node {node.name!r} needs it",
                     hints=["export the network without it, or cut the network before this node"],
                 )
 
+    def theirs(self, operator: str, inputs: list[Any], attr: dict[str, Any], opset: int | None = None) -> Any:
+        """What TVM's own importer makes of an operator, of this opset or of another one."""
+        return super()._convert_operator(operator, onnx_input(inputs), attr, opset or self.opset)
+
     def _convert_operator(self, op_name: str, inputs: Any, attr: dict[str, Any], opset: int) -> Any:
-        converter = _CONVERTERS.get(op_name)
+        translation = TRANSLATIONS.get(op_name)
         try:
-            if converter is not None:
-                converted = converter(self, list(inputs), attr)
-                if converted is not None:
-                    return self.bb.normalize(converted)
+            if translation is not None:
+                translated = translation(self, list(inputs), attr)
+                if translated is not None:
+                    return self.bb.normalize(translated)
             return super()._convert_operator(op_name, inputs, attr, opset)
         except Exception as error:
-            name = attr.get("tvm_custom", {}).get("name") or "(without a name)"
+            why = str(error) if isinstance(error, ModelError) else last_line(error)
             raise ModelError(
-                f"operator {op_name} cannot be imported", why=f"node {name!r}: {last_line(error)}"
+                f"operator {op_name} cannot be imported",
+                why=f"node {attr.get('tvm_custom', {}).get('name')!r}: {why}",
+                hints=["export the network without it, or cut the network before this node"],
             ) from error
-
-
-def _constant(value: Any) -> np.ndarray | None:
-    """The value of a constant input, or None."""
-    if isinstance(value, tvm.ir.GenericConst):
-        return value.value.numpy()
-    return None
-
-
-def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Clip with constant bounds: attributes up to opset 6, inputs from opset 11 on."""
-    bounds: list[Any] = [attr.get("min"), attr.get("max")]
-    for index, value in enumerate(inputs[1:3]):
-        if value is not None:
-            bounds[index] = _constant(value)
-            if bounds[index] is None or np.isnan(bounds[index]).any():
-                return None
-    result, dtype = inputs[0], str(inputs[0].ty.dtype)
-    if bounds[0] is not None:
-        lowest = np.asarray(bounds[0], dtype).reshape(())
-        result = relax.op.nn.relu(result) if lowest == 0 else relax.op.maximum(result, relax.const(lowest))
-    if bounds[1] is not None:
-        result = relax.op.minimum(importer.bb.normalize(result), relax.const(np.asarray(bounds[1], dtype).reshape(())))
-    return result
-
-
-def _pairwise(operator: Callable[[Any, Any], Any]) -> Converter:
-    """Max and Min of any number of tensors."""
-
-    def convert(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        result = inputs[0]
-        for value in inputs[1:]:
-            result = importer.bb.normalize(operator(result, value))
-        return result
-
-    return convert
-
-
-def _leaky_relu(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """max(x, a x) for 0 <= a <= 1: two elementwise operators, which keep any layout."""
-    slope = float(attr.get("alpha", 0.01))
-    if not 0 <= slope <= 1:
-        return None
-    scaled = importer.bb.emit(relax.op.multiply(inputs[0], relax.const(slope, str(inputs[0].ty.dtype))))
-    return relax.op.maximum(inputs[0], scaled)
-
-
-def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Pad with a constant on all axes; widths are an attribute up to opset 10. Widths of zero do nothing."""
-    if attr.get("mode", b"constant") != b"constant" or (len(inputs) > 3 and inputs[3] is not None):
-        return None
-    widths: np.ndarray | None
-    value: np.ndarray | None
-    if "pads" in attr:
-        widths, value = np.asarray(attr["pads"]), np.asarray(attr.get("value", 0.0))
-    else:
-        widths = _constant(inputs[1])
-        value = np.asarray(0.0) if len(inputs) < 3 or inputs[2] is None else _constant(inputs[2])
-    if widths is None or value is None or (widths < 0).any():
-        return None
-    if not widths.any():
-        return inputs[0]
-    interleaved = [int(width) for pair in zip(*np.split(widths, 2), strict=True) for width in pair]
-    return relax.op.nn.pad(inputs[0], interleaved, pad_mode="constant", pad_value=float(value.item()))
-
-
-def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """y = (x - mean) / sqrt(variance + epsilon) * gamma + beta, as one product and one sum with constants."""
-    gamma, beta, mean, variance = (_constant(value) for value in inputs[1:5])
-    if gamma is None or beta is None or mean is None or variance is None or attr.get("training_mode", 0):
-        return None
-    # float16 is computed in float32; relax.const would take float64 for float32.
-    dtype = str(inputs[0].ty.dtype)
-    wide = np.float64 if dtype == "float64" else np.float32
-    gamma, beta, mean, variance = (value.astype(wide) for value in (gamma, beta, mean, variance))
-    scale = gamma / np.sqrt(variance + wide(attr.get("epsilon", 1e-5)))
-    shape = (1, -1) + (1,) * (len(inputs[0].ty.shape) - 2)
-    scaled = importer.bb.emit(relax.op.multiply(inputs[0], relax.const(scale.reshape(shape), dtype)))
-    return relax.op.add(scaled, relax.const((beta - mean * scale).reshape(shape), dtype))
-
-
-_CONVERTERS: dict[str, Converter] = {
-    "BatchNormalization": _batch_normalisation,
-    "Clip": _clip,
-    "LeakyRelu": _leaky_relu,
-    "Max": _pairwise(relax.op.maximum),
-    "Min": _pairwise(relax.op.minimum),
-    "Pad": _pad,
-}

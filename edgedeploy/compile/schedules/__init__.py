@@ -89,4 +89,7 @@ def _with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
     if any(str(parameter.ty.dtype) in ("int64", "uint64") for parameter in function.params):
         return function
     narrow = tvm.tirx.transform.ForceNarrowIndexToInt32()
-    return narrow(tvm.IRModule({"main": function}))["main"]
+    try:
+        return narrow(tvm.IRModule({"main": function}))["main"]
+    except tvm.error.TVMError:  # it holds a constant that needs int64
+        return function

@@ -1,0 +1,178 @@
+"""TensorFlow Lite's files (LiteRT's), in float: read by TVM's own importer, compared with LiteRT."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.errors import ModelError, last_line
+from edgedeploy.frontends.binary import read_bytes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
+from edgedeploy.frontends.importing import check_shapes, importing, specifications
+from edgedeploy.frontends.network import Network, Reference
+
+# FlatBuffers' file identifier, behind the offset of the root table.
+_IDENTIFIER = b"TFL3"
+
+_LARGEST = 2**31 - 1  # elements of a tensor
+
+_HINTS = ["convert the network again with a recent TensorFlow", "or export it to ONNX, with tf2onnx"]
+
+
+class TfLite(Format):
+    """One file, a FlatBuffer of TensorFlow's schema (tensorflow/compiler/mlir/lite/schema/schema.fbs)."""
+
+    name = "TensorFlow Lite"
+    suffixes = (".tflite",)
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether its identifier is there."""
+        return head[4:8] == _IDENTIFIER
+
+    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
+        """Import a network; see `Format.read`. Shapes are those of the file: none can be replaced."""
+        path = files[0]
+        for package in ("tflite", "ai_edge_litert"):
+            if importlib.util.find_spec(package) is None:
+                raise ModelError(
+                    f"{path} cannot be imported",
+                    why=f"the Python package {package} is needed for TensorFlow Lite, and not installed",
+                    hints=["pip install 'edgedeploy[tflite]'"],
+                )
+        content = read_bytes(path)
+        with importing(path, _HINTS):
+            module, inputs, outputs = _imported(content)
+        given, returned = specifications(path, module["main"], inputs, outputs)
+        check_shapes(path, given, shapes)
+        name = f"LiteRT {version('ai-edge-litert')}"
+        return Network(path, module, given, returned, False, _reference(content, inputs, outputs), name)
+
+
+FORMAT = TfLite()
+
+
+def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
+    """The network as a Relax module on NCHW pictures, and the names of its inputs and outputs."""
+    from tvm.relax.frontend.tflite import from_tflite
+    from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
+
+    from edgedeploy.frontends.planes import on_planes
+
+    try:
+        model, inputs, outputs = _checked(content)
+    except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
+        raise ModelError("it is not complete", why=last_line(error)) from error
+    builders: list[Any] = []
+
+    class Converter(OperatorConverter):
+        """TVM's, which leaves its builder with us."""
+
+        def __init__(self, model: Any, subgraph: Any, expressions: Any, builder: Any) -> None:
+            super().__init__(model, subgraph, expressions, builder)
+            builders.append(builder)
+
+    try:
+        module = from_tflite(model, op_converter=Converter)
+    except Exception:
+        for builder in builders:
+            with suppress(Exception):
+                builder._end_block()  # TVM would warn of it, below our own message
+        raise
+    # TVM keeps the weights a second time in an attribute.
+    module["main"] = module["main"].without_attr("params")
+    return on_planes(module), inputs, outputs
+
+
+def _checked(content: bytes) -> tuple[Any, list[str], list[str]]:
+    """The model, and the names of its inputs and outputs, after all that it claims was held against its size."""
+    import tflite
+
+    model = tflite.Model.GetRootAs(content, 0)
+    if not 0 < model.SubgraphsLength() <= _most(content) or not 0 < model.OperatorCodesLength() <= _most(content):
+        raise ModelError("it holds no network")
+    graph = model.Subgraphs(0)
+    tensors = _tensors(content, graph)
+    _check_operators(content, model, graph, len(tensors))
+    inputs, outputs = (_names(tensors, indices) for indices in (graph.InputsAsNumpy(), graph.OutputsAsNumpy()))
+    return model, inputs, outputs
+
+
+def _most(content: bytes) -> int:
+    """How many entries a vector of the file can have: each takes four bytes at least."""
+    return len(content) // 4
+
+
+def _tensors(content: bytes, graph: Any) -> list[Any]:
+    """The tensors of a graph, whose shapes and dtypes make sense.
+
+    Raises:
+        ModelError: one is quantised, or has no possible shape.
+    """
+    import tflite
+
+    if graph.TensorsLength() > _most(content):
+        raise ModelError("it is not complete", why=f"it claims {graph.TensorsLength():,} tensors")
+    tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
+    integers = (tflite.TensorType.UINT8, tflite.TensorType.INT8, tflite.TensorType.INT16, tflite.TensorType.INT4)
+    for tensor in tensors:
+        quantisation = tensor.Quantization()
+        if tensor.Type() in integers and quantisation is not None and quantisation.ScaleLength() > 0:
+            raise ModelError(
+                "quantised networks in TensorFlow Lite's format are not imported",
+                why=f"tensor {_name(tensor)!r} holds integers that stand for real numbers",
+                hints=["take the network in float", "or export it to ONNX with QuantizeLinear and DequantizeLinear"],
+            )
+        if tensor.ShapeLength() > _most(content):
+            raise ModelError("it is not complete", why=f"a tensor claims {tensor.ShapeLength():,} dimensions")
+        shape = [int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength())]
+        if min(shape, default=1) < 1 or np.prod(shape, dtype=np.float64) > _LARGEST:
+            raise ModelError(f"tensor {_name(tensor)!r} has an impossible shape", why=",".join(map(str, shape)))
+    return tensors
+
+
+def _check_operators(content: bytes, model: Any, graph: Any, tensors: int) -> None:
+    """Refuse operators that read or write what is not there, or read what no operator before them wrote."""
+    if graph.OperatorsLength() > _most(content):
+        raise ModelError("it is not complete", why=f"it claims {graph.OperatorsLength():,} operators")
+    for index in range(graph.OperatorsLength()):
+        operator = graph.Operators(index)
+        places = [*np.atleast_1d(operator.InputsAsNumpy()), *np.atleast_1d(operator.OutputsAsNumpy())]
+        if any(not -1 <= place < tensors for place in places):
+            raise ModelError(f"operator {index} is malformed", why="it names a tensor that is not there")
+        if operator.OpcodeIndex() >= model.OperatorCodesLength():
+            raise ModelError(f"operator {index} is malformed", why="it names a kind that is not there")
+
+
+def _names(tensors: Sequence[Any], indices: Any) -> list[str]:
+    if not isinstance(indices, np.ndarray) or not all(0 <= index < len(tensors) for index in indices):
+        raise ModelError("it is malformed", why="its inputs or outputs are not there")
+    return [_name(tensors[index]) for index in indices]
+
+
+def _name(tensor: Any) -> str:
+    name = tensor.Name()
+    return name.decode(errors="replace") if name else ""
+
+
+def _reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> Reference:
+    """One inference by LiteRT."""
+
+    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        from ai_edge_litert.interpreter import Interpreter
+
+        interpreter = Interpreter(model_content=content)
+        interpreter.allocate_tensors()
+        for name, detail in zip(inputs, interpreter.get_input_details(), strict=True):
+            interpreter.set_tensor(detail["index"], tensors[name])
+        interpreter.invoke()
+        details = zip(outputs, interpreter.get_output_details(), strict=True)
+        return {name: interpreter.get_tensor(detail["index"]) for name, detail in details}
+
+    return run

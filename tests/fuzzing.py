@@ -1,0 +1,74 @@
+"""What tests of hostile files share: damage by chance, and bounds on time and memory."""
+
+from __future__ import annotations
+
+import resource
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from edgedeploy.errors import EdgedeployError
+
+
+def damaged(content: bytes, random: np.random.Generator) -> bytes:
+    """The content cut off, with bits flipped, with bytes that claim a lot, or with a part gone or twice there."""
+    data = bytearray(content)
+    for _ in range(int(random.integers(1, 4))):
+        if not data:
+            break
+        place = int(random.integers(len(data)))
+        match int(random.integers(6)):
+            case 0:
+                data[place] ^= 1 << int(random.integers(8))
+            case 1:
+                del data[place:]
+            case 2:
+                data[place : place + 4] = random.choice([b"\xff\xff\xff\x7f", b"\xff\xff\xff\xff", b"\0\0\0\0"])
+            case 3:
+                data[place : place + 8] = b"\xff\xff\xff\xff\xff\xff\xff\x7f"
+            case 4:
+                end = place + int(random.integers(1, 64))
+                data[place:place] = data[place:end]
+            case _:
+                del data[place : place + int(random.integers(1, 16))]
+    return bytes(data)
+
+
+def survive(work: Callable[[], object], *, seconds: float = 5.0) -> None:
+    """Do something with a hostile file: it may succeed or end in an error of ours, soon.
+
+    Raises:
+        AssertionError: it took too long.
+        Exception: whatever else it raised.
+    """
+    started = perf_counter()
+    with suppress(EdgedeployError):
+        work()
+    assert perf_counter() - started < seconds
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    """The most bytes that Python and numpy held at a time for something that may end in an error of ours."""
+    tracemalloc.start()
+    try:
+        with suppress(EdgedeployError):
+            work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture
+def limited_memory() -> Iterator[None]:
+    """Two GiB more than the process holds: what a library allocates is not seen by `peak_of`, but fails here."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + (2 << 30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit if before[1] < 0 else min(limit, before[1]), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)

@@ -1,0 +1,231 @@
+"""ONNX graphs as exporters write them, tidy or not; and those that no program can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from networks import Graph, tiny
+from onnx import TensorProto, helper, numpy_helper
+from onnx_operators import ints
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.onnx import FORMAT, read_onnx
+
+VALUES = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+
+
+def save(path: Path, nodes: list[onnx.NodeProto], outputs: list[str], **parts: object) -> Path:
+    """A model with one input `data` of shape (2, 3)."""
+    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    graph = helper.make_graph(nodes, "graph", [data], values, **parts)  # type: ignore[arg-type]
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def run(path: Path) -> list[np.ndarray]:
+    return outputs_of(compile_network(read_onnx(path), load_board("local")), {"data": VALUES})
+
+
+def node(operator: str, inputs: list[str], outputs: list[str], **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(operator, inputs, outputs, **attributes)
+
+
+def test_nodes_without_names_are_imported(tmp_path: Path) -> None:
+    path = save(tmp_path / "net.onnx", [node("Relu", ["data"], ["a"]), node("Neg", ["a"], ["b"])], ["b"])
+    np.testing.assert_array_equal(run(path)[0], -np.maximum(VALUES, 0))
+
+
+def test_a_node_without_a_name_is_called_by_its_output_in_errors(tmp_path: Path) -> None:
+    path = save(tmp_path / "net.onnx", [node("Relu", ["data"], ["a"]), node("Unheard", ["a"], ["b"])], ["b"])
+    with pytest.raises(ModelError, match="operator Unheard is not supported: node 'b' needs it"):
+        read_onnx(path)
+
+
+def test_the_first_unsupported_operator_is_named_not_one_that_nothing_needs(tmp_path: Path) -> None:
+    nodes = [
+        node("Unneeded", ["data"], ["x"]),
+        node("First", ["data"], ["a"], name="one"),
+        node("Second", ["a"], ["b"], name="two"),
+    ]
+    with pytest.raises(ModelError, match="operator First is not supported: node 'one'") as raised:
+        read_onnx(save(tmp_path / "net.onnx", nodes, ["b"]))
+    assert "cut the network before this node" in raised.value.hints[0]
+
+
+def test_an_operator_of_another_domain_is_not_taken_for_onnxs(tmp_path: Path) -> None:
+    path = save(tmp_path / "net.onnx", [node("Relu", ["data"], ["a"], domain="my.own")], ["a"])
+    with pytest.raises(ModelError, match=r"operator Relu of domain 'my\.own' is not supported"):
+        read_onnx(path)
+
+
+def test_nodes_in_any_order_are_sorted(tmp_path: Path) -> None:
+    nodes = [node("Neg", ["b"], ["c"]), node("Tanh", ["a"], ["b"]), node("Relu", ["data"], ["a"])]
+    np.testing.assert_allclose(run(save(tmp_path / "net.onnx", nodes, ["c"]))[0], -np.tanh(np.maximum(VALUES, 0)), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([node("Add", ["data", "b"], ["a"]), node("Neg", ["a"], ["b"])], "depends on itself"),
+        ([node("Neg", ["b"], ["b"])], "depends on itself"),
+        ([node("Neg", ["data"], ["b"]), node("Relu", ["data"], ["b"])], "value 'b' is made twice"),
+        ([node("Neg", ["data"], ["data"]), node("Neg", ["data"], ["b"])], "value 'data' is made twice"),
+        ([node("Add", ["data", "lost"], ["b"])], "nothing makes value 'lost'"),
+        ([node("Neg", ["data"], ["a"])], "nothing makes output 'b'"),
+        ([node("Constant", [], ["b"])], "Constant cannot be imported"),
+    ],
+)
+def test_what_no_order_can_run_is_refused_by_name(tmp_path: Path, nodes: list[onnx.NodeProto], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        read_onnx(save(tmp_path / "net.onnx", nodes, ["b"]))
+
+
+def test_optional_outputs_that_are_empty_or_unread_are_left_out(tmp_path: Path) -> None:
+    weights = [
+        numpy_helper.from_array(np.full(3, value, np.float32), name)
+        for name, value in zip("gbmv", (2, 1, 0, 1), strict=True)
+    ]
+    nodes = [
+        node("Dropout", ["data"], ["a", "mask"]),
+        node("Dropout", ["a"], ["b", ""]),
+        node("BatchNormalization", ["b", "g", "b_", "m", "v"], ["c"], epsilon=0.0),
+    ]
+    weights[1].name = "b_"
+    np.testing.assert_allclose(run(save(tmp_path / "net.onnx", nodes, ["c"], initializer=weights))[0], 2 * VALUES + 1)
+
+
+def test_sparse_weights_are_weights(tmp_path: Path) -> None:
+    values = helper.make_tensor("w", TensorProto.FLOAT, [2], [4.0, 5.0])
+    for indices in (
+        helper.make_tensor("", TensorProto.INT64, [2], [1, 5]),
+        helper.make_tensor("", TensorProto.INT64, [2, 2], [0, 1, 1, 2]),
+    ):
+        sparse = helper.make_sparse_tensor(values, indices, [2, 3])
+        path = save(tmp_path / "n.onnx", [node("Add", ["data", "w"], ["a"])], ["a"], sparse_initializer=[sparse])
+        np.testing.assert_array_equal(run(path)[0], VALUES + np.float32([[0, 4, 0], [0, 0, 5]]))
+
+
+def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
+    twice = helper.make_function(
+        "my.own", "Twice", ["x"], ["y"], [node("Add", ["x", "x"], ["y"])], [helper.make_opsetid("", 17)]
+    )
+    data = helper.make_tensor_value_info("data", TensorProto.FLOAT, [2, 3])
+    result = helper.make_tensor_value_info("a", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node("Twice", ["data"], ["a"], domain="my.own")], "graph", [data], [result])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.own", 1)]
+    onnx.save(helper.make_model(graph, functions=[twice], opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    np.testing.assert_array_equal(run(tmp_path / "net.onnx")[0], 2 * VALUES)
+
+
+def test_names_that_differ_in_dots_only_stay_apart(tmp_path: Path) -> None:
+    nodes = [node("Relu", ["data"], ["a.b"]), node("Neg", ["data"], ["a_b"]), node("Add", ["a.b", "a_b"], ["9/c"])]
+    network = read_onnx(save(tmp_path / "net.onnx", nodes, ["9/c"]))
+    assert [spec.name for spec in network.outputs] == ["9/c"]
+    np.testing.assert_array_equal(run(tmp_path / "net.onnx")[0], np.maximum(VALUES, 0) - VALUES)
+
+
+def test_a_branch_that_reads_from_around_it_is_inlined(tmp_path: Path) -> None:
+    inner = helper.make_graph(
+        [node("Neg", ["a"], ["x"]), node("Tanh", ["x"], ["y"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    other = helper.make_graph(
+        [node("Unheard", ["a"], ["z"])], "else", [], [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
+    )
+    truth = numpy_helper.from_array(np.array(True), "truth")
+    nodes = [
+        node("Relu", ["data"], ["a"]),
+        node("If", ["truth"], ["b"], then_branch=inner, else_branch=other),
+        node("Add", ["a", "b"], ["c"]),
+    ]
+    positive = np.maximum(VALUES, 0)
+    found = run(save(tmp_path / "net.onnx", nodes, ["c"], initializer=[truth]))[0]
+    np.testing.assert_allclose(found, positive - np.tanh(positive), rtol=1e-5, atol=1e-7)
+
+
+def test_constants_that_would_fill_the_memory_are_not_computed_here(tmp_path: Path) -> None:
+    nodes = [
+        node("ConstantOfShape", ["huge"], ["a"]),
+        node("ReduceSum", ["a"], ["b"], keepdims=0),
+        node("Add", ["data", "b"], ["c"]),
+    ]
+    huge = numpy_helper.from_array(np.array([2**20, 2**20], np.int64), "huge")
+    path = save(tmp_path / "net.onnx", nodes, ["c"], initializer=[huge])
+    assert read_onnx(path).outputs[0].shape == [2, 3]
+
+
+def test_resize_with_both_scales_and_sizes_takes_the_sizes(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 1, 4, 4])
+    scales = graph.weight(np.float32([1, 1, 2.2, 2.2]))
+    resized = graph.node("Resize", data, graph.weight(np.float32([])), scales, ints(graph, 1, 1, 8, 8))
+    assert read_onnx(graph.save(tmp_path / "net.onnx", resized)).outputs[0].shape == [1, 1, 8, 8]
+
+
+def _with(change: Callable[[onnx.ModelProto], None]) -> Callable[[Path], bytes]:
+    def content(folder: Path) -> bytes:
+        model = onnx.load(tiny(folder / "net.onnx"))
+        change(model)
+        return model.SerializeToString()
+
+    return content
+
+
+def _reordered(folder: Path) -> bytes:
+    """The fields of a model with the graph last, as some writers order them."""
+    model = onnx.load(tiny(folder / "net.onnx"))
+    graph = onnx.ModelProto(graph=model.graph)
+    model.ClearField("graph")
+    return b"".join(
+        [onnx.ModelProto(opset_import=model.opset_import).SerializeToString(), b"\x08\x08", graph.SerializeToString()]
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        _with(lambda model: None),
+        _with(lambda model: model.ClearField("ir_version")),
+        _with(lambda model: setattr(model, "producer_version", "1.2.3")),
+        _with(lambda model: setattr(model, "doc_string", "licence " * 2000)),
+        _with(lambda model: (model.ClearField("ir_version"), setattr(model, "domain", "org"))),
+        _with(lambda model: model.metadata_props.add(key="a", value="b")),
+        _reordered,
+    ],
+)
+def test_onnx_is_recognised_whatever_field_comes_first(tmp_path: Path, content: Callable[[Path], bytes]) -> None:
+    path = tmp_path / "without a suffix"
+    path.write_bytes(content(tmp_path))
+    assert describing(path)[0] is FORMAT
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x08",
+        b"\x08\x08",
+        b"\x08\x08\x12\x03abc",
+        b"\x12Text that begins with a control character\n" * 200,
+        b":colon first\n" * 500,
+        b"\x08\x01\x12\x00 and then something else" * 300,
+        bytes(5000),
+        bytes(range(256)) * 20,
+        b"\x89PNG\r\n\x1a\n" + bytes(5000),
+        b"7767517\n3 3\nInput data 0 1 data\n",
+        b"[net]\nbatch=1\n",
+    ],
+)
+def test_what_is_not_onnx_is_not_recognised(content: bytes) -> None:
+    assert not FORMAT.recognises(content[:4096])

@@ -1,0 +1,103 @@
+"""TensorFlow Lite files: recognised, imported on planes, equal to LiteRT; what is integer or damaged is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fuzzing import damaged, peak_of, survive
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.explain import transposes
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.tflite import FORMAT
+
+needed = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
+    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[tflite]'",
+)
+
+
+def written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def network_file(folder: Path, **options: object) -> Path:
+    from tflite_networks import small
+
+    return written(folder / "net.tflite", small(**options))  # type: ignore[arg-type]
+
+
+def test_files_are_recognised_by_their_identifier(tmp_path: Path) -> None:
+    assert describing(written(tmp_path / "net", b"\x1c\0\0\0TFL3" + bytes(40)))[0] is FORMAT
+
+
+def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match="package tflite is needed") as raised:
+        FORMAT.read([written(tmp_path / "net.tflite", b"\x1c\0\0\0TFL3")], {})
+    assert raised.value.hints == ("pip install 'edgedeploy[tflite]'",)
+
+
+@needed
+def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose(tmp_path: Path) -> None:
+    network = FORMAT.read([network_file(tmp_path)], {})
+    assert [(spec.name, spec.shape) for spec in network.inputs] == [("picture", [1, 8, 8, 3])]
+    assert [(spec.name, spec.shape) for spec in network.outputs] == [("scores", [1, 1, 1, 8])]
+    compiled = compile_network(network, load_board("local"))
+    assert transposes(compiled) == {"edges": 0, "inside": 0}
+    inputs = {"picture": np.random.default_rng(1).standard_normal((1, 8, 8, 3)).astype(np.float32)}
+    (found,), (wanted,) = outputs_of(compiled, inputs), network.reference(inputs).values()
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    assert network.reference_name.startswith("LiteRT ")
+
+
+@needed
+def test_integer_networks_are_refused_by_the_tensors_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"quantised networks.*'weights'"):
+        FORMAT.read([network_file(tmp_path, quantised=True)], {})
+
+
+@needed
+@pytest.mark.parametrize("rows", [0, -1, 2**31 - 1])
+def test_impossible_shapes_are_refused(tmp_path: Path, rows: int) -> None:
+    with pytest.raises(ModelError, match="'picture' has an impossible shape"):
+        FORMAT.read([network_file(tmp_path, rows=rows)], {})
+
+
+@needed
+def test_shapes_are_those_of_the_file(tmp_path: Path) -> None:
+    path = network_file(tmp_path)
+    assert FORMAT.read([path], {"picture": [1, 8, 8, 3]}).inputs[0].shape == [1, 8, 8, 3]
+    with pytest.raises(InputError, match="cannot be changed"):
+        FORMAT.read([path], {"picture": [1, 16, 16, 3]})
+    with pytest.raises(InputError, match="its inputs: picture"):
+        FORMAT.read([path], {"image": [1, 8, 8, 3]})
+
+
+@needed
+@pytest.mark.usefixtures("limited_memory")
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_damaged_files_end_in_errors_of_ours(tmp_path: Path, count: int, capfd: pytest.CaptureFixture[str]) -> None:
+    whole = network_file(tmp_path).read_bytes()
+    random = np.random.default_rng(count)
+    for _ in range(count):
+        path = written(tmp_path / "damaged.tflite", damaged(whole, random))
+        survive(lambda path=path: FORMAT.read([path], {}))
+    assert "BlockBuilder" not in capfd.readouterr().err
+
+
+@needed
+def test_damaged_files_take_no_memory(tmp_path: Path) -> None:
+    whole = network_file(tmp_path).read_bytes()
+    random = np.random.default_rng(5)
+    FORMAT.read([network_file(tmp_path)], {})  # which imports TVM's frontend
+    for _ in range(40):
+        path = written(tmp_path / "damaged.tflite", damaged(whole, random))
+        assert peak_of(lambda path=path: FORMAT.read([path], {})) < 8 << 20

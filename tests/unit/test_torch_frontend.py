@@ -1,0 +1,211 @@
+"""PyTorch's exported programs: what is recognised, what is refused, and that nothing in a file is run."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fuzzing import damaged, survive
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.torch_export import FORMAT, plain_archive
+
+WEIGHTS = {"config": {"w": {"path_name": "weight_0", "use_pickle": False}}}
+GRAPH = {"graph_module": {"graph": {"nodes": [{"target": "torch.ops.aten.relu.default"}]}}, "guards_code": ["1/0"]}
+
+
+def archive(path: Path, **replaced: object) -> Path:
+    """An archive with the parts of an exported program, some of which are replaced (or left out, by None)."""
+    parts: dict[str, Any] = {
+        "models/model.json": json.dumps(GRAPH),
+        "data/weights/model_weights_config.json": json.dumps(WEIGHTS),
+        "data/weights/weight_0": bytes(64),
+        "data/constants/model_constants_config.json": '{"config": {}}',
+        "data/sample_inputs/model.pt": b"a pickle that nobody reads",
+        "archive_format": "pt2",
+        "archive_version": "0",
+        "byteorder": "little",
+        **replaced,
+    }
+    with zipfile.ZipFile(path, "w") as opened:
+        for name, content in parts.items():
+            if content is not None:
+                opened.writestr(f"net/{name}", content)
+    return path
+
+
+def members(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as opened:
+        return {name.partition("/")[2]: opened.read(name) for name in opened.namelist()}
+
+
+def test_an_archive_is_recognised_by_its_content(tmp_path: Path) -> None:
+    assert describing(archive(tmp_path / "without a suffix"))[0] is FORMAT
+
+
+def test_pytorch_is_given_neither_pickles_nor_python(tmp_path: Path) -> None:
+    path = archive(tmp_path / "net.pt2")
+    kept = members(plain_archive(path, path.read_bytes()))
+    assert kept["data/sample_inputs/model.pt"] == b""
+    assert json.loads(kept["models/model.json"])["guards_code"] == []
+    assert kept["data/weights/weight_0"] == bytes(64)
+
+
+@pytest.mark.parametrize("content", [pickle.dumps({"a": 1}), pickle.dumps([1], protocol=2)])
+def test_plain_pickles_are_refused_with_the_way_to_export(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "weights.pt"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="pickle or a TorchScript") as raised:
+        FORMAT.read([path], {})
+    assert "torch.export.save(torch.export.export(" in raised.value.hints[0]
+
+
+def test_torchscript_is_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path / "net.pt", **{"models/model.json": None, "data.pkl": pickle.dumps(1), "code/a.py": ""})
+    with pytest.raises(ModelError, match="pickle or a TorchScript"):
+        FORMAT.read([path], {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("data/aotinductor/model/code.so", b"\x7fELF", "holds more than a network"),
+        ("data/constants/custom_obj_0", b"", "holds more than a network"),
+        ("data/constants/model_constants_config.json", '{"config": {"c": {"path_name": "opaque_obj_0"}}}', "no plain"),
+        (
+            "data/weights/model_weights_config.json",
+            '{"config": {"w": {"path_name": "weight_0", "use_pickle": true}}}',
+            "no plain",
+        ),
+        ("data/weights/model_weights_config.json", None, "not a complete exported program"),
+        ("models/model.json", None, "not a complete exported program"),
+        ("models/model.json", "[" * 100_000, "not a complete exported program"),
+        ("models/model.json", '{"a":' * 300 + "1" + "}" * 300, "nested too deeply"),
+        ("models/model.json", '{"target": "torch.load"}', "operator torch.load is not supported"),
+        ("models/model.json", '{"target": "torch.ops.aten.relu.__globals__.x"}', "is not supported"),
+        ("models/model.json", '{"sizes": [{"expr_str": "__import__(1)"}]}', "dimensions that are not fixed"),
+        ("data/weights/weight_0", bytes(100), "not a complete exported program"),
+    ],
+)
+def test_whatever_could_run_or_lies_is_refused(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    path = archive(tmp_path / "net.pt2", **{name: content})
+    data = path.read_bytes()
+    if name.endswith("weight_0"):
+        data = data[: len(data) // 2]
+    with pytest.raises(ModelError, match=message):
+        plain_archive(path, data)
+
+
+def test_an_archive_that_unpacks_to_much_more_than_its_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.pt2"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr("net/data/weights/weight_0", bytes(32 << 20))
+    with pytest.raises(ModelError, match="much more than its size"):
+        FORMAT.read([path], {})
+
+
+def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match="torch is needed") as raised:
+        FORMAT.read([archive(tmp_path / "net.pt2")], {})
+    assert "edgedeploy[torch]" in raised.value.hints[0]
+
+
+def _damage(count: int, seed: int, folder: Path) -> list[Callable[[], bytes]]:
+    random = np.random.default_rng(seed)
+    whole = archive(folder / "whole.pt2").read_bytes()
+    graph = json.dumps(GRAPH).encode()
+    return [
+        (lambda: damaged(whole, random))
+        if index % 2
+        else (lambda: archive(folder / "meddled.pt2", **{"models/model.json": damaged(graph, random)}).read_bytes())
+        for index in range(count)
+    ]
+
+
+@pytest.mark.usefixtures("limited_memory")
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_damaged_archives_end_in_errors_of_ours(tmp_path: Path, count: int) -> None:
+    for content in _damage(count, count, tmp_path):
+        survive(lambda content=content: plain_archive(tmp_path / "net.pt2", content()))
+
+
+torch_only = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install 'edgedeploy[torch]'"
+)
+
+
+def _exported(path: Path) -> Path:
+    """A small network of the usual layers, exported."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Small(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.BatchNorm2d(8)
+            self.each, self.mixed, self.dense = (
+                nn.Conv2d(8, 8, 3, padding=1, groups=8),
+                nn.Conv2d(16, 8, 1),
+                nn.Linear(8, 5),
+            )
+
+        def forward(self, picture: Any) -> Any:
+            first = functional.relu(self.norm(self.first(picture)))
+            second = functional.silu(self.each(first)) + first
+            mixed = functional.hardswish(self.mixed(torch.cat([second, first], 1)))
+            small = functional.max_pool2d(mixed, 2)
+            large = functional.interpolate(small, scale_factor=2, mode="nearest")
+            large = large + functional.interpolate(small, size=(16, 16), mode="bilinear", align_corners=False)
+            return self.dense(functional.adaptive_avg_pool2d(large, 1).flatten(1)), large
+
+    torch.manual_seed(0)
+    torch.export.save(torch.export.export(Small().eval(), (torch.randn(1, 3, 32, 32),)), str(path))
+    return path
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
+    path = _exported(tmp_path / "net.pt2")
+    network = describing(path)[0].read([path], {})
+    inputs = {"picture": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        assert np.abs(array - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+class _Malicious:
+    """Whoever unpickles it makes a file."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return open, (str(self.trace), "w")
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_code_in_sample_inputs_is_not_run_although_pytorch_would(tmp_path: Path) -> None:
+    import torch
+
+    stream = io.BytesIO()
+    torch.save((_Malicious(tmp_path / "trace"),), stream)
+    parts = members(_exported(tmp_path / "net.pt2").read_bytes())
+    path = archive(tmp_path / "evil.pt2", **{**parts, "data/sample_inputs/model.pt": stream.getvalue()})
+    assert FORMAT.read([path], {}).inputs[0].shape == [1, 3, 32, 32]
+    assert not (tmp_path / "trace").exists()
