@@ -12,7 +12,8 @@ import onnx
 from edgedeploy.board import NO_OVERRIDES, Overrides
 from edgedeploy.build import Prepared, find_source, prepare
 from edgedeploy.errors import UnsupportedError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.arrays import fill

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from edgedeploy.errors import InputError, ModelError, OpenShapeError
+from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
@@ -128,31 +128,3 @@ class Format(ABC):
                 the first such layer or operator.
             InputError: a shape was given for no input, does not fit, or is missing.
         """
-
-
-class ConvertedFormat(Format):
-    """A format that is translated into ONNX's terms in memory.
-
-    So there is one importer to keep right, onnxruntime gives the reference of every build, and other engines can be
-    measured on the same network.
-    """
-
-    @abstractmethod
-    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The network in ONNX's terms; arguments and errors are those of `read`."""
-
-    def open_input(
-        self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS
-    ) -> str | None:
-        """See `Format.open_input`."""
-        try:
-            self.convert(files, shapes, options)
-        except OpenShapeError as error:
-            return error.input
-        return None
-
-    def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
-        """Import a network; see `Format.read`."""
-        from edgedeploy.frontends.onnx import network_of
-
-        return network_of(files[0], self.convert(files, shapes, options))

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import (
     AS_THE_FILE_SAYS,
     HEAD_BYTES,
     Converted,
-    ConvertedFormat,
     ImportOptions,
     Shapes,
     refuse_shapes_of_others,
 )
-from edgedeploy.frontends.importing import importing, specifications
-from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.frontends.network import Network
 
 # Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
 _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}
@@ -34,8 +30,6 @@ _VERSION, _GRAPH = 1, 7
 _GRAPH_FIELDS = {1, 2, 5, 10, 11, 12, 13, 14, 15, 16}
 
 _LARGEST = 2**31 - 1  # of a dimension, and of a tensor's values
-
-_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
 
 class Onnx(ConvertedFormat):
@@ -76,27 +70,6 @@ FORMAT = Onnx()
 def read_onnx(path: Path, shapes: Shapes | None = None) -> Network:
     """Import the network of an ONNX file; arguments and errors are those of `Format.read`."""
     return FORMAT.read([path], shapes or {})
-
-
-def network_of(path: Path, converted: Converted) -> Network:
-    """Import a model whose inputs have fixed shapes.
-
-    Args:
-        path: the file that it comes from.
-        converted: the model.
-
-    Raises:
-        ModelError: it holds something that cannot be imported.
-    """
-    model = converted.model
-    quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
-    reference = _reference(model.SerializeToString())
-    inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
-    with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
-        module = _import(model)
-    given, returned = specifications(path, module["main"], inputs, outputs)
-    name = f"onnxruntime {version('onnxruntime')}"
-    return Network(path, module, given, returned, quantised, reference, name, converted.heads)
 
 
 def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto:
@@ -216,25 +189,3 @@ def _keep_one_of_scales_and_sizes(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         if node.op_type == "Resize" and len(node.input) == 4 and node.input[2] and node.input[3]:
             node.input[2] = ""
-
-
-def _import(model: onnx.ModelProto) -> Any:
-    from edgedeploy.frontends.onnx_folding import folded
-    from edgedeploy.frontends.onnx_importer import import_model
-
-    return import_model(folded(model))
-
-
-def _reference(model: bytes) -> Reference:
-    """One inference by onnxruntime."""
-
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(names, dict(tensors)), strict=True))
-
-    return run

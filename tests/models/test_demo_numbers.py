@@ -21,7 +21,7 @@ from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine
-from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.picture import read_picture

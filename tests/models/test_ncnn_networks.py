@@ -15,7 +15,7 @@ from ncnn_files import run_in_ncnn
 from onnx import numpy_helper
 
 from edgedeploy.build import find_source, prepare
-from edgedeploy.frontends.format import ConvertedFormat
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.zoo.entry import MODELS
 
 NETWORKS = ["squeezenet_v1.1", "squeezenet_v1.1-ncnn", "retinaface-ncnn"]

@@ -14,8 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_operators import CASES
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx import FORMAT, network_of
+from edgedeploy.frontends.onnx import FORMAT
 from edgedeploy.frontends.onnx_folding import folded
+from edgedeploy.frontends.onnx_network import network_of
 
 _SEEDS = (
     "conv",

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 if TYPE_CHECKING:
     from edgedeploy.frontends.darknet.weights import Weights

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ConvertedFormat, ImportOptions, Shapes
+from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
 
 # What a network's text begins with; its binary form begins with the same number, little-endian.
 _MAGIC = 7767517

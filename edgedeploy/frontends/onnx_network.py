@@ -1,0 +1,60 @@
+"""A model in ONNX's terms as a network: imported through TVM's own importer, with onnxruntime for reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from edgedeploy.frontends.format import Converted
+from edgedeploy.frontends.importing import importing, specifications
+from edgedeploy.frontends.network import Network, Reference
+
+_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
+
+
+def network_of(path: Path, converted: Converted) -> Network:
+    """Import a model whose inputs have fixed shapes.
+
+    Args:
+        path: the file that it comes from.
+        converted: the model.
+
+    Raises:
+        ModelError: it holds something that cannot be imported.
+    """
+    model = converted.model
+    quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
+    reference = _reference(model.SerializeToString())
+    inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+    with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
+        module = _import(model)
+    given, returned = specifications(path, module["main"], inputs, outputs)
+    name = f"onnxruntime {version('onnxruntime')}"
+    return Network(path, module, given, returned, quantised, reference, name, converted.heads)
+
+
+def _import(model: onnx.ModelProto) -> Any:
+    from edgedeploy.frontends.onnx_folding import folded
+    from edgedeploy.frontends.onnx_importer import import_model
+
+    return import_model(folded(model))
+
+
+def _reference(model: bytes) -> Reference:
+    """One inference by onnxruntime."""
+
+    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(names, dict(tensors)), strict=True))
+
+    return run
