@@ -139,7 +139,7 @@ def test_a_package_whose_numbers_are_wrong_is_never_written(
     model = onnx.load(net)
     model.graph.initializer[0].raw_data = bytes(len(model.graph.initializer[0].raw_data))
     monkeypatch.setattr(
-        "edgedeploy.frontends.onnx._reference",
+        "edgedeploy.frontends.onnx_network._reference",
         lambda _: (
             lambda tensors: {
                 "globalaveragepool2": onnxruntime.InferenceSession(model.SerializeToString()).run(None, dict(tensors))[
