@@ -194,7 +194,8 @@ def _is_plain(axis: Axis, rules: Rules) -> bool:
     times, rest = divmod(axis.after, axis.before)
     grows = rest == 0
     if rules.transform != "asymmetric":
-        return grows and rules.rounding.startswith("round")  # never half way between two
+        # (2i + 1 - n) / 2n, for n times the size, is never half way between two, nor whole for an even n.
+        return grows and (rules.rounding.startswith("round") or times % 2 == 0)
     exact = rules.rounding in ("floor", "simple") or times & (times - 1) == 0
     return axis.before % axis.after == 0 or (grows and exact)
 
