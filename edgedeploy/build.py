@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -238,7 +239,7 @@ def build(
             build_key=key,
             target=board.target(),
             threads=board.cores,
-            versions=_versions(),
+            versions=_versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",
             inputs=network.inputs,
             outputs=network.outputs,
@@ -321,7 +322,7 @@ def build_key(source: Source, board: Board) -> str:
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
         "board": board.model_dump(mode="json"),
         "toolchain": TOOLCHAINS.load(board.toolchain).model_dump(mode="json"),
-        "versions": _versions(),
+        "versions": _versions(source.format),
         "compiler": _compiler_fingerprint(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -342,9 +343,13 @@ def _board_label(board_name: str) -> str:
 
 
 @cache
-def _versions() -> dict[str, str]:
-    packages = ("apache-tvm", "apache-tvm-ffi", "onnxruntime")
-    return {"edgedeploy": __version__, **{name: importlib.metadata.version(name) for name in packages}}
+def _versions(form: Format) -> dict[str, str]:
+    """The versions of what makes a package; a package of Python's that is missing will be said when it is needed."""
+    versions = {"edgedeploy": __version__}
+    for name in ("apache-tvm", "apache-tvm-ffi", *form.packages):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def _self_test(network: Network) -> tuple[SelfTest, dict[str, np.ndarray]]:

@@ -18,6 +18,8 @@ class ConvertedFormat(Format):
     measured on the same network.
     """
 
+    packages = ("onnx", "onnxruntime")
+
     @abstractmethod
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The network in ONNX's terms; arguments and errors are those of `read`."""

@@ -70,10 +70,12 @@ class Format(ABC):
     Attributes:
         name: what people call it.
         suffixes: of the file that describes the network and, where that is another one, of the file with its weights.
+        packages: the Python packages, beside TVM, that read it or give its reference; builds depend on their versions.
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
+    packages: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def recognises(self, head: bytes) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,28 @@ def importing(path: Path, hints: Sequence[str]) -> Iterator[None]:
         raise ModelError(f"{path}: {error.what}", why=error.why, hints=error.hints or hints) from error
     except Exception as error:
         raise ModelError(f"{path} cannot be imported", why=last_line(error), hints=hints) from error
+
+
+def require_packages(path: Path, packages: Sequence[str], extra: str) -> None:
+    """Refuse a network whose format needs packages that are not installed.
+
+    Args:
+        path: the network's file, for messages.
+        packages: names that packages are installed by.
+        extra: of edgedeploy's, which brings them.
+
+    Raises:
+        ModelError: one is missing.
+    """
+    for package in packages:
+        try:
+            metadata.version(package)
+        except metadata.PackageNotFoundError as error:
+            raise ModelError(
+                f"{path} cannot be imported",
+                why=f"the Python package {package} is needed for it, and not installed",
+                hints=[f"pip install 'edgedeploy[{extra}]'"],
+            ) from error
 
 
 def specifications(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ import numpy as np
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.importing import check_shapes, importing, specifications
+from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
 from edgedeploy.frontends.network import Network, Reference
 
 # FlatBuffers' file identifier, behind the offset of the root table.
@@ -31,6 +30,7 @@ class TfLite(Format):
 
     name = "TensorFlow Lite"
     suffixes = (".tflite",)
+    packages = ("tflite", "ai-edge-litert")
 
     def recognises(self, head: bytes) -> bool:
         """Whether its identifier is there."""
@@ -39,13 +39,7 @@ class TfLite(Format):
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:
         """Import a network; see `Format.read`. Shapes are those of the file: none can be replaced."""
         path = files[0]
-        for package in ("tflite", "ai_edge_litert"):
-            if importlib.util.find_spec(package) is None:
-                raise ModelError(
-                    f"{path} cannot be imported",
-                    why=f"the Python package {package} is needed for TensorFlow Lite, and not installed",
-                    hints=["pip install 'edgedeploy[tflite]'"],
-                )
+        require_packages(path, self.packages, "tflite")
         content = read_bytes(path)
         with importing(path, _HINTS):
             module, inputs, outputs = _imported(content)

@@ -8,7 +8,6 @@ weights as plain bytes, and nothing else, after the graph was found to call oper
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import re
@@ -23,7 +22,7 @@ import numpy as np
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
-from edgedeploy.frontends.importing import check_shapes, importing, specifications
+from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
 from edgedeploy.frontends.network import Network, Reference
 
 _ZIP = b"PK\x03\x04"
@@ -51,6 +50,7 @@ class TorchExport(Format):
 
     name = "PyTorch"
     suffixes = (".pt2", ".pt", ".pth")
+    packages = ("torch",)
 
     def recognises(self, head: bytes) -> bool:
         """Whether it is an archive or a pickle of PyTorch's; `read` refuses all but exported programs."""
@@ -64,12 +64,7 @@ class TorchExport(Format):
         """Import a network; see `Format.read`. Shapes are those of the export: none can be replaced."""
         path = files[0]
         archive = plain_archive(path, read_bytes(path))
-        if importlib.util.find_spec("torch") is None:
-            raise ModelError(
-                f"{path} cannot be imported",
-                why="the Python package torch is needed for PyTorch's exported programs, and not installed",
-                hints=["pip install 'edgedeploy[torch]'", "or export the network to ONNX: torch.onnx.export"],
-            )
+        require_packages(path, self.packages, "torch")
         with importing(path, _HINTS):
             program, module = _imported(archive)
         signature = program.graph_signature

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,12 @@ def test_files_are_recognised_by_their_identifier(tmp_path: Path) -> None:
     assert describing(written(tmp_path / "net", b"\x1c\0\0\0TFL3" + bytes(40)))[0] is FORMAT
 
 
+def absent(package: str) -> str:
+    raise metadata.PackageNotFoundError(package)
+
+
 def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(metadata, "version", absent)
     with pytest.raises(ModelError, match="package tflite is needed") as raised:
         FORMAT.read([written(tmp_path / "net.tflite", b"\x1c\0\0\0TFL3")], {})
     assert raised.value.hints == ("pip install 'edgedeploy[tflite]'",)

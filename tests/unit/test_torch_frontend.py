@@ -8,6 +8,7 @@ import json
 import pickle
 import zipfile
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,12 @@ def test_an_archive_that_unpacks_to_much_more_than_its_size_is_refused(tmp_path:
         FORMAT.read([path], {})
 
 
+def absent(package: str) -> str:
+    raise metadata.PackageNotFoundError(package)
+
+
 def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(metadata, "version", absent)
     with pytest.raises(ModelError, match="torch is needed") as raised:
         FORMAT.read([archive(tmp_path / "net.pt2")], {})
     assert "edgedeploy[torch]" in raised.value.hints[0]
