@@ -149,14 +149,15 @@ def find_source(
         return _noted(Source.of(path, shapes or {}, options), options, progress)
     if path.suffix in suffixes():
         raise ModelError(f"there is no file {model}", hints=["check its path"])
-    from edgedeploy.zoo.store import fetch
+    from edgedeploy.zoo.store import fetch, obtainable
 
-    entry_path, entry = MODELS.find(model), MODELS.load(model)
+    name = MODELS.find(model).stem
+    entry_path, entry = obtainable(MODELS.find(model), MODELS.load(model), progress)
     # The entry's shape fills free dimensions; what is given on the command line goes before it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
     if not entry.has_weights and options.weights != "random":
         raise ModelError(
-            f"the zoo has no weights of {entry_path.stem}",
+            f"the zoo has no weights of {name}",
             why="no public file of them is known to it",
             hints=[
                 "take random ones, to measure speed or to try a demo: --weights random",
@@ -164,11 +165,11 @@ def find_source(
             ],
         )
     if entry.architecture:
-        return Source(entry_path.stem, ARCHITECTURE, (entry_path,), shapes, options)
+        return Source(name, ARCHITECTURE, (entry_path,), shapes, options)
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
-    return _noted(Source(entry_path.stem, found, files, shapes, found.heeded(options)), options, progress)
+    return _noted(Source(name, found, files, shapes, found.heeded(options)), options, progress)
 
 
 def _noted(source: Source, asked: ImportOptions, progress: Progress) -> Source:

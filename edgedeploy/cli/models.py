@@ -129,7 +129,8 @@ def pull(
             progress.note(f"{path.stem}: left out, {unavailable[0].name} has no download")
             continue
         try:
-            for copy in store.pull(model, folder=path.parent, progress=progress):
+            source, obtained = store.obtainable(path, model, progress)
+            for copy in store.pull(obtained, folder=source.parent, progress=progress):
                 stdout().print(f"{path.stem}: {copy}", markup=False)
         except DownloadError as error:
             if len(entries) == 1:

@@ -79,6 +79,8 @@ class ZooModel(Record):
         architecture: instead of files, the name of an architecture that edgedeploy writes itself, with random weights:
             for networks whose weights have no public file that is known by its content.
         weights: `none` if the files describe the network without its weights.
+        same_as: an entry of the same network, whose files are taken where these are not on this machine and have no
+            download.
         input: its picture input.
         outputs: the names of its outputs, in the network's order.
         labels: the label set of its classes, a file of `models/labels`.
@@ -90,6 +92,7 @@ class ZooModel(Record):
     files: list[ZooFile] = []
     architecture: Architecture | None = None
     weights: Literal["file", "none"] = "file"
+    same_as: str | None = None
     input: ModelInput
     outputs: list[str] = []
     labels: str | None = None

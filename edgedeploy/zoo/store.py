@@ -30,7 +30,7 @@ from edgedeploy.errors import ConfigurationError, DownloadError
 from edgedeploy.files import cannot_write, folder_lock, is_folder, sha256_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.download import Patience, download, part_of
-from edgedeploy.zoo.entry import ZooFile, ZooModel
+from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel
 
 MIRRORS_VARIABLE = "EDGEDEPLOY_MODELS"
 
@@ -142,6 +142,25 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
     except DownloadError as error:
         raise _missing(file, folder, f"{_without_secrets(file.url)}: {error}") from error
     return target
+
+
+def obtainable(path: Path, model: ZooModel, progress: Progress = SILENT) -> tuple[Path, ZooModel]:
+    """An entry, or the one of the same network that it names if its own files cannot be had.
+
+    Args:
+        path: the entry's YAML document.
+        model: the entry.
+        progress: is told if it is the other one.
+
+    Raises:
+        ConfigurationError: a mirror is not a folder.
+        UnknownNameError: there is no such entry.
+    """
+    missing = [file for file in model.files if not file.url and locate(file, path.parent) is None]
+    if not missing or model.same_as is None:
+        return path, model
+    progress.note(f"{path.stem}: {missing[0].name} has no download; taking {model.same_as}, the same network")
+    return MODELS.find(model.same_as), MODELS.load(model.same_as)
 
 
 def pull(model: ZooModel, *, folder: Path, progress: Progress = SILENT, patience: Patience = Patience()) -> list[Path]:
