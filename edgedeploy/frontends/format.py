@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ Shapes = Mapping[str, Sequence[int]]
 # How much of a file `recognises` is shown, in bytes.
 HEAD_BYTES = 4096
 
+_MOST_ELEMENTS = 2**31 - 1  # of an input that is given a shape; onnxruntime and TVM count in 32 bits here and there
+
 
 @dataclass(frozen=True)
 class ImportOptions:
@@ -40,15 +43,21 @@ class ImportOptions:
 AS_THE_FILE_SAYS = ImportOptions()
 
 
-def refuse_shapes_of_others(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
-    """Check that shapes were given for inputs of a network only.
+def check_given_shapes(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:
+    """Check that shapes were given for inputs of a network only, and that there can be such tensors.
 
     Raises:
-        InputError: one was not.
+        InputError: one was given for no input, has a size below 1, or more elements than any memory has room for.
     """
-    for name in shapes:
+    for name, shape in shapes.items():
         if name not in inputs:
             raise InputError(f"{path} has no input {name!r}", why=f"its inputs: {', '.join(inputs)}")
+        if min(shape, default=1) < 1 or math.prod(shape) > _MOST_ELEMENTS:
+            raise InputError(
+                f"{path}: the shape of input {name!r} does not fit",
+                why=f"{','.join(map(str, shape))} was given: sizes begin at 1, and inputs end at "
+                f"{_MOST_ELEMENTS:,} elements",
+            )
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,11 @@ class Format(ABC):
         if len(self.suffixes) == 1 or options.weights == "random":
             return [path]
         weights = path.with_suffix(self.suffixes[1])
+        if weights == path:
+            raise ModelError(
+                f"{path} describes a {self.name} network, under the name of its weights",
+                hints=[f"name it {path.with_suffix(self.suffixes[0]).name}, and the file with the weights {path.name}"],
+            )
         if not is_file(weights):
             raise self.without_weights(path)
         return [path, weights]
@@ -104,7 +118,11 @@ class Format(ABC):
         return ModelError(
             f"{path} has no weights",
             why=f"{self.name} keeps them in a file of their own, and there is no {weights}",
-            hints=[f"put {weights.name} beside it", "build with random weights to measure speed: --weights random"],
+            hints=[
+                f"put {weights.name} beside it",
+                "if they lie elsewhere: edgedeploy models import, with both files and a --name",
+                "build with random weights to measure speed: --weights random",
+            ],
         )
 
     def open_input(

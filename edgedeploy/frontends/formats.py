@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from edgedeploy.errors import ModelError
-from edgedeploy.files import is_file
+from edgedeploy.files import is_file, is_folder
 from edgedeploy.frontends.format import HEAD_BYTES, Format
 
 # Modules of this package with a FORMAT each, in the order in which they are asked. ONNX files begin with nothing
@@ -38,9 +38,20 @@ def describing(path: Path) -> tuple[Format, Path]:
     if found is not None:
         return found, path
     for each in formats():
+        if path.suffix not in each.suffixes[1:]:
+            continue
         description = path.with_suffix(each.suffixes[0])
-        if path.suffix in each.suffixes[1:] and is_file(description) and _recognised(description) is each:
+        if is_file(description) and _recognised(description) is each:
             return each, description
+        raise ModelError(
+            f"{path} describes no network",
+            why=f"a file of this name holds the weights of a network of {each.name}, and there is no description of "
+            f"one in {description}",
+            hints=[
+                f"put {description.name} beside it",
+                "if that lies elsewhere: edgedeploy models import, with both files and a --name",
+            ],
+        )
     raise ModelError(
         f"{path} is no network that edgedeploy knows",
         why="its content is none of " + ", ".join(each.name for each in formats()),
@@ -50,6 +61,10 @@ def describing(path: Path) -> tuple[Format, Path]:
 
 def _recognised(path: Path) -> Format | None:
     try:
+        if path.exists() and not is_file(path) and not is_folder(path):
+            raise ModelError(
+                f"cannot read {path}", why="it is a pipe or a device, and networks are read more than once"
+            )
         with path.open("rb") as stream:
             head = stream.read(HEAD_BYTES)
     except OSError as error:

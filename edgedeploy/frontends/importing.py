@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgedeploy.errors import InputError, ModelError, last_line
-from edgedeploy.frontends.format import Shapes, refuse_shapes_of_others
+from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.runtime.interface import TensorSpec
 
 
@@ -88,7 +88,7 @@ def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> No
         InputError: a shape was given for no input, or is another one.
     """
     stated = {spec.name: spec.shape for spec in inputs}
-    refuse_shapes_of_others(path, wanted, list(stated))
+    check_given_shapes(path, wanted, list(stated))
     for name, shape in wanted.items():
         if list(shape) != stated[name]:
             raise InputError(

@@ -19,7 +19,7 @@ from edgedeploy.frontends.format import (
     Converted,
     ImportOptions,
     Shapes,
-    refuse_shapes_of_others,
+    check_given_shapes,
 )
 from edgedeploy.frontends.network import Network
 
@@ -139,7 +139,7 @@ def _load(path: Path) -> onnx.ModelProto:
 
 def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
     """Write the shapes into the graph's inputs."""
-    refuse_shapes_of_others(path, shapes, [value.name for value in graph.input])
+    check_given_shapes(path, shapes, [value.name for value in graph.input])
     changed = False
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
@@ -164,7 +164,7 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
     dimensions = value.type.tensor_type.shape.dim
     stated = ",".join(str(dimension.dim_value or dimension.dim_param or "?") for dimension in dimensions)
     if given is not None:
-        if len(given) != len(dimensions) or not all(0 < size <= _LARGEST for size in given):
+        if len(given) != len(dimensions):
             raise InputError(
                 f"{path}: the shape of input {value.name!r} does not fit",
                 why=f"{','.join(map(str, given))} was given, the network says {stated}",

@@ -73,6 +73,20 @@ def test_the_weights_name_the_network_too(tmp_path: Path) -> None:
     assert FORMAT.files(path) == [path, weights]
 
 
+def test_weights_alone_say_what_they_lack(tmp_path: Path) -> None:
+    weights = tmp_path / "net.weights"
+    weights.write_bytes(bytes(20))
+    with pytest.raises(ModelError, match=r"describes no network.*Darknet.*net\.cfg") as raised:
+        describing(weights)
+    assert any("models import" in hint for hint in raised.value.hints)
+
+
+def test_files_whose_names_were_swapped_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    swapped = cfg(tmp_path, NET + CONV).rename(tmp_path / "net.weights")
+    with pytest.raises(ModelError, match="under the name of its weights"):
+        FORMAT.files(swapped)
+
+
 def test_blanks_comments_and_options_of_training_do_not_count(tmp_path: Path) -> None:
     plain = architecture(tmp_path, NET + CONV)
     text = (
@@ -260,14 +274,16 @@ def test_the_pictures_size_and_number_can_be_given(tmp_path: Path) -> None:
     assert outputs(converted, picture(2, 3, 10, 6))["convolutional_0"].shape == (2, 4, 10, 6)
 
 
-@pytest.mark.parametrize("shape", [[1, 3, 8], [1, 4, 8, 8], [1, 3, 0, 8], [0, 3, 8, 8], [1, 3, -8, -8], []])
+@pytest.mark.parametrize(
+    "shape", [[1, 3, 8], [1, 4, 8, 8], [1, 3, 0, 8], [0, 3, 8, 8], [1, 3, -8, -8], [], [1, 3, 99999, 99999]]
+)
 def test_a_shape_that_does_not_fit_is_refused(shape: list[int], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'data' does not fit"):
         FORMAT.convert([cfg(tmp_path, NET + CONV)], {"data": shape}, RANDOM)
 
 
 def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="its input is 'data'"):
+    with pytest.raises(InputError, match="its inputs: data"):
         FORMAT.convert([cfg(tmp_path, NET + CONV)], {"date": [1, 3, 8, 8]}, RANDOM)
 
 

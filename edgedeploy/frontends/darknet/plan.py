@@ -10,7 +10,7 @@ from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.darknet import ends, joins, products, windows
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.darknet.layer import Layer, Plan, Shape
-from edgedeploy.frontends.format import Shapes
+from edgedeploy.frontends.format import Shapes, check_given_shapes
 
 INPUT_NAME = "data"
 
@@ -94,11 +94,9 @@ def _input(path: Path, section: Section, shapes: Shapes) -> tuple[int, Shape]:
             hints=["state channels, height and width"],
         )
     stated = [section.integer(side, 0, lowest=1) for side in sides]
-    for name in shapes:
-        if name != INPUT_NAME:
-            raise InputError(f"{path} has no input {name!r}", why=f"its input is {INPUT_NAME!r}")
+    check_given_shapes(path, shapes, [INPUT_NAME])
     given = list(shapes.get(INPUT_NAME, [1, *stated]))
-    if len(given) != 4 or min(given) < 1 or given[1] != stated[0]:
+    if len(given) != 4 or given[1] != stated[0]:
         raise InputError(
             f"{path}: the shape of input {INPUT_NAME!r} does not fit",
             why=f"{','.join(map(str, given))} was given, the network says 1,{','.join(map(str, stated))}",

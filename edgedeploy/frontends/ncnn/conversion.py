@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends.format import Shapes, refuse_shapes_of_others
+from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.frontends.graph import Graph
 
 # The modules of translators register them.
@@ -19,7 +18,7 @@ from edgedeploy.frontends.ncnn import (  # noqa: F401
     pooling,
     reshaping,
 )
-from edgedeploy.frontends.ncnn.step import LARGEST, Blob, Step, check_known, translate
+from edgedeploy.frontends.ncnn.step import Blob, Step, check_known, translate
 from edgedeploy.frontends.ncnn.text import Layer
 from edgedeploy.frontends.ncnn.weights import Weights
 
@@ -50,7 +49,7 @@ def converted(path: Path, layers: Sequence[Layer], weights: Weights, shapes: Sha
     for layer in layers:
         if layer.kind != "Input":
             check_known(layer)
-    refuse_shapes_of_others(path, shapes, [name for layer in inputs for name in layer.outputs])
+    check_given_shapes(path, shapes, [name for layer in inputs for name in layer.outputs])
     outputs = _outputs(layers)
     if not outputs:
         raise ModelError(f"{path} has no output", why="every blob is read by a layer")
@@ -114,10 +113,4 @@ def _input(layer: Layer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
 
 def _fits(shape: Sequence[int], rank: int) -> bool:
     """Whether a shape is one of a single picture, of so many dimensions without the batch; 0 if that is open."""
-    return (
-        1 < len(shape) <= 4
-        and shape[0] == 1
-        and rank in (0, len(shape) - 1)
-        and min(shape) > 0
-        and math.prod(shape) <= LARGEST
-    )
+    return 1 < len(shape) <= 4 and shape[0] == 1 and rank in (0, len(shape) - 1)

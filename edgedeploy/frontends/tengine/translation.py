@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
-from edgedeploy.frontends.format import Shapes
+from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.frontends.shaped_graph import ShapedGraph
 from edgedeploy.frontends.tengine import elementwise, shapes, windows
 from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation
@@ -18,7 +18,6 @@ from edgedeploy.frontends.tengine.structure import Structure
 CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
 
 _MOST_DIMENSIONS = 8
-_LARGEST = 2**31 - 1  # of a dimension; far beyond any memory
 
 
 def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
@@ -125,9 +124,7 @@ def _inputs(structure: Structure, graph: ShapedGraph, given: Shapes) -> dict[int
     names = [structure.tensors[index].name for index in indices]
     if len(set(names)) < len(names):
         raise _unsound(structure, "two inputs have the same name")
-    for name in given:
-        if name not in names:
-            raise InputError(f"{structure.path} has no input {name!r}", why=f"its inputs: {', '.join(names)}")
+    check_given_shapes(structure.path, given, names)
     return {
         index: graph.input(name, _shape(structure, name, structure.tensors[index].shape, given.get(name)))
         for index, name in zip(indices, names, strict=True)
@@ -153,7 +150,7 @@ def _shape(
             )
         return stated
     fits = stated is None or len(stated) == len(given)
-    if not fits or len(given) > _MOST_DIMENSIONS or not all(0 < size <= _LARGEST for size in given):
+    if not fits or len(given) > _MOST_DIMENSIONS:
         says = f", the network says {','.join(map(str, stated))}" if stated else ""
         raise InputError(
             f"{path}: the shape of input {name!r} does not fit", why=f"{','.join(map(str, given))} was given{says}"
