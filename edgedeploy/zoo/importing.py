@@ -120,6 +120,7 @@ def forget(name: str) -> list[Path]:
 
 
 def _source(name: str, files: Sequence[Path], shapes: Shapes) -> Source:
+    files = list(dict.fromkeys(path.resolve() for path in files)) if len(files) > 1 else files
     if len(files) == 1:
         return Source.of(files[0], shapes, name=name)
     described = []
@@ -136,7 +137,17 @@ def _source(name: str, files: Sequence[Path], shapes: Shapes) -> Source:
             hints=["import each network by itself"],
         )
     [(path, found)] = descriptions.items()
-    return Source(name, found, (path, *(each for each in files if each != path)), dict(shapes))
+    others = [each for each in files if each != path]
+    # Weights in a file of their own may be named and lie as they like; all else is known by its name.
+    known = others[:1] if len(found.suffixes) > 1 else [file.resolve() for file in found.files(path)]
+    strangers = [str(each) for each in others if each not in known]
+    if strangers:
+        raise ModelError(
+            "the files are not those of one network",
+            why=f"{path} is a {found.name} network without {', '.join(strangers)}",
+            hints=["name its own files only"],
+        )
+    return Source(name, found, (path, *others), dict(shapes))
 
 
 def _copies(name: str, source: Source) -> list[Path]:

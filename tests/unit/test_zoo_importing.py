@@ -119,6 +119,34 @@ def test_two_networks_are_not_one(command: Command, tmp_path: Path) -> None:
     assert "not those of one network" in err
 
 
+def test_a_file_that_belongs_to_no_network_is_named(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "cat.jpg").write_bytes(b"\xff\xd8\xff")
+    code, _, err = command("models", "import", detector(tmp_path / "net.onnx"), tmp_path / "cat.jpg", "--name", "mine")
+    assert code == 5
+    assert "cat.jpg" in err
+    assert not entries().exists()
+
+
+def test_a_file_that_is_named_twice_counts_once(command: Command, tmp_path: Path) -> None:
+    path = detector(tmp_path / "net.onnx")
+    assert command("models", "import", path, path.parent / "." / path.name, "--name", "mine")[0] == 0
+    assert [file["name"] for file in yaml.safe_load((entries() / "mine.yaml").read_text())["files"]] == ["mine.onnx"]
+
+
+def test_weights_outside_of_an_onnx_file_may_be_named_too(command: Command, tmp_path: Path) -> None:
+    path = detector(tmp_path / "net.onnx")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="net.data", size_threshold=0)
+    assert command("models", "import", tmp_path / "net.data", path, "--name", "mine")[0] == 0
+    assert sorted(each.name for each in entries().iterdir()) == ["mine.onnx", "mine.yaml", "net.data"]
+
+
+def test_a_pipe_is_refused_and_not_waited_for(command: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "net.onnx")
+    code, _, err = command("models", "import", tmp_path / "net.onnx", "--name", "mine")
+    assert code == 5
+    assert "it is a pipe" in err
+
+
 def test_rm_removes_a_network_of_ones_own_with_its_files(command: Command, tmp_path: Path) -> None:
     command("models", "import", detector(tmp_path / "net.onnx"), "--name", "mine")
     code, out, _ = command("models", "rm", "mine")
