@@ -18,7 +18,7 @@ import numpy as np
 from edgedeploy import __version__
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
 from edgedeploy.errors import ModelError, NumericalError, last_line
-from edgedeploy.files import is_file, replacing, sha256_of
+from edgedeploy.files import is_file, is_folder, replacing, sha256_of
 from edgedeploy.frontends.architectures import FORMAT as ARCHITECTURE
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, suffixes
@@ -146,9 +146,10 @@ def find_source(
     """
     path = Path(model)
     if is_file(path) and path.suffix not in (".yaml", ".yml"):
-        return _noted(Source.of(path, shapes or {}, options), options, progress)
-    if path.suffix in suffixes():
-        raise ModelError(f"there is no file {model}", hints=["check its path"])
+        return Source.of(path, shapes or {}, options)
+    if path.suffix in suffixes() or (len(path.parts) > 1 and path.suffix not in (".yaml", ".yml")):
+        why = "it is a folder" if is_folder(path) else None
+        raise ModelError(f"there is no file {model}", why=why, hints=["check its path"])
     from edgedeploy.zoo.store import fetch, obtainable
 
     name = MODELS.find(model).stem
@@ -169,14 +170,13 @@ def find_source(
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
-    return _noted(Source(name, found, files, shapes, found.heeded(options)), options, progress)
+    return Source(name, found, files, shapes, found.heeded(options))
 
 
-def _noted(source: Source, asked: ImportOptions, progress: Progress) -> Source:
-    """The same source; the user is told if random weights were asked for and are not taken."""
+def note_weights(source: Source, asked: ImportOptions, progress: Progress) -> None:
+    """Tell the user if random weights were asked for and are not taken."""
     if source.options.weights != asked.weights:
         progress.note(f"{source.name}: its weights are taken, as they are part of its {source.format.name} file")
-    return source
 
 
 def build(
@@ -281,6 +281,7 @@ def prepare(
 
     board = load_board(board_name, overrides)
     source = find_source(model, input_shapes, progress, options)
+    note_weights(source, options, progress)
     key = build_key(source, board)
     label = _board_label(board_name)
     cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)

@@ -82,7 +82,7 @@ def build(
     """
     from edgedeploy.agent.build import agent_for
     from edgedeploy.board import BOARDS, load_board
-    from edgedeploy.build import DUMPS, Source, default_output, find_source, package_name
+    from edgedeploy.build import DUMPS, Source, default_output, find_source, note_weights, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explanation
@@ -105,6 +105,7 @@ def build(
     sources: dict[str, Source] = {}
     for name in names:
         source = find_source(name, shapes, progress, options)
+        note_weights(source, options, progress)
         if sources.setdefault(source.name, source).file != source.file:
             raise InputError(
                 f"two models would be written to the same package {package_name(source.name)}",

@@ -109,11 +109,23 @@ def a_package(tmp_path: Path) -> Path:
         (truncated, 5, "not a complete ONNX file"),
         (of_no_format, 5, "is no network that edgedeploy knows"),
         (lambda folder: folder / "absent.onnx", 5, "there is no file"),
+        (lambda folder: folder / "absent", 5, "there is no file"),
+        (lambda folder: folder, 5, "it is a folder"),
         (a_package, 5, "is a package, not a network"),
         (lambda folder: "retinafce", 4, "retinaface"),
         (lambda folder: "no-network-at-all", 4, "unknown model 'no-network-at-all'\n"),
     ],
-    ids=["unsupported operator", "truncated", "no format", "absent", "a package", "misspelt", "unknown"],
+    ids=[
+        "unsupported operator",
+        "truncated",
+        "no format",
+        "absent",
+        "absent, without suffix",
+        "a folder",
+        "a package",
+        "misspelt",
+        "unknown",
+    ],
 )
 def test_a_network_that_cannot_be_built_leaves_nothing(
     command: Command, tmp_path: Path, make: object, code: int, message: str
