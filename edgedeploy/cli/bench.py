@@ -40,7 +40,9 @@ def complete_engines(incomplete: str) -> list[str]:
 def bench(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL", help="Names of the zoo or paths of ONNX files.", autocompletion=complete_model),
+        typer.Argument(
+            metavar="MODEL", help="Names of the zoo or paths of networks' files.", autocompletion=complete_model
+        ),
     ],
     board: BoardOption = "local",
     host: HostOption = None,

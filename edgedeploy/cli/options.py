@@ -125,6 +125,7 @@ EpsilonOption = Annotated[
     typer.Option(
         "--epsilon",
         min=0.0,
+        max=1.0,
         help="What batch normalisation adds to the variance, for Darknet networks; 1e-5 unless given, OpenCV has 1e-6.",
     ),
 ]

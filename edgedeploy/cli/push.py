@@ -35,7 +35,7 @@ def push(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help="Packages, names of the zoo, or ONNX files; the packages in dist/BOARD by default.",
+            help="Packages, names of the zoo, or networks' files; the packages in dist/BOARD by default.",
             autocompletion=complete_model,
         ),
     ] = None,

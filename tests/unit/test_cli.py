@@ -39,7 +39,14 @@ def test_no_command_prints_help(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["biuld"], ["build", "--no-such-option"], ["run"], ["run", "x", "--repeat", "0"]]
+    "arguments",
+    [
+        ["biuld"],
+        ["build", "--no-such-option"],
+        ["run"],
+        ["run", "x", "--repeat", "0"],
+        ["build", "x", "--epsilon", "inf"],
+    ],
 )
 def test_wrong_usage_exits_with_two(command: Command, arguments: list[str]) -> None:
     code, _, err = command(*arguments)
