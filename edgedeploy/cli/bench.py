@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgedeploy.cli.options import (
+    MOST,
     BoardOption,
     EpsilonOption,
     HostOption,
@@ -58,7 +59,7 @@ def bench(
         ),
     ] = None,
     threads: ThreadsOption = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each engine has its turn.")] = 10,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, max=MOST, help="How often each engine has its turn.")] = 10,
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgedeploy.cli.options import (
+    MOST,
     HostOption,
     JsonOption,
     LastBoardOption,
@@ -72,7 +73,7 @@ def demo(
     ] = None,
     weights: WeightsOption = Weights.file,
     repeat: Annotated[
-        int | None, typer.Option("--repeat", "-r", min=1, help="How many inferences to time; 1 unless given.")
+        int | None, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many inferences to time; 1 unless given.")
     ] = None,
     threads: ThreadsOption = None,
     save: Annotated[
@@ -85,7 +86,9 @@ def demo(
     ] = None,
     frames: Annotated[
         int | None,
-        typer.Option("--frames", metavar="N", min=1, help="End after N pictures of a folder, video or camera."),
+        typer.Option(
+            "--frames", metavar="N", min=1, max=MOST, help="End after N pictures of a folder, video or camera."
+        ),
     ] = None,
     *,
     overrides: Overrides,

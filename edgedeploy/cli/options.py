@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from edgedeploy.progress import Progress
 
 
+MOST = 2**31 - 1  # of what is counted; TVM's timer counts in 32 bits
+
+
 def complete_board(incomplete: str) -> list[str]:
     """Names of boards that begin with what was typed."""
     from edgedeploy.board import BOARDS

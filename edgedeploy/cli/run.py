@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgedeploy.cli.options import (
+    MOST,
     BoardOption,
     EpsilonOption,
     HostOption,
@@ -64,12 +65,15 @@ def run(
         FillMode, typer.Option("--fill-mode", help="What inputs hold when --inputs is not given.")
     ] = FillMode.random,
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
-    repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, help="How many times to measure.")] = 10,
-    number: Annotated[int, typer.Option("--number", min=1, help="Inferences in each measurement.")] = 1,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Inferences before the first measurement.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many times to measure.")] = 10,
+    number: Annotated[int, typer.Option("--number", min=1, max=MOST, help="Inferences in each measurement.")] = 1,
+    warmup: Annotated[
+        int, typer.Option("--warmup", min=0, max=MOST, help="Inferences before the first measurement.")
+    ] = 1,
     threads: ThreadsOption = None,
     print_top: Annotated[
-        int, typer.Option("--print-top", metavar="N", min=0, help="Print the N largest values of each output.")
+        int,
+        typer.Option("--print-top", metavar="N", min=0, max=MOST, help="Print the N largest values of each output."),
     ] = 0,
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,

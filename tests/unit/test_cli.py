@@ -46,6 +46,9 @@ def test_no_command_prints_help(command: Command) -> None:
         ["run"],
         ["run", "x", "--repeat", "0"],
         ["build", "x", "--epsilon", "inf"],
+        ["run", "x", "--number", str(10**22)],
+        ["demo", "digits", "--repeat", str(10**22)],
+        ["demo", "digits", "--frames", str(10**22)],
     ],
 )
 def test_wrong_usage_exits_with_two(command: Command, arguments: list[str]) -> None:
