@@ -79,7 +79,7 @@ class ZooModel(Record):
         architecture: instead of files, the name of an architecture that edgedeploy writes itself, with random weights:
             for networks whose weights have no public file that is known by its content.
         weights: `none` if the files describe the network without its weights.
-        same_as: an entry of the same network, whose files are taken where these are not on this machine and have no
+        same_as: an entry of the same weights, whose files are taken where these are not on this machine and have no
             download.
         input: its picture input.
         outputs: the names of its outputs, in the network's order.

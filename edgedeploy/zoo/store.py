@@ -145,7 +145,7 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
 
 
 def obtainable(path: Path, model: ZooModel, progress: Progress = SILENT) -> tuple[Path, ZooModel]:
-    """An entry, or the one of the same network that it names if its own files cannot be had.
+    """An entry, or the one of the same weights that it names if its own files cannot be had.
 
     Args:
         path: the entry's YAML document.
@@ -159,7 +159,7 @@ def obtainable(path: Path, model: ZooModel, progress: Progress = SILENT) -> tupl
     missing = [file for file in model.files if not file.url and locate(file, path.parent) is None]
     if not missing or model.same_as is None:
         return path, model
-    progress.note(f"{path.stem}: {missing[0].name} has no download; taking {model.same_as}, the same network")
+    progress.note(f"{path.stem}: {missing[0].name} has no download; taking {model.same_as}, of the same weights")
     return MODELS.find(model.same_as), MODELS.load(model.same_as)
 
 

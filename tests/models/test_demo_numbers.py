@@ -178,7 +178,7 @@ class TestYoloFastest:
 
 class TestClassification:
     def test_published_probabilities(self, show: Show, published: dict[str, Any]) -> None:
-        outcome = show("classification", "reference/stb_decoded/cat.png", "squeezenet_v1.1-onnx")
+        outcome = show("classification", "reference/stb_decoded/cat.png")
         # The fifth and sixth of Tengine's are near each other and change places with these fp16 weights.
         expected = published["squeezenet"]["top5_prob_class"][:4]
         assert [each.class_id for each in outcome.detections[:4]] == [class_id for _, class_id in expected]
@@ -188,7 +188,7 @@ class TestClassification:
 
     def test_ncnns_file_gives_the_published_classes(self, show: Show, published: dict[str, Any]) -> None:
         # It pads the last layer with zeros, so that the mean is taken over places that see nothing, too.
-        outcome = show("classification", "reference/stb_decoded/cat.png")
+        outcome = show("classification", "reference/stb_decoded/cat.png", "squeezenet_v1.1")
         expected = published["squeezenet"]["top5_prob_class"][:4]
         assert [each.class_id for each in outcome.detections[:4]] == [class_id for _, class_id in expected]
         for detection, (probability, _) in zip(outcome.detections, expected, strict=False):

@@ -12,6 +12,7 @@ from edgedeploy.zoo.entry import MODELS
 
 # Each demo, and a line that it prints.
 DEMO_LINES = {
+    "classification": ", 281",
     "retinaface": "detected face num: 4",
     "landmark": "Repeat [1]",
     "yolo-fastest": "car",
@@ -34,5 +35,5 @@ def test_a_demo_runs_from_public_files_alone(
     monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{mirror}:{shared / 'images'}")
     code, out, err = command("demo", demo)
     assert code == 0, err
-    assert f"taking {entry.same_as}, the same network" in err
+    assert f"taking {entry.same_as}, of the same weights" in err
     assert DEMO_LINES[demo] in out

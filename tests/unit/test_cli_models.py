@@ -207,7 +207,7 @@ def test_names_are_completed() -> None:
     assert complete_model("no-such-model") == []
 
 
-def test_a_network_without_a_download_is_taken_from_the_entry_of_the_same_network(shell: Shell, address: str) -> None:
+def test_a_network_without_a_download_is_taken_from_the_entry_of_the_same_weights(shell: Shell, address: str) -> None:
     shell.entry("public", f"url: {address}")
     shell.entry("converted", "note: converted from toy.tmfile", content=b"the same weights in another format")
     assert shell.run("pull", "converted").returncode == 9
@@ -215,5 +215,5 @@ def test_a_network_without_a_download_is_taken_from_the_entry_of_the_same_networ
     document.write_text(document.read_text() + "same_as: public\n")
     done = shell.run("pull", "converted")
     assert done.returncode == 0
-    assert "taking public, the same network" in done.stderr
+    assert "taking public, of the same weights" in done.stderr
     assert shell.states()["public"] == "cached"
