@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgedeploy.progress import Progress
 
 
-MOST = 2**31 - 1  # of what is counted; TVM's timer counts in 32 bits
+MOST = 2**31 - 1  # of what is counted; more than anyone waits for, and TVM's timer takes it
 
 
 def complete_board(incomplete: str) -> list[str]:

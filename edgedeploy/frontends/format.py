@@ -23,7 +23,7 @@ Shapes = Mapping[str, Sequence[int]]
 # How much of a file `recognises` is shown, in bytes.
 HEAD_BYTES = 4096
 
-_MOST_ELEMENTS = 2**31 - 1  # of an input that is given a shape; onnxruntime and TVM count in 32 bits here and there
+_MOST_ELEMENTS = 2**31 - 1  # of an input that is given a shape; far beyond any memory
 
 
 @dataclass(frozen=True)
