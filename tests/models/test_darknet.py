@@ -143,5 +143,5 @@ def test_the_zoos_entry_is_built_from_both_its_files(
     assert "equal to onnxruntime" in printed
     code, _, said = command("build", "yolov3-tiny-darknet-cfg")
     assert code == 5
-    assert "yolov3-tiny.cfg has no weights" in said
+    assert "the zoo has no weights of yolov3-tiny-darknet-cfg" in said
     assert "--weights random" in said

@@ -122,14 +122,14 @@ def survive(sound: Sequence[Sound], folder: Path, seed: int, count: int) -> int:
                 weights = chance.choice(OF_WEIGHTS)(chance, weights)
         path.write_bytes(text)
         path.with_suffix(".bin").write_bytes(weights)
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             FORMAT.convert([path, path.with_suffix(".bin")], shapes)
         except EdgedeployError:
             refused += 1
         except Exception as error:
             raise AssertionError(f"{text!r} with {len(weights)} bytes of weights") from error
-        assert time.perf_counter() - started < 2, text
+        assert time.process_time() - started < 2, text
     return refused
 
 
@@ -170,6 +170,6 @@ def test_long_texts_take_time_in_proportion(tmp_path: Path) -> None:
         name="wide",
     )
     for path in (many, wide):
-        started = time.perf_counter()
+        started = time.process_time()
         FORMAT.convert(FORMAT.files(path), {})
-        assert time.perf_counter() - started < 10
+        assert time.process_time() - started < 10

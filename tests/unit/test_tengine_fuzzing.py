@@ -55,10 +55,10 @@ SOUND = network()
 def convert(content: bytes, path: Path) -> None:
     """Convert a file; only our errors are swallowed."""
     path.write_bytes(content)
-    started = time.monotonic()
+    started = time.process_time()
     with suppress(EdgedeployError):
         FORMAT.convert([path], {})
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 def damaged(content: bytes, random: np.random.Generator) -> bytes:
