@@ -152,8 +152,9 @@ def find_source(
         raise ModelError(f"there is no file {model}", why=why, hints=["check its path"])
     from edgedeploy.zoo.store import fetch, obtainable
 
-    name = MODELS.find(model).stem
-    entry_path, entry = obtainable(MODELS.find(model), MODELS.load(model), progress)
+    asked = MODELS.find(model)
+    entry_path, entry = obtainable(asked, MODELS.load(model), progress)
+    name = asked.stem
     # The entry's shape fills free dimensions; what is given on the command line goes before it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
     if not entry.has_weights and options.weights != "random":

@@ -73,15 +73,23 @@ class _Planes(relax.PyExprMutator):
 Handler = Callable[[_Planes, relax.Call], relax.Expr | None]
 
 
-def _convolution(network: _Planes, call: relax.Call) -> relax.Expr | None:
-    attrs, weights = call.attrs, constant_value(call.args[1])
-    if attrs.data_layout != "NHWC" or weights is None:
+def _weights(call: relax.Call, layout: str) -> relax.Expr | None:
+    """The constant weights of a convolution in NHWC, in another layout; None if it has no such."""
+    weights = constant_value(call.args[1])
+    if call.attrs.data_layout != "NHWC" or weights is None:
         return None
-    order = [str(attrs.kernel_layout).index(axis) for axis in "OIHW"]
+    order = [str(call.attrs.kernel_layout).index(axis) for axis in layout]
+    return relax.const(np.ascontiguousarray(weights.transpose(order)))
+
+
+def _convolution(network: _Planes, call: relax.Call) -> relax.Expr | None:
+    attrs, weights = call.attrs, _weights(call, "OIHW")
+    if weights is None:
+        return None
     return network.pixels(
         relax.op.nn.conv2d(
             network.as_planes(call.args[0]),
-            relax.const(np.ascontiguousarray(weights.transpose(order))),
+            weights,
             attrs.strides,
             attrs.padding,
             attrs.dilation,
@@ -91,14 +99,13 @@ def _convolution(network: _Planes, call: relax.Call) -> relax.Expr | None:
 
 
 def _transposed_convolution(network: _Planes, call: relax.Call) -> relax.Expr | None:
-    attrs, weights = call.attrs, constant_value(call.args[1])
-    if attrs.data_layout != "NHWC" or weights is None:
+    attrs, weights = call.attrs, _weights(call, "IOHW")
+    if weights is None:
         return None
-    order = [str(attrs.kernel_layout).index(axis) for axis in "IOHW"]
     return network.pixels(
         relax.op.nn.conv2d_transpose(
             network.as_planes(call.args[0]),
-            relax.const(np.ascontiguousarray(weights.transpose(order))),
+            weights,
             attrs.strides,
             attrs.padding,
             attrs.output_padding,
