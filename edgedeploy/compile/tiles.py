@@ -275,7 +275,7 @@ def choose_order(
     passes = tiles_down * (whole_width // tile.columns)
     worthwhile = board.is_x86 and passes > 1 and 2 * weights // slices <= second_cache
     # Each pass fetches its part of the next slice, but for what does not come out even.
-    interval = max((count for count in divisors(inputs) if count < 2 * passes), default=1) if worthwhile else 0
+    interval = max(count for count in divisors(inputs) if count < 2 * passes) if worthwhile else 0
     return WeightOrder(True, slices, interval)
 
 

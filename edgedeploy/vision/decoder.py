@@ -18,6 +18,7 @@ from edgedeploy.vision.results import Detection
 Outputs = Mapping[str, np.ndarray]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Stride = Annotated[int, Field(gt=0, le=4096)]
+Strides = Annotated[list[Stride], Field(min_length=1)]
 
 # exp(32) times any anchor is far outside of every picture, and far from the largest float32, exp(88).
 _LARGEST_EXPONENT = 32

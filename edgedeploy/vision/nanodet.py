@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from edgedeploy.vision.decoder import Fraction, Outputs, Stride, cells, grid_size, not_of_this_kind, softmax, table
+from edgedeploy.vision.decoder import Fraction, Outputs, Strides, cells, grid_size, not_of_this_kind, softmax, table
 from edgedeploy.vision.detector import Candidates, ObjectDetector
 from edgedeploy.vision.preprocess import Frame
 
@@ -36,7 +36,7 @@ class NanoDet(ObjectDetector):
     kind: Literal["nanodet"]
     threshold: Fraction = 0.4
     overlap: Fraction = 0.5
-    strides: Annotated[list[Stride], Field(min_length=1)] = [8, 16, 32]
+    strides: Strides = [8, 16, 32]
     output: str | None = None
     scores: list[str] = []
     distances: list[str] = []

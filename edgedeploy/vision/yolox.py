@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from edgedeploy.vision.decoder import (
     Fraction,
     Outputs,
-    Stride,
+    Strides,
     cells,
     corners,
     exponential,
@@ -40,7 +39,7 @@ class Yolox(ObjectDetector):
     threshold: Fraction = 0.3
     overlap: Fraction = 0.65
     output: str = "output"
-    strides: Annotated[list[Stride], Field(min_length=1)] = [8, 16, 32]
+    strides: Strides = [8, 16, 32]
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every cell."""

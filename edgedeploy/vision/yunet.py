@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
 
-from edgedeploy.vision.decoder import Fraction, Outputs, Stride, cells, corners, exponential, grid_size, table
+from edgedeploy.vision.decoder import Fraction, Outputs, Strides, cells, corners, exponential, grid_size, table
 from edgedeploy.vision.detector import Candidates, Detector
 from edgedeploy.vision.preprocess import Frame
 
@@ -31,7 +30,7 @@ class YuNet(Detector):
     kind: Literal["yunet"]
     threshold: Fraction = 0.9
     overlap: Fraction = 0.3
-    strides: Annotated[list[Stride], Field(min_length=1)] = [8, 16, 32]
+    strides: Strides = [8, 16, 32]
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The face of every cell."""
