@@ -143,6 +143,18 @@ class VirtualBoardError(EdgedeployError):
     exit_code = 18
 
 
+class RpcError(EdgedeployError):
+    """A tracker or a server of TVM's RPC cannot be started or reached, or has no device for a key."""
+
+    exit_code = 19
+
+
+class RecordsError(EdgedeployError):
+    """Tuning records are damaged, hostile, or of another board."""
+
+    exit_code = 20
+
+
 def last_line(error: BaseException) -> str:
     """What a library's error says at its end: TVM and onnxruntime put the cause there, below their own traces."""
     lines = str(error).strip().splitlines()

@@ -1,0 +1,139 @@
+"""What a tuning run tells those who watch it: a display, a script that reads JSON, a report.
+
+Each event is one record that can be written as one line of JSON; `event` names its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+from edgedeploy.documents import Record
+from edgedeploy.tune.trial import Conditions, Trial
+
+
+class TaskSummary(Record):
+    """A task before it is tuned.
+
+    Attributes:
+        number: what `--tasks` calls it.
+        name: of its function.
+        workload: the structural hash of its function.
+        weight: how often one inference runs it.
+        mflop: millions of arithmetic operations of one run.
+        candidates: how many the space has, the default among them; None if that is not known.
+        trials: how many will be measured at most in this run.
+        done: how many an earlier run measured, which count.
+    """
+
+    number: int
+    name: str
+    workload: str
+    weight: int
+    mflop: float
+    candidates: int | None
+    trials: int
+    done: int = 0
+
+
+class TaskResult(Record):
+    """A task after it was tuned.
+
+    Attributes:
+        number, name, workload, weight: as in its summary.
+        default_ms: the untuned default; None if it could not be measured.
+        best_ms: the best candidate, measured in turns with the default.
+        trials: how many were measured in all runs that count.
+        failures: how many of those failed.
+        configuration: the best candidate of the templates' space.
+    """
+
+    number: int
+    name: str
+    workload: str
+    weight: int
+    default_ms: float | None
+    best_ms: float | None
+    trials: int
+    failures: int
+    configuration: dict[str, Any] | None = None
+
+    @property
+    def speed_up(self) -> float | None:
+        """How many times as fast the best is as the default."""
+        return self.default_ms / self.best_ms if self.default_ms and self.best_ms else None
+
+
+class RunStarted(Record):
+    """A run begins.
+
+    Attributes:
+        run: its identity.
+        model, board: their names.
+        hosts: the boards that measure.
+        tuner, space: as the options say.
+        folder: where the records go.
+        tasks: what will be tuned.
+        conditions: of the first board.
+    """
+
+    event: Literal["run started"] = "run started"
+    run: str
+    model: str
+    board: str
+    hosts: list[str]
+    tuner: str
+    space: str
+    folder: str
+    tasks: list[TaskSummary]
+    conditions: Conditions | None = None
+
+
+class TaskStarted(Record):
+    """A task begins."""
+
+    event: Literal["task started"] = "task started"
+    task: TaskSummary
+
+
+class Measured(Record):
+    """A candidate was measured, or failed. `best_s` is the best median of the task so far, in seconds."""
+
+    event: Literal["measured"] = "measured"
+    trial: Trial
+    best_s: float | None
+    gflops: float | None
+
+
+class Noted(Record):
+    """A line that the user should see: a board is waited for, a batch is measured again."""
+
+    event: Literal["note"] = "note"
+    text: str
+
+
+class TaskEnded(Record):
+    """A task is done."""
+
+    event: Literal["task ended"] = "task ended"
+    result: TaskResult
+
+
+class RunEnded(Record):
+    """A run is done. Times are of one inference in ms, measured in turns on the board; None if not measured."""
+
+    event: Literal["run ended"] = "run ended"
+    run: str
+    results: list[TaskResult]
+    before_ms: float | None = None
+    after_ms: float | None = None
+    seconds: float
+    interrupted: bool = False
+
+
+Event = RunStarted | TaskStarted | Measured | Noted | TaskEnded | RunEnded
+Listener = Callable[[Event], None]
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
