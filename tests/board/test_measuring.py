@@ -1,4 +1,4 @@
-"""Candidates measured on real servers, under a real tracker: times, and what becomes of kernels and devices that fail."""
+"""Candidates measured on real servers under a real tracker: times, and what becomes of bad kernels and lost devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import kernels
 import pytest
-import tvm
 from networks import Graph
 from virtual_boards import Start
 
@@ -19,6 +18,7 @@ from edgedeploy.board import load_board
 from edgedeploy.build import find_source
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import RpcError
+from edgedeploy.remote.address import address_of
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
@@ -65,9 +65,7 @@ def functions(path: Path, board: str) -> list[Any]:
     network = find_source(str(graph.save(path, graph.node("GlobalAveragePool", relu)))).read()
     lowered = lower_network(network, load_board(board))
     return [
-        function
-        for variable, function in lowered.module.functions.items()
-        if variable.name_hint in lowered.functions
+        function for variable, function in lowered.module.functions.items() if variable.name_hint in lowered.functions
     ]
 
 
@@ -98,7 +96,7 @@ def test_sixteen_times_the_work_takes_longer(builder: Builder, measurer: Measure
 
 
 def test_two_threads_are_two_threads(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
-    batch = builder.build([kernels.threads_of_a_loop])
+    batch = builder.build([kernels.waiting_in_parallel])
     with Measurer(farm, "local", QUICK, threads=1) as alone, Measurer(farm, "local", QUICK, threads=2) as both:
         one, two = alone.measure(batch)[0], both.measure(batch)[0]
     # Eight shares that each wait for 5 ms: processors that others use do not matter.
@@ -229,7 +227,7 @@ def suppressed(measurer: Measurer, batch: Any) -> None:
 def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp_path: Path) -> None:
     virtual = start(board)
     with (
-        BoardServer(virtual.address, load_board(board), farm, board) as server,
+        BoardServer(address_of(virtual), load_board(board), farm, board) as server,
         Builder(load_board(board)) as builder,
         Measurer(farm, board, Evaluation(timeout_s=20), threads=2) as measurer,
     ):
@@ -238,4 +236,3 @@ def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp
         assert failures(outcomes) == [None] * (len(outcomes) - 1) + ["crash"]
         assert all(median(outcome.seconds) > 0 for outcome in outcomes[:-1])
         assert server.alive
-        assert tvm.__version__
