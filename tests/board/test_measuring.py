@@ -104,6 +104,13 @@ def test_two_threads_are_two_threads(builder: Builder, farm: Endpoint, server: B
     assert 0.019 < min(two.seconds) < 0.035
 
 
+def test_cold_weights_take_longer_to_read_than_warm_ones(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
+    batch = builder.build([kernels.reading_weights])
+    with Measurer(farm, "local", QUICK) as cold, Measurer(farm, "local", Evaluation(cold=False)) as warm:
+        [from_memory], [from_cache] = cold.measure(batch), warm.measure(batch)
+    assert min(from_memory.seconds) > 1.2 * min(from_cache.seconds)
+
+
 def test_whole_numbers_are_zero_for_they_may_be_indices(builder: Builder, measurer: Measurer) -> None:
     assert failures(measurer.measure(builder.build([kernels.gathering]))) == [None]
 
