@@ -19,9 +19,11 @@ from edgedeploy.build import find_source
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import RpcError
 from edgedeploy.remote.address import address_of
+from edgedeploy.rpc.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
+from edgedeploy.tune.conditions import read_conditions
 from edgedeploy.tune.measuring import DeviceLostError, Measurer, Outcome
 from edgedeploy.tune.remote import Evaluation
 
@@ -243,3 +245,6 @@ def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp
         assert failures(outcomes) == [None] * (len(outcomes) - 1) + ["crash"]
         assert all(median(outcome.seconds) > 0 for outcome in outcomes[:-1])
         assert server.alive
+        # Emulation passes on what the kernel says of this machine.
+        here = read_conditions(ThisMachine().run)
+        assert read_conditions(server.run).governor == here.governor
