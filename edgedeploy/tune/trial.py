@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 from statistics import median
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from edgedeploy.documents import Record
 
@@ -25,6 +27,7 @@ class Conditions(Record):
     throttled: bool | None = None
 
 
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Failure = Literal["build", "timeout", "crash", "error"]
 
 
@@ -51,10 +54,10 @@ class Trial(Record):
     run: str
     task: str
     workload: str
-    number: int
+    number: Annotated[int, Field(ge=0)]
     space: Literal["templates", "metaschedule"] = "templates"
     configuration: dict[str, Any] | None = None
-    seconds: list[float] = []
+    seconds: list[Seconds] = []
     failure: Failure | None = None
     error: str | None = None
     final: bool = False
