@@ -42,13 +42,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
+def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True) -> Iterator[None]:
     """Hold `folder`, which is made if need be, alone among all processes that use this function.
 
     The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
 
     Raises:
         OSError: the folder cannot be made or read.
+        BlockingIOError: another process holds it, and we are not to wait.
     """
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,6 +58,8 @@ def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if not wait:
+                    raise
                 progress.note(f"waiting for another process that works in {folder}")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not _is_same_folder(folder, descriptor):
