@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -68,6 +69,22 @@ def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True)
             return
         finally:
             os.close(descriptor)
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Let two files or folders of one file system swap their names at once: no reader finds either of them missing.
+
+    Raises:
+        OSError: the system cannot.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Linux's renameat2(2), which Python does not offer; relative paths are those of the working folder.
+    if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(second))
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def _is_same_folder(folder: Path, descriptor: int) -> bool:

@@ -111,7 +111,7 @@ def record_line(
     return _line([index, record.as_json()])
 
 
-def workload_in(line: bytes) -> int:
+def owner_in(line: bytes) -> int:
     """The workload's line, counted from 0, that a line of the records' file names.
 
     Raises:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -30,9 +29,10 @@ from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write, folder_lock, is_folder, replacing
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tune import database
+from edgedeploy.tune.content import RUNS, TRIALS, Content, Entry, best_of, by_workload, first_fault, trials_in
 from edgedeploy.tune.database import RECORDS, WORKLOADS, workload_hash
-from edgedeploy.tune.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
-from edgedeploy.tune.journal import Appender, damaged, keep_lines, lines, open_plain, parsed
+from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded
+from edgedeploy.tune.journal import Appender, keep_lines, lines, open_plain
 from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from tvm.s_tir.schedule import Trace
 
 HEADER = "header.json"
-TRIALS = "trials.jsonl"
-RUNS = "runs.jsonl"
 
 _LARGEST_HEADER = 1 << 16
 
@@ -105,37 +103,6 @@ class Best:
     trace: Trace | None
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A line of the trials' file: a trial, and the line of its record, or None."""
-
-    trial: Trial
-    record: int | None
-
-    @staticmethod
-    def parse(line: bytes) -> Entry:
-        """Read a line.
-
-        Raises:
-            ValueError: it is no trial.
-        """
-        try:
-            fields = json.loads(line)
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
-        record = fields.pop("record") if isinstance(fields, dict) and "record" in fields else None
-        if record is not None and (type(record) is not int or record < 0):
-            raise ValueError("record: is no line's number")
-        try:
-            return Entry(Trial.model_validate(fields), record)
-        except ValidationError as error:
-            raise ValueError(_fault(error)) from error
-
-    def line(self) -> bytes:
-        """The line, without its newline."""
-        return json.dumps({**self.trial.model_dump(mode="json"), "record": self.record}, ensure_ascii=False).encode()
-
-
 def default_folder(board: str) -> Path:
     """Where the records of a board, by its name, lie unless the user says otherwise."""
     return records_root() / board
@@ -182,7 +149,7 @@ def parse_header(content: bytes, path: str) -> Header:
         fault = error.errors(include_url=False)[0]
         if fault["loc"] == ("format",):
             raise RecordsError(f"{path} is of another version of edgedeploy", why=fault["msg"], hints=hints) from error
-        raise RecordsError(f"{path} is damaged", why=_fault(error)) from error
+        raise RecordsError(f"{path} is damaged", why=first_fault(error)) from error
 
 
 class Records:
@@ -214,7 +181,7 @@ class Records:
         with ExitStack() as resources:
             if header is None:
                 records = Records(folder, read_header(folder), resources)
-                records._entries = _by_workload(parsed(folder / TRIALS, Entry.parse))
+                records._entries = by_workload(trials_in(folder))
             else:
                 _hold(folder, resources)
                 records = Records(folder, _agreed_header(folder, header), resources)
@@ -333,14 +300,6 @@ class Records:
             return None
         return hashlib.sha256(json.dumps(self._used, sort_keys=True).encode()).hexdigest()
 
-    def runs(self) -> Iterator[Event]:
-        """What `note` kept, in order.
-
-        Raises:
-            RecordsError: a line is damaged.
-        """
-        return parsed(self.folder / RUNS, _event)
-
     def _append(self, additions: dict[str, list[bytes]]) -> None:
         if self._appender is None:
             raise ValueError(f"{self.folder} was opened for reading")
@@ -359,73 +318,20 @@ class Records:
 
     def _repair(self, progress: Progress) -> None:
         """Read all files, and cut off what was torn when a run was killed or the power failed."""
-        hashes = list(parsed(self.folder / WORKLOADS, database.hash_in))
-        owners = list(parsed(self.folder / RECORDS, database.workload_in))
-        while owners and owners[-1] >= len(hashes):
-            owners.pop()
-        entries = list(parsed(self.folder / TRIALS, Entry.parse))
-        while entries and (entries[-1].record or 0) >= max(len(owners), 1):
-            entries.pop()
-        check_references(self.folder, hashes, owners, entries)
-        events = sum(1 for _ in parsed(self.folder / RUNS, _event))
-        kept = {WORKLOADS: len(hashes), RECORDS: len(owners), TRIALS: len(entries), RUNS: events}
+        content = Content.read(self.folder)
+        kept = {
+            WORKLOADS: len(content.hashes),
+            RECORDS: len(content.owners),
+            TRIALS: len(content.entries),
+            RUNS: len(content.events),
+        }
         for name, count in kept.items():
             if keep_lines(self.folder / name, count):
                 progress.note(f"{self.folder / name}: what was not whole after line {count} is cut off")
-        for index, workload in enumerate(hashes):
+        for index, workload in enumerate(content.hashes):
             self._workloads.setdefault(workload, index)
-        self._successes = len(owners)
-        self._entries = _by_workload(entries)
-
-
-def check_references(folder: Path, hashes: Sequence[str], owners: Sequence[int], entries: Iterable[Entry]) -> None:
-    """Check that the files of a folder belong together.
-
-    Args:
-        folder: for messages.
-        hashes: the workloads' hashes, by line.
-        owners: of each record the line of its workload.
-        entries: the trials.
-
-    Raises:
-        RecordsError: a line names another one that is not there, or is of another workload.
-    """
-    for number, owner in enumerate(owners, 1):
-        if owner >= len(hashes):
-            raise damaged(folder / RECORDS, number, f"there is no workload {owner}")
-    for number, entry in enumerate(entries, 1):
-        if entry.record is None:
-            continue
-        if entry.record >= len(owners) or hashes[owners[entry.record]] != entry.trial.workload:
-            raise damaged(folder / TRIALS, number, f"record {entry.record} is not of its workload")
-
-
-def best_of(entries: Iterable[Entry]) -> Entry | None:
-    """The entry that counts as a workload's best; see `Records.best`."""
-    successes = [entry for entry in entries if entry.trial.seconds]
-    if finals := [entry for entry in successes if entry.trial.final]:
-        latest = max(finals, key=lambda entry: entry.trial.time).trial.run
-        successes = [entry for entry in finals if entry.trial.run == latest]
-    return min(successes, key=lambda entry: entry.trial.median_s or 0.0, default=None)
-
-
-def _by_workload(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    grouped: dict[str, list[Entry]] = {}
-    for entry in entries:
-        grouped.setdefault(entry.trial.workload, []).append(entry)
-    return grouped
-
-
-def _event(line: bytes) -> Event:
-    try:
-        return EVENT.validate_json(line)
-    except ValidationError as error:
-        raise ValueError(_fault(error)) from error
-
-
-def _fault(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"
+        self._successes = len(content.owners)
+        self._entries = by_workload(content.entries)
 
 
 def _hold(folder: Path, resources: ExitStack) -> None:
