@@ -48,7 +48,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
                 "calls": count,
                 "template": entry.template if entry else None,
                 "tuned": entry.tuned if entry else False,
-                "tile": str(entry.configuration or "") if entry else "",
+                "tile": entry.tile if entry else "",
                 "parallel": entry.parallel if entry else False,
                 "fallback": entry is not None and stores_of(entry.function).serial_scalar > FEW_STORES,
                 "mflop": round(entry.operations * count / 1e6, 3) if entry else 0.0,

@@ -56,6 +56,11 @@ class Scheduled:
     parallel: bool
     tuned: bool = False
 
+    @property
+    def tile(self) -> str:
+        """The sizes of the layer's tile, for reports; empty where there is none."""
+        return str(self.configuration) if self.configuration else ""
+
     @staticmethod
     def elsewhere(function: tvm.tirx.PrimFunc) -> Scheduled:
         """A function that MetaSchedule's own rules have scheduled."""
