@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.errors import RpcError
 from edgedeploy.tune.building import Batch
-from edgedeploy.tune.remote import TIMEOUT_MARK, Begun, Done, Evaluation, Job, NoDeviceError, request_device, session
+from edgedeploy.tune.remote import (
+    TIMEOUT_MARK,
+    Begun,
+    Done,
+    Evaluation,
+    Job,
+    NoDeviceError,
+    Refused,
+    request_device,
+    session,
+)
 from edgedeploy.tune.trial import Failure
 from edgedeploy.tune.workers import Worker, WorkerError
 
@@ -117,6 +127,7 @@ class Measurer:
 
         Raises:
             DeviceLostError: a device or the tracker went away.
+            RpcError: a device cannot load the library: it is another board, or its disk is full.
         """
         built = _built(batch)
         built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
@@ -176,6 +187,12 @@ class Measurer:
         for message in worker.stream(session, *arguments, timeout_s=session_s + _GRACE_S):
             if isinstance(message, Begun):
                 share.begun(order[message.job])
+            elif isinstance(message, Refused):
+                raise RpcError(
+                    f"the device at {device} does not take what was built",
+                    why=message.why,
+                    hints=["look whether it is the board that was named, and whether it has space left"],
+                )
             else:
                 share.done(order[message.job], message)
 

@@ -92,6 +92,13 @@ class Done:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Refused:
+    """The device takes sessions, but not the library."""
+
+    why: str
+
+
 class NoDeviceError(Exception):
     """The tracker gave no device in time, or cannot be reached."""
 
@@ -132,7 +139,7 @@ def session(
     evaluation: Evaluation,
     threads: int,
     *limits_s: float,
-) -> Iterator[Begun | Done]:
+) -> Iterator[Begun | Done | Refused]:
     """Time functions one after the other.
 
     Args:
@@ -155,10 +162,16 @@ def session(
     try:
         if library is None:
             return
-        remote.upload(str(library), _NAME_ON_DEVICE)
-        module = remote.load_module(_NAME_ON_DEVICE)
-        module[SET_THREADS](threads)
-        inputs = _Inputs(remote)
+        try:
+            remote.upload(str(library), _NAME_ON_DEVICE)
+            module = remote.load_module(_NAME_ON_DEVICE)
+            module[SET_THREADS](threads)
+            inputs = _Inputs(remote)
+        except Exception as error:
+            if not _stands(remote):
+                raise
+            yield Refused(last_line(error))
+            return
         for index, job in enumerate(jobs):
             if index and time.monotonic() - opened > begin_s:
                 return
@@ -166,13 +179,23 @@ def session(
             try:
                 seconds = _timed(module, job, inputs, evaluation)
             except Exception as error:
-                remote.get_function(_FILL)  # raises if the session broke, with this function or by it
+                if not _stands(remote):
+                    raise
                 yield Done(index, (), f"{type(error).__name__}: {last_line(error)}")
             else:
                 yield Done(index, seconds)
     finally:
         with contextlib.suppress(Exception):  # it broke before
             remote.get_function("CloseRPCConnection")()
+
+
+def _stands(remote: Any) -> bool:
+    """Whether a session survived an error."""
+    try:
+        remote.get_function(_FILL)
+    except Exception:
+        return False
+    return True
 
 
 def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
