@@ -29,8 +29,8 @@ from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write, folder_lock, is_folder, replacing
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tune import database
-from edgedeploy.tune.content import RUNS, TRIALS, Content, Entry, best_of, by_workload, first_fault, trials_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, workload_hash
+from edgedeploy.tune.content import TRIALS, Content, Entry, best_of, by_workload, events_in, first_fault, trials_in
+from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, workload_hash
 from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded
 from edgedeploy.tune.journal import Appender, keep_lines, lines, open_plain
 from edgedeploy.tune.trial import Trial
@@ -76,6 +76,10 @@ class Header(Record):
 
         now = datetime.now(timezone.utc).replace(microsecond=0)
         return Header(board=board, target=target, tvm=version("apache-tvm"), created=now)
+
+    def file_content(self) -> bytes:
+        """The header's file."""
+        return (self.model_dump_json(indent=1) + "\n").encode()
 
     def difference(self, other: Header) -> str | None:
         """Why records of `other` are none of these, or None if they are."""
@@ -162,8 +166,9 @@ class Records:
         self._appender: Appender | None = None
         self._guard = threading.Lock()
         self._entries: dict[str, list[Entry]] = {}
-        self._workloads: dict[str, int] = {}
-        self._successes = 0
+        # For adding: the lines of the workloads that are there, and how many lines each file has.
+        self._places: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._used: dict[str, str] = {}
 
     @staticmethod
@@ -226,19 +231,45 @@ class Records:
         if trace is None and trial.configuration is not None and trial.seconds:
             trace = database.trace_of(workload, trial.configuration)
         with self._guard:
-            workloads, successes, record = [], [], None
-            index = self._workloads.get(trial.workload, len(self._workloads))
-            if index == len(self._workloads):
-                workloads.append(database.workload_line(workload))
+            place = self._places.get(trial.workload)
+            workloads = []
+            if place is None:
+                place = self._counts[WORKLOADS]
+                workloads.append(WorkloadLine(trial.workload, database.workload_line(workload)))
+            records, record = [], None
             if trial.seconds and trace is not None:
-                record = self._successes
-                target = self.header.target
-                successes.append(database.record_line(index, workload, trace, list(trial.seconds), target, args_info))
-            entry = Entry(trial, record)
-            self._append({WORKLOADS: workloads, RECORDS: successes, TRIALS: [entry.line()]})
-            self._workloads.setdefault(trial.workload, index)
-            self._successes += len(successes)
-            self._entries.setdefault(trial.workload, []).append(entry)
+                record = self._counts[RECORDS]
+                line = database.record_line(place, workload, trace, trial.seconds, self.header.target, args_info)
+                records.append(RecordLine(place, line))
+            self._grow(Content(workloads, records, [Entry(trial, record)], []))
+
+    def absorb(self, content: Content) -> int:
+        """Add the trials of other records, all or none of them, but those that are here already.
+
+        Returns: how many were added.
+
+        Raises:
+            OutputError: the files cannot be written; they are as they were before.
+        """
+        with self._guard:
+            known = {entry.identity() for entries in self._entries.values() for entry in entries}
+            added = []
+            for entry in content.entries:
+                if entry.identity() not in known:
+                    known.add(entry.identity())
+                    added.append(entry)
+            chosen = content.chosen(added)
+            first, before = self._counts[WORKLOADS], self._counts[RECORDS]
+            workloads = [workload for workload in chosen.workloads if workload.hash not in self._places]
+            places = {**self._places, **{each.hash: first + index for index, each in enumerate(workloads)}}
+            records = [record.owned_by(places[chosen.workloads[record.owner].hash]) for record in chosen.records]
+            entries = [
+                Entry(entry.trial, None if entry.record is None else before + entry.record) for entry in chosen.entries
+            ]
+            present = events_in(self.folder)
+            events = [event for event in content.events if event not in present]
+            self._grow(Content(workloads, records, entries, events))
+            return len(added)
 
     def note(self, event: Event) -> None:
         """Keep how a run began and ended, and each of its tasks; other events are not kept.
@@ -248,7 +279,7 @@ class Records:
         """
         if isinstance(event, RunStarted | TaskEnded | RunEnded):
             with self._guard:
-                self._append({RUNS: [event.model_dump_json().encode()]})
+                self._grow(Content([], [], [], [event]))
 
     def trials(self, workload: str) -> list[Trial]:
         """All trials of a workload, by its hash, in the order in which they were measured."""
@@ -300,37 +331,38 @@ class Records:
             return None
         return hashlib.sha256(json.dumps(self._used, sort_keys=True).encode()).hexdigest()
 
-    def _append(self, additions: dict[str, list[bytes]]) -> None:
+    def _grow(self, content: Content) -> None:
+        """Add lines, whose numbers are those that they will have."""
         if self._appender is None:
             raise ValueError(f"{self.folder} was opened for reading")
-        self._appender.append({name: added for name, added in additions.items() if added})
+        self._appender.append({name: lines for name, lines in content.lines().items() if lines})
+        for index, workload in enumerate(content.workloads, self._counts[WORKLOADS]):
+            self._places.setdefault(workload.hash, index)
+        self._counts[WORKLOADS] += len(content.workloads)
+        self._counts[RECORDS] += len(content.records)
+        for entry in content.entries:
+            self._entries.setdefault(entry.trial.workload, []).append(entry)
 
     def _traces(self, workload: IRModule, entries: list[Entry]) -> list[Trace]:
         """The traces of entries that have a record, from the database."""
-        wanted = {entry.record for entry in entries if entry.record is not None}
+        seconds = {entry.record: entry.trial.seconds for entry in entries}
         found = {}
         for number, line in enumerate(lines(self.folder / RECORDS)):
-            if number in wanted:
-                found[number] = database.trace_in(line, workload)
-        if missing := wanted - found.keys():
+            if number in seconds:
+                found[number] = database.trace_in(line, workload, seconds[number])
+        if missing := [number for number in seconds if number is not None and number not in found]:
             raise RecordsError(f"{self.folder / RECORDS} is damaged", why=f"it has no line {min(missing) + 1}")
         return [found[entry.record] for entry in entries if entry.record is not None]
 
     def _repair(self, progress: Progress) -> None:
         """Read all files, and cut off what was torn when a run was killed or the power failed."""
         content = Content.read(self.folder)
-        kept = {
-            WORKLOADS: len(content.hashes),
-            RECORDS: len(content.owners),
-            TRIALS: len(content.entries),
-            RUNS: len(content.events),
-        }
-        for name, count in kept.items():
+        self._counts = content.counts()
+        for name, count in self._counts.items():
             if keep_lines(self.folder / name, count):
                 progress.note(f"{self.folder / name}: what was not whole after line {count} is cut off")
-        for index, workload in enumerate(content.hashes):
-            self._workloads.setdefault(workload, index)
-        self._successes = len(content.owners)
+        for index, workload in enumerate(content.workloads):
+            self._places.setdefault(workload.hash, index)
         self._entries = by_workload(content.entries)
 
 
@@ -365,5 +397,5 @@ def _agreed_header(folder: Path, header: Header) -> Header:
                 hints=["`edgedeploy records import` takes databases of MetaSchedule"],
             )
     with replacing(folder / HEADER) as temporary:
-        temporary.write_text(header.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        temporary.write_bytes(header.file_content())
     return header
