@@ -47,6 +47,10 @@ class Entry:
         except ValidationError as error:
             raise ValueError(first_fault(error)) from error
 
+    def moved(self, by: int) -> Entry:
+        """The same trial, with its record so many lines further down."""
+        return self if self.record is None else Entry(self.trial, self.record + by)
+
     def identity(self) -> bytes:
         """What is the same for two entries if they are of the same trial."""
         return Entry(self.trial, None).line()
@@ -88,6 +92,18 @@ class Content:
             if entry.record is not None and workloads[records[entry.record].owner].hash != entry.trial.workload:
                 raise damaged(folder / TRIALS, number, f"record {entry.record} is not of its workload")
         return Content(workloads, records, entries, events_in(folder))
+
+    @staticmethod
+    def joined(contents: Iterable[Content]) -> Content:
+        """The content of several folders, one after another."""
+        whole = Content([], [], [], [])
+        for content in contents:
+            first, before = len(whole.workloads), len(whole.records)
+            whole.workloads.extend(content.workloads)
+            whole.records.extend(record.owned_by(first + record.owner) for record in content.records)
+            whole.entries.extend(entry.moved(before) for entry in content.entries)
+            whole.events.extend(content.events)
+        return whole
 
     def lines(self) -> dict[str, list[bytes]]:
         """The lines of each file, in the order in which they are written."""

@@ -135,8 +135,9 @@ class RecordLine(NamedTuple):
             ValueError: it is no record.
         """
         match json_value(line):
-            case [int(owner), [[list(), list()], [*seconds], dict(), list()]] if owner >= 0 and _are_times(seconds):
-                return RecordLine(owner, line)
+            case [owner, [[list(), list()], times, dict(), list() | None]] if type(owner) is int and owner >= 0:
+                if times is None or _are_times(times):
+                    return RecordLine(owner, line)
         raise ValueError("it is no tuning record")
 
     def owned_by(self, owner: int) -> RecordLine:
@@ -145,7 +146,7 @@ class RecordLine(NamedTuple):
 
     def seconds(self) -> list[float]:
         """Its measurements; TVM notes 1e10 for a failure."""
-        return json_value(self.line)[1][1]
+        return json_value(self.line)[1][1] or []
 
     def configuration(self) -> dict[str, Any] | None:
         """The candidate, if it is one of the templates' space; see `trace_of`.
@@ -164,8 +165,10 @@ class RecordLine(NamedTuple):
         return json_value(self.line)[1][2]
 
 
-def _are_times(values: list[Any]) -> bool:
-    return all(type(value) in (int, float) and 0 <= value < float("inf") for value in values)
+def _are_times(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        type(value) in (int, float) and 0 <= value < float("inf") for value in values
+    )
 
 
 def json_value(line: bytes | str) -> Any:

@@ -22,8 +22,9 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
 from edgedeploy.tune.content import RUNS, TRIALS, Content, Entry, best_of, by_workload
 from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine
+from edgedeploy.tune.header import HEADER, Header, default_folder, read_header
 from edgedeploy.tune.journal import LARGEST_FILE
-from edgedeploy.tune.records import HEADER, Header, Records, default_folder, read_header
+from edgedeploy.tune.records import Records
 from edgedeploy.tune.trial import Trial
 
 FILES = (HEADER, WORKLOADS, RECORDS, TRIALS, RUNS)
@@ -77,9 +78,10 @@ def merge(sources: Sequence[Path], into: Path, progress: Progress = SILENT) -> M
 
 
 def _merge(contents: Sequence[Content], header: Header, into: Path, progress: Progress) -> Merged:
+    content = Content.joined(contents)
     with Records.open(into, header, progress) as records, progress.stage("merge"):
-        added = sum(records.absorb(content) for content in contents)
-    return Merged(into, added, sum(len(content.entries) for content in contents) - added)
+        added = records.absorb(content)
+    return Merged(into, added, len(content.entries) - added)
 
 
 def export(folder: Path, output: Path) -> int:
@@ -264,14 +266,16 @@ def _replace(folder: Path, files: dict[str, bytes]) -> None:
     beside = folder.with_name(f".{folder.name}.{os.getpid()}")
     try:
         beside.mkdir()
+        shutil.copymode(folder, beside)
         for name, content in files.items():
             (beside / name).write_bytes(content)
         exchange(beside, folder)
-        for path in beside.iterdir():
-            if path.name not in FILES:
-                path.rename(folder / path.name)
+        for path in set(beside.iterdir()) - {beside / name for name in FILES}:
+            path.rename(folder / path.name)
     except OSError as error:
         raise cannot_write(folder, error) from error
     finally:
         with suppress(OSError):
-            shutil.rmtree(beside)
+            for name in FILES:
+                (beside / name).unlink(missing_ok=True)
+            beside.rmdir()

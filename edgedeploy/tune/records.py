@@ -17,81 +17,24 @@ import json
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError
-
-from edgedeploy import __version__
-from edgedeploy.documents import Record
 from edgedeploy.errors import RecordsError
-from edgedeploy.files import cannot_write, folder_lock, is_folder, replacing
+from edgedeploy.files import cannot_write, folder_lock
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tune import database
-from edgedeploy.tune.content import TRIALS, Content, Entry, best_of, by_workload, events_in, first_fault, trials_in
+from edgedeploy.tune.content import Content, Entry, best_of, by_workload, events_in, trials_in
 from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, workload_hash
 from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded
-from edgedeploy.tune.journal import Appender, keep_lines, lines, open_plain
+from edgedeploy.tune.header import Header, agree_on_header, read_header
+from edgedeploy.tune.journal import Appender, keep_lines, lines
 from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tvm import IRModule
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Trace
-
-HEADER = "header.json"
-
-_LARGEST_HEADER = 1 << 16
-
-
-class Header(Record):
-    """Whose records a folder holds.
-
-    Attributes:
-        format: version of the folder's structure.
-        board: name of the board profile.
-        target: TVM's target.
-        tvm: its version.
-        edgedeploy: the version that made the folder.
-        created: when it did, in UTC.
-    """
-
-    format: Literal[1] = 1
-    board: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f.][^/\x00-\x1f\x7f]*$", max_length=200)]
-    target: dict[str, Any]
-    tvm: str
-    edgedeploy: str = __version__
-    created: datetime
-
-    @staticmethod
-    def of(board: str, target: dict[str, Any]) -> Header:
-        """The header of records that are begun now.
-
-        Args:
-            board: name of the board profile.
-            target: TVM's target, as `Board.target` gives it.
-        """
-        from importlib.metadata import version
-
-        now = datetime.now(timezone.utc).replace(microsecond=0)
-        return Header(board=board, target=target, tvm=version("apache-tvm"), created=now)
-
-    def file_content(self) -> bytes:
-        """The header's file."""
-        return (self.model_dump_json(indent=1) + "\n").encode()
-
-    def difference(self, other: Header) -> str | None:
-        """Why records of `other` are none of these, or None if they are."""
-        for name in ("board", "target", "tvm"):
-            here, there = getattr(self, name), getattr(other, name)
-            if here != there:
-                return f"its {name} is {_text(there)} and not {_text(here)}"
-        return None
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 @dataclass(frozen=True)
@@ -105,55 +48,6 @@ class Best:
 
     trial: Trial
     trace: Trace | None
-
-
-def default_folder(board: str) -> Path:
-    """Where the records of a board, by its name, lie unless the user says otherwise."""
-    return records_root() / board
-
-
-def records_root() -> Path:
-    """The folder of all boards' records."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("edgedeploy")) / "records"
-
-
-def read_header(folder: Path) -> Header:
-    """What a folder of records says of itself.
-
-    Raises:
-        RecordsError: it holds none, or its header is damaged or of a later version.
-    """
-    path = folder / HEADER
-    try:
-        with open_plain(path) as stream:
-            content = stream.read(_LARGEST_HEADER + 1)
-    except FileNotFoundError as error:
-        raise RecordsError(
-            f"{folder} holds no tuning records",
-            why=f"it has no {HEADER}" if is_folder(folder) else "there is no such folder",
-            hints=["list those there are with `edgedeploy records list`", "make some with `edgedeploy tune`"],
-        ) from error
-    return parse_header(content, str(path))
-
-
-def parse_header(content: bytes, path: str) -> Header:
-    """The header in a file's content; `path` names it in messages.
-
-    Raises:
-        RecordsError: it is damaged or of a later version.
-    """
-    hints = ["keep it with `edgedeploy records` of the version that made it, or tune into another folder"]
-    if len(content) > _LARGEST_HEADER:
-        raise RecordsError(f"{path} is damaged", why="it is too large")
-    try:
-        return Header.model_validate_json(content)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        if fault["loc"] == ("format",):
-            raise RecordsError(f"{path} is of another version of edgedeploy", why=fault["msg"], hints=hints) from error
-        raise RecordsError(f"{path} is damaged", why=first_fault(error)) from error
 
 
 class Records:
@@ -189,7 +83,7 @@ class Records:
                 records._entries = by_workload(trials_in(folder))
             else:
                 _hold(folder, resources)
-                records = Records(folder, _agreed_header(folder, header), resources)
+                records = Records(folder, agree_on_header(folder, header), resources)
                 records._repair(progress)
                 records._appender = resources.enter_context(Appender(folder))
             records._resources = resources.pop_all()
@@ -263,9 +157,7 @@ class Records:
             workloads = [workload for workload in chosen.workloads if workload.hash not in self._places]
             places = {**self._places, **{each.hash: first + index for index, each in enumerate(workloads)}}
             records = [record.owned_by(places[chosen.workloads[record.owner].hash]) for record in chosen.records]
-            entries = [
-                Entry(entry.trial, None if entry.record is None else before + entry.record) for entry in chosen.entries
-            ]
+            entries = [entry.moved(before) for entry in chosen.entries]
             present = events_in(self.folder)
             events = [event for event in content.events if event not in present]
             self._grow(Content(workloads, records, entries, events))
@@ -376,26 +268,3 @@ def _hold(folder: Path, resources: ExitStack) -> None:
         ) from error
     except OSError as error:
         raise cannot_write(folder, error) from error
-
-
-def _agreed_header(folder: Path, header: Header) -> Header:
-    """The folder's header, written if the folder is new."""
-    if (folder / HEADER).exists():
-        present = read_header(folder)
-        if difference := header.difference(present):
-            raise RecordsError(
-                f"the records in {folder} are of something else",
-                why=difference,
-                hints=["tune into another folder with -o", "take them as a start with --tuning-records"],
-            )
-        return present
-    for name in (WORKLOADS, RECORDS, TRIALS):
-        if (folder / name).exists():
-            raise RecordsError(
-                f"{folder} holds records of an unknown board",
-                why=f"it has a {name} and no {HEADER}",
-                hints=["`edgedeploy records import` takes databases of MetaSchedule"],
-            )
-    with replacing(folder / HEADER) as temporary:
-        temporary.write_bytes(header.file_content())
-    return header
