@@ -230,7 +230,9 @@ def build(
         compiled = compile_network(network, board, progress, tuned_by(records))
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
-            progress.note(f"{count} of {len(compiled.functions)} functions are as tuned, by the records in {records.folder}")
+            progress.note(
+                f"{count} of {len(compiled.functions)} functions are as tuned, by the records in {records.folder}"
+            )
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             library = Path(folder) / LIBRARY_NAME
             with progress.stage("link"):

@@ -6,7 +6,7 @@ In the final the default and the best few take turns on one board: what won a ba
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol
@@ -51,8 +51,8 @@ class Farm(Protocol):
             BoardConnectionError, RpcError: as `measure`.
         """
 
-    def conditions(self, since: dict[str, Conditions] | None = None) -> dict[str, Conditions]:
-        """The state of each board, by what outcomes call it; with whether it slowed down since an earlier reading."""
+    def conditions(self) -> Mapping[str, Conditions]:
+        """The state of each board, by what outcomes call it; `throttled` tells of the time since the last reading."""
 
 
 @dataclass(frozen=True)
@@ -204,12 +204,12 @@ class TuningRun:
             trials.append(trial)
         return trials
 
-    def _measured(self, measure: Callable[[], list[Outcome]]) -> tuple[list[Outcome], dict[str, Conditions]]:
+    def _measured(self, measure: Callable[[], list[Outcome]]) -> tuple[list[Outcome], Mapping[str, Conditions]]:
         """Measure, and again where a board slowed itself down meanwhile."""
         for repetition in range(MOST_REPETITIONS):
-            before = self._farm.conditions()
+            self._farm.conditions()  # what happened before is no concern of this measurement
             outcomes = measure()
-            conditions = self._farm.conditions(before)
+            conditions = self._farm.conditions()
             throttled = sorted(name for name, state in conditions.items() if state.throttled)
             if not throttled or repetition == MOST_REPETITIONS - 1:
                 break
@@ -258,7 +258,7 @@ class TuningRun:
         number: int,
         configuration: Configuration,
         outcome: Outcome,
-        conditions: dict[str, Conditions],
+        conditions: Mapping[str, Conditions],
         *,
         final: bool = False,
     ) -> Trial:
