@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from edgedeploy.board import Board
 from edgedeploy.errors import RecordsError
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.tune.header import HEADER, Header
-from edgedeploy.tune.records import Records, default_folder
+from edgedeploy.tune.header import HEADER, Header, default_folder
+from edgedeploy.tune.records import Records
 
 if TYPE_CHECKING:
     import tvm

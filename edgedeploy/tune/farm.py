@@ -94,16 +94,16 @@ class Farm:
         if not self._servers:
             require_device(self._tracker, self._key, RETURN_S)
             return
-        gone: list[tuple[BoardServer, EdgedeployError]] = []
+        gone: dict[BoardServer, EdgedeployError] = {}
         for server in self._servers:
             try:
                 server.revive(RETURN_S)
             except EdgedeployError as error:
-                gone.append((server, error))
+                gone[server] = error
         if len(gone) == len(self._servers):
-            raise gone[0][1]
-        for server, error in gone:
-            self._progress.note(f"going on without {server.name}: {error}")
+            raise gone[self._servers[0]]
+        for server, reason in gone.items():
+            self._progress.note(f"going on without {server.name}: {reason}")
             self._servers.remove(server)
             del self._throttling[server.name]
             server.close()

@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import Literal, Protocol
 
-from edgedeploy.compile.configuration import CONFIGURATION, Configuration
 from edgedeploy.tune.building import Batch, Builder
 from edgedeploy.tune.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.tune.measuring import Outcome
 from edgedeploy.tune.records import Records
-from edgedeploy.tune.search import CostModel, Search, search_for
+from edgedeploy.tune.search import CostModel
+from edgedeploy.tune.spaces import Candidate, Space, space_for
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Conditions, Trial
 
@@ -61,6 +61,7 @@ class Options:
 
     Attributes:
         tuner: one of `search.TUNERS`.
+        space: one of `spaces.SPACES`.
         trials: candidates of a task that are measured at most, those of earlier runs among them.
         early_stopping: trials without a better one after which a task ends; None for no such limit.
         resume: whether trials of earlier runs count.
@@ -68,6 +69,7 @@ class Options:
     """
 
     tuner: str = "xgb"
+    space: Literal["templates", "metaschedule"] = "templates"
     trials: int = 64
     early_stopping: int | None = None
     resume: bool = True
@@ -106,11 +108,11 @@ class TuningRun:
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
         self._options, self._listener, self._known, self._stopping = options, listener, known, stopping
-        self._model = CostModel() if options.tuner == "xgb" else None
+        self._model = CostModel() if options.tuner == "xgb" and options.space == "templates" else None
 
     def summaries(self) -> list[TaskSummary]:
         """The tasks, with what earlier runs did of them."""
-        return [self._summary(task) for task in self._tasks]
+        return [self._summary(task, self._earlier(task), len(task.candidates) or None) for task in self._tasks]
 
     def run(self) -> list[TaskResult]:
         """Tune all tasks.
@@ -130,116 +132,103 @@ class TuningRun:
         return results
 
     def _tune(self, task: Task) -> TaskResult:
-        summary = self._summary(task)
-        self._listener(TaskStarted(task=summary))
+        options = self._options
+        space = space_for(options.space, task, options.tuner, self._model, [*self._known(task)], options.seed)
         earlier = self._earlier(task)
-        progress = _Progress(task, [trial for trial in earlier if not trial.final])
-        search = self._search(task, earlier)
+        summary = self._summary(task, earlier, space.size)
+        self._listener(TaskStarted(task=summary))
+        progress = _Progress(task)
+        known = [(candidate, trial) for trial in earlier if (candidate := space.of(trial))]
+        for candidate, trial in known:
+            progress.add(candidate, trial)
+        space.learn((candidate, trial.median_s) for candidate, trial in known)
         while progress.count < summary.trials and not self._stopping() and not self._is_settled(progress):
-            proposed = search.propose(min(BATCH, summary.trials - progress.count))
+            proposed = space.propose(min(BATCH, summary.trials - progress.count))
             if not proposed:
                 break
-            trials = self._batch(task, proposed, progress)
-            self._learn(task, search, trials)
-        result = self._final(task, progress)
+            space.learn(self._batch(proposed, progress))
+        result = self._final(space, progress)
         event = TaskEnded(result=result)
         self._records.note(event)
         self._listener(event)
         return result
 
-    def _summary(self, task: Task) -> TaskSummary:
-        done = len([trial for trial in self._earlier(task) if not trial.final])
+    def _summary(self, task: Task, earlier: Sequence[Trial], candidates: int | None) -> TaskSummary:
+        trials = max(self._options.trials, len(earlier))
         return TaskSummary(
             number=task.number,
             name=task.name,
             workload=task.key,
             weight=task.weight,
             mflop=task.mflop,
-            candidates=len(task.candidates),
-            trials=min(max(self._options.trials, done), len(task.candidates)),
-            done=done,
+            candidates=candidates,
+            trials=trials if candidates is None else min(trials, candidates),
+            done=len(earlier),
         )
 
     def _earlier(self, task: Task) -> list[Trial]:
-        """Trials of earlier runs of this space, of which none is repeated."""
+        """Trials of earlier runs in this space, of which none is repeated."""
         if not self._options.resume:
             return []
-        return [trial for trial in self._records.trials(task.key) if _configuration(trial) is not None]
-
-    def _search(self, task: Task, earlier: Sequence[Trial]) -> Search:
-        assert task.group is not None
-        known = sorted((trial for trial in self._known(task) if trial.seconds), key=lambda trial: trial.median_s or 0)
-        fitting = [
-            each for trial in known if (each := _configuration(trial)) and task.group.layer.fits(each, task.board)
-        ]
-        search = search_for(self._options.tuner, task, self._model, fitting[:BATCH], self._options.seed)
-        if self._model:
-            self._model.learn(task, [(each, trial.median_s) for trial in known if (each := _configuration(trial))])
-        self._learn(task, search, earlier)
-        return search
-
-    def _learn(self, task: Task, search: Search, trials: Iterable[Trial]) -> None:
-        results = [(each, trial.median_s) for trial in trials if (each := _configuration(trial))]
-        search.learn(results)
-        if self._model and results:
-            self._model.learn(task, results)
+        trials = self._records.trials(task.key)
+        return [trial for trial in trials if trial.space == self._options.space and not trial.final]
 
     def _is_settled(self, progress: _Progress) -> bool:
         limit = self._options.early_stopping
         return limit is not None and progress.since_better >= limit
 
-    def _batch(self, task: Task, proposed: Sequence[Configuration], progress: _Progress) -> list[Trial]:
-        """Build, measure and record candidates."""
-        batch = self._builder.build([task.scheduled(each) for each in proposed])
+    def _batch(self, proposed: Sequence[Candidate], progress: _Progress) -> list[tuple[Candidate, float | None]]:
+        """Build, measure and record candidates; what they took, in seconds."""
+        outcomes, conditions = self._measured(proposed, self._farm.measure)
+        results = []
+        for candidate, outcome in zip(proposed, outcomes, strict=True):
+            trial = self._trial(candidate, progress.count, outcome, conditions)
+            self._record(candidate, trial)
+            progress.add(candidate, trial)
+            self._listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
+            results.append((candidate, trial.median_s))
+        return results
+
+    def _measured(
+        self, candidates: Sequence[Candidate], measure: Callable[[Batch], list[Outcome]]
+    ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
+        """Build and measure, and measure again where a board slowed itself down meanwhile."""
+        batch = self._builder.build([candidate.function for candidate in candidates])
         try:
-            outcomes, conditions = self._measured(lambda: self._farm.measure(batch))
+            for repetition in range(MOST_REPETITIONS):
+                self._farm.conditions()  # what happened before is no concern of this measurement
+                outcomes = measure(batch)
+                conditions = self._farm.conditions()
+                slow = sorted(name for name, state in conditions.items() if state.throttled)
+                if not slow or repetition == MOST_REPETITIONS - 1:
+                    break
+                self._listener(Noted(text=f"{', '.join(slow)} slowed down from heat or low voltage: measuring again"))
         finally:
             batch.remove()
-        trials = []
-        for configuration, outcome in zip(proposed, outcomes, strict=True):
-            trial = self._trial(task, progress.count, configuration, outcome, conditions)
-            self._records.add(task.workload, trial)
-            progress.add(trial)
-            self._listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
-            trials.append(trial)
-        return trials
-
-    def _measured(self, measure: Callable[[], list[Outcome]]) -> tuple[list[Outcome], Mapping[str, Conditions]]:
-        """Measure, and again where a board slowed itself down meanwhile."""
-        for repetition in range(MOST_REPETITIONS):
-            self._farm.conditions()  # what happened before is no concern of this measurement
-            outcomes = measure()
-            conditions = self._farm.conditions()
-            throttled = sorted(name for name, state in conditions.items() if state.throttled)
-            if not throttled or repetition == MOST_REPETITIONS - 1:
-                break
-            self._listener(Noted(text=f"{', '.join(throttled)} slowed down from heat or low voltage: measuring again"))
         return outcomes, conditions
 
-    def _final(self, task: Task, progress: _Progress) -> TaskResult:
+    def _final(self, space: Space, progress: _Progress) -> TaskResult:
         """Let the default and the best take turns, and record the winner as the one to build with."""
-        default = task.candidates[0]
-        best = [each for each in progress.best(FINALISTS) if each != default]
-        default_s, winner, winner_s = progress.seconds.get(default), default, progress.seconds.get(default)
+        task, default = space.task, space.default
+        default_s = winner_s = progress.seconds.get(default)
+        winner = default
+        best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
         if best and not self._stopping():
             contenders = [default, *best]
-            batch = self._builder.build([task.scheduled(each) for each in contenders])
-            try:
-                outcomes, conditions = self._measured(lambda: self._farm.measure_in_turns(batch, ROUNDS))
-            finally:
-                batch.remove()
+            outcomes, conditions = self._measured(contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS))
             trials = [
-                self._trial(task, progress.count, each, outcome, conditions, final=True)
+                self._trial(each, progress.count, outcome, conditions, final=True)
                 for each, outcome in zip(contenders, outcomes, strict=True)
             ]
-            default_s = trials[0].median_s
-            quickest = min((trial for trial in trials if trial.seconds), key=_median, default=trials[0])
-            gained = default_s is None or _median(quickest) < (1 - LEAST_GAIN) * default_s
-            chosen = quickest if gained else trials[0]
+            measured = [index for index, trial in enumerate(trials) if trial.seconds]
+            chosen = min(measured, key=lambda index: trials[index].median_s or 0.0, default=0)
+            default_s, winner_s = trials[0].median_s, trials[chosen].median_s
+            if default_s and winner_s and winner_s > (1 - LEAST_GAIN) * default_s:
+                chosen, winner_s = 0, default_s
+            winner = contenders[chosen]
             # Only what may be chosen is recorded as final, so that a build takes the winner.
-            for trial in [trials[0]] if chosen is trials[0] else [trials[0], chosen]:
-                self._records.add(task.workload, trial)
-            winner, winner_s = contenders[trials.index(chosen)], chosen.median_s
+            for index in sorted({0, chosen}):
+                self._record(contenders[index], trials[index])
         return TaskResult(
             number=task.number,
             name=task.name,
@@ -249,27 +238,32 @@ class TuningRun:
             best_ms=None if winner_s is None else 1000 * winner_s,
             trials=progress.count,
             failures=progress.failures,
-            configuration=winner.model_dump(mode="json"),
+            configuration=winner.configuration.model_dump(mode="json") if winner.configuration else None,
         )
+
+    def _record(self, candidate: Candidate, trial: Trial) -> None:
+        trace = candidate.schedule.trace if candidate.schedule else None
+        self._records.add(candidate.task.workload, trial, trace)
 
     def _trial(
         self,
-        task: Task,
+        candidate: Candidate,
         number: int,
-        configuration: Configuration,
         outcome: Outcome,
         conditions: Mapping[str, Conditions],
         *,
         final: bool = False,
     ) -> Trial:
         host = outcome.device or "local"
+        configuration = candidate.configuration
         return Trial(
             time=datetime.now(timezone.utc),
             run=self.identity,
-            task=task.name,
-            workload=task.key,
+            task=candidate.task.name,
+            workload=candidate.task.key,
             number=number,
-            configuration=configuration.model_dump(mode="json"),
+            space=self._options.space,
+            configuration=configuration.model_dump(mode="json") if configuration else None,
             seconds=outcome.seconds,
             failure=outcome.failure,
             error=outcome.error,
@@ -289,24 +283,22 @@ class _Progress:
         since_better: trials since the best one.
     """
 
-    def __init__(self, task: Task, earlier: Iterable[Trial]) -> None:
+    def __init__(self, task: Task) -> None:
         self._mflop = task.mflop
-        self.seconds: dict[Configuration, float] = {}
+        self.seconds: dict[Candidate, float] = {}
         self.count = self.failures = self.since_better = 0
-        for trial in earlier:
-            self.add(trial)
 
-    def add(self, trial: Trial) -> None:
+    def add(self, candidate: Candidate, trial: Trial) -> None:
         """Take note of a trial."""
         self.count += 1
         self.since_better += 1
-        configuration, seconds = _configuration(trial), trial.median_s
-        if seconds is None or configuration is None:
+        seconds = trial.median_s
+        if seconds is None:
             self.failures += 1
             return
         if self.best_s is None or seconds < self.best_s:
             self.since_better = 0
-        self.seconds[configuration] = seconds
+        self.seconds[candidate] = seconds
 
     @property
     def best_s(self) -> float | None:
@@ -316,21 +308,8 @@ class _Progress:
     @property
     def gflops(self) -> float | None:
         """The rate of the best."""
-        return self._mflop / 1000 / self.best_s if self.best_s else None
+        return self._mflop / 1000 / self.best_s if self.best_s and self._mflop else None
 
-    def best(self, count: int) -> list[Configuration]:
+    def best(self, count: int) -> list[Candidate]:
         """The quickest candidates."""
         return sorted(self.seconds, key=self.seconds.__getitem__)[:count]
-
-
-def _configuration(trial: Trial) -> Configuration | None:
-    """The candidate of the templates' space that a trial measured; None if this version does not know its form."""
-    try:
-        return CONFIGURATION.validate_python(trial.configuration) if trial.configuration else None
-    except ValueError:
-        return None
-
-
-def _median(trial: Trial) -> float:
-    assert trial.median_s is not None
-    return trial.median_s

@@ -14,6 +14,7 @@ from edgedeploy.compile.explain import call_counts
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.packing import constant_parameters
 from edgedeploy.compile.pipeline import Optimised, optimise, schedule_configured
+from edgedeploy.compile.schedules import schedule_function
 from edgedeploy.compile.tuned import workload_of
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.network import Network
@@ -60,10 +61,12 @@ class Task:
         """Millions of arithmetic operations of one call; a multiply-add is two."""
         return self.group.layer.operations / 1e6 if self.group else 0.0
 
-    def scheduled(self, configuration: Configuration) -> tvm.tirx.PrimFunc:
-        """The function with its layer in a configuration, ready for code generation."""
-        assert self.group is not None
-        return schedule_configured(self.group, configuration, self.board, set(self.packable)).function
+    def scheduled(self, configuration: Configuration | None) -> tvm.tirx.PrimFunc:
+        """The function with its layer in a configuration, or with none as a build without records has it."""
+        if self.group is None:
+            return schedule_function(self.workload["main"], self.board, packable=set(self.packable)).function
+        chosen = configuration or self.candidates[0]
+        return schedule_configured(self.group, chosen, self.board, set(self.packable)).function
 
 
 def tasks_of(network: Network, board: Board) -> list[Task]:
