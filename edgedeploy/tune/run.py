@@ -217,7 +217,7 @@ class TuningRun:
             contenders = [default, *best]
             outcomes, conditions = self._measured(contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS))
             trials = [
-                self._trial(each, progress.count, outcome, conditions, final=True)
+                self._trial(each, progress.numbers[each], outcome, conditions, final=True)
                 for each, outcome in zip(contenders, outcomes, strict=True)
             ]
             measured = [index for index, trial in enumerate(trials) if trial.seconds]
@@ -278,6 +278,7 @@ class _Progress:
 
     Attributes:
         seconds: the median of each candidate that could be measured.
+        numbers: of each candidate's trial.
         count: trials, failures among them.
         failures: those that failed.
         since_better: trials since the best one.
@@ -286,10 +287,12 @@ class _Progress:
     def __init__(self, task: Task) -> None:
         self._mflop = task.mflop
         self.seconds: dict[Candidate, float] = {}
+        self.numbers: dict[Candidate, int] = {}
         self.count = self.failures = self.since_better = 0
 
     def add(self, candidate: Candidate, trial: Trial) -> None:
         """Take note of a trial."""
+        self.numbers[candidate] = trial.number
         self.count += 1
         self.since_better += 1
         seconds = trial.median_s
