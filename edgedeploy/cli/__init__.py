@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import bench, boards, build, demo, models, package, push, releases, run, toolchains, virtual
+from edgedeploy.cli import (
+    bench,
+    boards,
+    build,
+    demo,
+    models,
+    package,
+    push,
+    records,
+    releases,
+    run,
+    toolchains,
+    virtual,
+)
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
@@ -35,6 +48,7 @@ app.add_typer(boards.app, name="boards")
 app.add_typer(toolchains.app, name="toolchains")
 app.add_typer(package.app, name="package")
 app.add_typer(releases.app, name="releases")
+app.add_typer(records.app, name="records")
 app.add_typer(virtual.app, name="virtual")
 
 _verbosity = 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from edgedeploy.tune import database
-from edgedeploy.tune.database import RECORDS, WORKLOADS
+from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, json_value
 from edgedeploy.tune.events import EVENT, Event
 from edgedeploy.tune.journal import damaged, parsed
 from edgedeploy.tune.trial import Trial
@@ -39,10 +38,7 @@ class Entry:
         Raises:
             ValueError: it is no trial.
         """
-        try:
-            fields = json.loads(line)
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
+        fields = json_value(line)
         record = fields.pop("record") if isinstance(fields, dict) and "record" in fields else None
         if record is not None and (type(record) is not int or record < 0):
             raise ValueError("record: is no line's number")
@@ -50,6 +46,14 @@ class Entry:
             return Entry(Trial.model_validate(fields), record)
         except ValidationError as error:
             raise ValueError(first_fault(error)) from error
+
+    def moved(self, by: int) -> Entry:
+        """The same trial, with its record so many lines further down."""
+        return self if self.record is None else Entry(self.trial, self.record + by)
+
+    def identity(self) -> bytes:
+        """What is the same for two entries if they are of the same trial."""
+        return Entry(self.trial, None).line()
 
     def line(self) -> bytes:
         """The line, without its newline."""
@@ -61,39 +65,80 @@ class Content:
     """What the files of a folder say.
 
     Attributes:
-        hashes: of the workloads, by line.
-        owners: of each record the line of its workload.
+        workloads, records: of the database, by line.
         entries: the trials.
         events: of the runs.
     """
 
-    hashes: list[str]
-    owners: list[int]
+    workloads: list[WorkloadLine]
+    records: list[RecordLine]
     entries: list[Entry]
     events: list[Event]
 
     @staticmethod
-    def read(folder: Path, owner_in: Callable[[bytes], int] = database.owner_in) -> Content:
+    def read(folder: Path) -> Content:
         """Read all files of a folder but the header; what was torn at their ends is left out.
-
-        Args:
-            folder: the folder.
-            owner_in: reads the line of a record; raises ValueError if it cannot.
 
         Raises:
             RecordsError: a line is damaged, or names another one that is not there or is of another workload.
         """
         # A file that points into another one is read before it, as a run may be adding to them.
         entries = trials_in(folder)
-        owners = list(parsed(folder / RECORDS, owner_in))
-        hashes = list(parsed(folder / WORKLOADS, database.hash_in))
-        _cut(owners, folder / RECORDS, lambda owner: owner >= len(hashes))
-        _cut(entries, folder / TRIALS, lambda entry: entry.record is not None and entry.record >= len(owners))
+        records = list(parsed(folder / RECORDS, RecordLine.parse))
+        workloads = list(parsed(folder / WORKLOADS, WorkloadLine.parse))
+        _cut(records, folder / RECORDS, lambda record: record.owner >= len(workloads))
+        _cut(entries, folder / TRIALS, lambda entry: entry.record is not None and entry.record >= len(records))
         for number, entry in enumerate(entries, 1):
-            record = entry.record
-            if record is not None and hashes[owners[record]] != entry.trial.workload:
-                raise damaged(folder / TRIALS, number, f"record {record} is not of its workload")
-        return Content(hashes, owners, entries, events_in(folder))
+            if entry.record is not None and workloads[records[entry.record].owner].hash != entry.trial.workload:
+                raise damaged(folder / TRIALS, number, f"record {entry.record} is not of its workload")
+        return Content(workloads, records, entries, events_in(folder))
+
+    @staticmethod
+    def joined(contents: Iterable[Content]) -> Content:
+        """The content of several folders, one after another."""
+        whole = Content([], [], [], [])
+        for content in contents:
+            first, before = len(whole.workloads), len(whole.records)
+            whole.workloads.extend(content.workloads)
+            whole.records.extend(record.owned_by(first + record.owner) for record in content.records)
+            whole.entries.extend(entry.moved(before) for entry in content.entries)
+            whole.events.extend(content.events)
+        return whole
+
+    def lines(self) -> dict[str, list[bytes]]:
+        """The lines of each file, in the order in which they are written."""
+        return {
+            WORKLOADS: [workload.line for workload in self.workloads],
+            RECORDS: [record.line for record in self.records],
+            TRIALS: [entry.line() for entry in self.entries],
+            RUNS: [event.model_dump_json().encode() for event in self.events],
+        }
+
+    def counts(self) -> dict[str, int]:
+        """How many lines each file has."""
+        return {
+            WORKLOADS: len(self.workloads),
+            RECORDS: len(self.records),
+            TRIALS: len(self.entries),
+            RUNS: len(self.events),
+        }
+
+    def chosen(self, entries: Sequence[Entry]) -> Content:
+        """Some of its trials, with the records and workloads that they need, and all its events."""
+        records: list[RecordLine] = []
+        workloads: dict[str, WorkloadLine] = {}
+        places: dict[str, int] = {}
+        kept = []
+        for entry in entries:
+            if entry.record is not None:
+                record = self.records[entry.record]
+                workload = self.workloads[record.owner]
+                place = places.setdefault(workload.hash, len(places))
+                workloads.setdefault(workload.hash, workload)
+                entry = Entry(entry.trial, len(records))
+                records.append(record.owned_by(place))
+            kept.append(entry)
+        return Content(list(workloads.values()), records, kept, self.events)
 
 
 def _cut(items: list[Item], path: Path, is_astray: Callable[[Item], bool]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgedeploy.errors import RecordsError, last_line
 
@@ -24,7 +24,6 @@ RECORDS = "database_tuning_record.json"
 CONFIGURATION = "edgedeploy.configuration"
 
 _WORKLOAD = re.compile(rb'\s*\[\s*"(\d{1,20})"\s*,\s*"[A-Za-z0-9+/]*={0,2}"\s*\]\s*')
-_RECORD = re.compile(rb"\s*\[\s*(\d{1,9})\s*,\s*\[.*\]\s*\]\s*")
 
 
 def workload_hash(workload: IRModule) -> str:
@@ -55,14 +54,18 @@ def configuration_of(trace: Trace) -> dict[str, Any] | None:
     """
     for instruction in trace.insts:
         if instruction.kind.name == "Annotate" and str(instruction.attrs[0]) == CONFIGURATION:
-            try:
-                configuration = json.loads(str(instruction.inputs[1]))
-            except (ValueError, RecursionError) as error:
-                raise RecordsError("a trace has a damaged configuration", why=str(error)) from error
-            if not isinstance(configuration, dict):
-                raise RecordsError("a trace has a damaged configuration", why="it is not an object")
-            return configuration
+            return _configuration(str(instruction.inputs[1]))
     return None
+
+
+def _configuration(text: str) -> dict[str, Any]:
+    try:
+        configuration = json_value(text)
+    except ValueError as error:
+        raise RecordsError("a trace has a damaged configuration", why=str(error)) from error
+    if not isinstance(configuration, dict):
+        raise RecordsError("a trace has a damaged configuration", why="it is not an object")
+    return configuration
 
 
 def workload_line(workload: IRModule) -> bytes:
@@ -72,16 +75,23 @@ def workload_line(workload: IRModule) -> bytes:
     return _line(Workload(workload).as_json())
 
 
-def hash_in(line: bytes) -> str:
-    """The hash that a line of the workloads' file gives.
+class WorkloadLine(NamedTuple):
+    """A line of the workloads' file, and the hash that it gives."""
 
-    Raises:
-        ValueError: it is no such line.
-    """
-    match = _WORKLOAD.fullmatch(line)
-    if match is None or int(match[1]) >= 2**64:
-        raise ValueError("it is no workload")
-    return _hexadecimal(int(match[1]))
+    hash: str
+    line: bytes
+
+    @staticmethod
+    def parse(line: bytes) -> WorkloadLine:
+        """Read a line.
+
+        Raises:
+            ValueError: it is no workload.
+        """
+        match = _WORKLOAD.fullmatch(line)
+        if match is None or int(match[1]) >= 2**64:
+            raise ValueError("it is no workload")
+        return WorkloadLine(_hexadecimal(int(match[1])), line)
 
 
 def record_line(
@@ -111,31 +121,90 @@ def record_line(
     return _line([index, record.as_json()])
 
 
-def owner_in(line: bytes) -> int:
-    """The workload's line, counted from 0, that a line of the records' file names.
+class RecordLine(NamedTuple):
+    """A line of the records' file, and the workload's line, from 0, that it names."""
+
+    owner: int
+    line: bytes
+
+    @staticmethod
+    def parse(line: bytes) -> RecordLine:
+        """Read a line.
+
+        Raises:
+            ValueError: it is no record.
+        """
+        match json_value(line):
+            case [owner, [[list(), list()], times, dict(), list() | None]] if type(owner) is int and owner >= 0:
+                if times is None or _are_times(times):
+                    return RecordLine(owner, line)
+        raise ValueError("it is no tuning record")
+
+    def owned_by(self, owner: int) -> RecordLine:
+        """The same record of a workload at another line."""
+        return RecordLine(owner, b"[%d%s" % (owner, self.line[self.line.index(b",") :]))
+
+    def seconds(self) -> list[float]:
+        """Its measurements; TVM notes 1e10 for a failure."""
+        return json_value(self.line)[1][1] or []
+
+    def configuration(self) -> dict[str, Any] | None:
+        """The candidate, if it is one of the templates' space; see `trace_of`.
+
+        Raises:
+            RecordsError: it is damaged.
+        """
+        for instruction in json_value(self.line)[1][0][0]:
+            match instruction:
+                case ["Annotate", [_, str(text)], [str(key)], _] if key == CONFIGURATION:
+                    return _configuration(text[1:-1])  # TVM puts strings into quotes as they are
+        return None
+
+    def target(self) -> dict[str, Any]:
+        """TVM's target that it was measured on."""
+        return json_value(self.line)[1][2]
+
+
+def _are_times(values: Any) -> bool:
+    return isinstance(values, list) and all(
+        type(value) in (int, float) and 0 <= value < float("inf") for value in values
+    )
+
+
+def json_value(line: bytes | str) -> Any:
+    """The JSON value in a line.
 
     Raises:
-        ValueError: it is no such line.
+        ValueError: it is none, or is nested too deeply.
     """
-    match = _RECORD.fullmatch(line)
-    if match is None:
-        raise ValueError("it is no tuning record")
-    return int(match[1])
+    try:
+        return json.loads(line)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
-def trace_in(line: bytes, workload: IRModule) -> Trace:
+def trace_in(line: bytes, workload: IRModule, seconds: list[float]) -> Trace:
     """The trace of a line of the records' file, applied to its workload.
 
+    Args:
+        line: the line.
+        workload: the module.
+        seconds: what its trial measured.
+
     Raises:
-        RecordsError: it is damaged, or is of another function.
+        RecordsError: it is damaged, or is of another function or trial.
     """
     from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
     try:
-        [_, record] = json.loads(line)
-        return TuningRecord.from_json(record, Workload(workload)).trace
+        record = TuningRecord.from_json(json_value(line)[1], Workload(workload))
+        measured = [float(value) for value in record.run_secs or ()]
+        trace = record.trace
     except Exception as error:  # TVM raises errors of many types
         raise RecordsError("a tuning record cannot be read", why=last_line(error)) from error
+    if measured != seconds:
+        raise RecordsError("a tuning record is not of its trial", hints=["do it again, if the records just changed"])
+    return trace
 
 
 def _line(content: Any) -> bytes:

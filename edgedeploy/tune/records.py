@@ -17,77 +17,24 @@ import json
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import Field, ValidationError
-
-from edgedeploy import __version__
-from edgedeploy.documents import Record
 from edgedeploy.errors import RecordsError
-from edgedeploy.files import cannot_write, folder_lock, is_folder, replacing
+from edgedeploy.files import cannot_write, folder_lock
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tune import database
-from edgedeploy.tune.content import RUNS, TRIALS, Content, Entry, best_of, by_workload, first_fault, trials_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, workload_hash
+from edgedeploy.tune.content import Content, Entry, best_of, by_workload, events_in, trials_in
+from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, workload_hash
 from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded
-from edgedeploy.tune.journal import Appender, keep_lines, lines, open_plain
+from edgedeploy.tune.header import Header, agree_on_header, read_header
+from edgedeploy.tune.journal import Appender, keep_lines, lines
 from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tvm import IRModule
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Trace
-
-HEADER = "header.json"
-
-_LARGEST_HEADER = 1 << 16
-
-
-class Header(Record):
-    """Whose records a folder holds.
-
-    Attributes:
-        format: version of the folder's structure.
-        board: name of the board profile.
-        target: TVM's target.
-        tvm: its version.
-        edgedeploy: the version that made the folder.
-        created: when it did, in UTC.
-    """
-
-    format: Literal[1] = 1
-    board: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f.][^/\x00-\x1f\x7f]*$", max_length=200)]
-    target: dict[str, Any]
-    tvm: str
-    edgedeploy: str = __version__
-    created: datetime
-
-    @staticmethod
-    def of(board: str, target: dict[str, Any]) -> Header:
-        """The header of records that are begun now.
-
-        Args:
-            board: name of the board profile.
-            target: TVM's target, as `Board.target` gives it.
-        """
-        from importlib.metadata import version
-
-        now = datetime.now(timezone.utc).replace(microsecond=0)
-        return Header(board=board, target=target, tvm=version("apache-tvm"), created=now)
-
-    def difference(self, other: Header) -> str | None:
-        """Why records of `other` are none of these, or None if they are."""
-        for name in ("board", "target", "tvm"):
-            here, there = getattr(self, name), getattr(other, name)
-            if here != there:
-                return f"its {name} is {_text(there)} and not {_text(here)}"
-        return None
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 @dataclass(frozen=True)
@@ -103,55 +50,6 @@ class Best:
     trace: Trace | None
 
 
-def default_folder(board: str) -> Path:
-    """Where the records of a board, by its name, lie unless the user says otherwise."""
-    return records_root() / board
-
-
-def records_root() -> Path:
-    """The folder of all boards' records."""
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("edgedeploy")) / "records"
-
-
-def read_header(folder: Path) -> Header:
-    """What a folder of records says of itself.
-
-    Raises:
-        RecordsError: it holds none, or its header is damaged or of a later version.
-    """
-    path = folder / HEADER
-    try:
-        with open_plain(path) as stream:
-            content = stream.read(_LARGEST_HEADER + 1)
-    except FileNotFoundError as error:
-        raise RecordsError(
-            f"{folder} holds no tuning records",
-            why=f"it has no {HEADER}" if is_folder(folder) else "there is no such folder",
-            hints=["list those there are with `edgedeploy records list`", "make some with `edgedeploy tune`"],
-        ) from error
-    return parse_header(content, str(path))
-
-
-def parse_header(content: bytes, path: str) -> Header:
-    """The header in a file's content; `path` names it in messages.
-
-    Raises:
-        RecordsError: it is damaged or of a later version.
-    """
-    hints = ["keep it with `edgedeploy records` of the version that made it, or tune into another folder"]
-    if len(content) > _LARGEST_HEADER:
-        raise RecordsError(f"{path} is damaged", why="it is too large")
-    try:
-        return Header.model_validate_json(content)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        if fault["loc"] == ("format",):
-            raise RecordsError(f"{path} is of another version of edgedeploy", why=fault["msg"], hints=hints) from error
-        raise RecordsError(f"{path} is damaged", why=first_fault(error)) from error
-
-
 class Records:
     """The records in one folder. A context manager, which lets go of the folder."""
 
@@ -162,8 +60,9 @@ class Records:
         self._appender: Appender | None = None
         self._guard = threading.Lock()
         self._entries: dict[str, list[Entry]] = {}
-        self._workloads: dict[str, int] = {}
-        self._successes = 0
+        # For adding: the lines of the workloads that are there, and how many lines each file has.
+        self._places: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._used: dict[str, str] = {}
 
     @staticmethod
@@ -184,7 +83,7 @@ class Records:
                 records._entries = by_workload(trials_in(folder))
             else:
                 _hold(folder, resources)
-                records = Records(folder, _agreed_header(folder, header), resources)
+                records = Records(folder, agree_on_header(folder, header), resources)
                 records._repair(progress)
                 records._appender = resources.enter_context(Appender(folder))
             records._resources = resources.pop_all()
@@ -226,19 +125,43 @@ class Records:
         if trace is None and trial.configuration is not None and trial.seconds:
             trace = database.trace_of(workload, trial.configuration)
         with self._guard:
-            workloads, successes, record = [], [], None
-            index = self._workloads.get(trial.workload, len(self._workloads))
-            if index == len(self._workloads):
-                workloads.append(database.workload_line(workload))
+            place = self._places.get(trial.workload)
+            workloads = []
+            if place is None:
+                place = self._counts[WORKLOADS]
+                workloads.append(WorkloadLine(trial.workload, database.workload_line(workload)))
+            records, record = [], None
             if trial.seconds and trace is not None:
-                record = self._successes
-                target = self.header.target
-                successes.append(database.record_line(index, workload, trace, list(trial.seconds), target, args_info))
-            entry = Entry(trial, record)
-            self._append({WORKLOADS: workloads, RECORDS: successes, TRIALS: [entry.line()]})
-            self._workloads.setdefault(trial.workload, index)
-            self._successes += len(successes)
-            self._entries.setdefault(trial.workload, []).append(entry)
+                record = self._counts[RECORDS]
+                line = database.record_line(place, workload, trace, trial.seconds, self.header.target, args_info)
+                records.append(RecordLine(place, line))
+            self._grow(Content(workloads, records, [Entry(trial, record)], []))
+
+    def absorb(self, content: Content) -> int:
+        """Add the trials of other records, all or none of them, but those that are here already.
+
+        Returns: how many were added.
+
+        Raises:
+            OutputError: the files cannot be written; they are as they were before.
+        """
+        with self._guard:
+            known = {entry.identity() for entries in self._entries.values() for entry in entries}
+            added = []
+            for entry in content.entries:
+                if entry.identity() not in known:
+                    known.add(entry.identity())
+                    added.append(entry)
+            chosen = content.chosen(added)
+            first, before = self._counts[WORKLOADS], self._counts[RECORDS]
+            workloads = [workload for workload in chosen.workloads if workload.hash not in self._places]
+            places = {**self._places, **{each.hash: first + index for index, each in enumerate(workloads)}}
+            records = [record.owned_by(places[chosen.workloads[record.owner].hash]) for record in chosen.records]
+            entries = [entry.moved(before) for entry in chosen.entries]
+            present = events_in(self.folder)
+            events = [event for event in content.events if event not in present]
+            self._grow(Content(workloads, records, entries, events))
+            return len(added)
 
     def note(self, event: Event) -> None:
         """Keep how a run began and ended, and each of its tasks; other events are not kept.
@@ -248,7 +171,7 @@ class Records:
         """
         if isinstance(event, RunStarted | TaskEnded | RunEnded):
             with self._guard:
-                self._append({RUNS: [event.model_dump_json().encode()]})
+                self._grow(Content([], [], [], [event]))
 
     def trials(self, workload: str) -> list[Trial]:
         """All trials of a workload, by its hash, in the order in which they were measured."""
@@ -300,37 +223,45 @@ class Records:
             return None
         return hashlib.sha256(json.dumps(self._used, sort_keys=True).encode()).hexdigest()
 
-    def _append(self, additions: dict[str, list[bytes]]) -> None:
+    @property
+    def bests_sha256(self) -> str:
+        """SHA-256 over the best candidate of every workload: another one means that some network is built otherwise."""
+        bests = {key: best_of(entries) for key, entries in self._entries.items()}
+        said = {key: entry.trial.model_dump_json() for key, entry in bests.items() if entry}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+    def _grow(self, content: Content) -> None:
+        """Add lines, whose numbers are those that they will have."""
         if self._appender is None:
             raise ValueError(f"{self.folder} was opened for reading")
-        self._appender.append({name: added for name, added in additions.items() if added})
+        self._appender.append({name: lines for name, lines in content.lines().items() if lines})
+        for index, workload in enumerate(content.workloads, self._counts[WORKLOADS]):
+            self._places.setdefault(workload.hash, index)
+        self._counts[WORKLOADS] += len(content.workloads)
+        self._counts[RECORDS] += len(content.records)
+        for entry in content.entries:
+            self._entries.setdefault(entry.trial.workload, []).append(entry)
 
     def _traces(self, workload: IRModule, entries: list[Entry]) -> list[Trace]:
         """The traces of entries that have a record, from the database."""
-        wanted = {entry.record for entry in entries if entry.record is not None}
+        seconds = {entry.record: entry.trial.seconds for entry in entries}
         found = {}
         for number, line in enumerate(lines(self.folder / RECORDS)):
-            if number in wanted:
-                found[number] = database.trace_in(line, workload)
-        if missing := wanted - found.keys():
+            if number in seconds:
+                found[number] = database.trace_in(line, workload, seconds[number])
+        if missing := [number for number in seconds if number is not None and number not in found]:
             raise RecordsError(f"{self.folder / RECORDS} is damaged", why=f"it has no line {min(missing) + 1}")
         return [found[entry.record] for entry in entries if entry.record is not None]
 
     def _repair(self, progress: Progress) -> None:
         """Read all files, and cut off what was torn when a run was killed or the power failed."""
         content = Content.read(self.folder)
-        kept = {
-            WORKLOADS: len(content.hashes),
-            RECORDS: len(content.owners),
-            TRIALS: len(content.entries),
-            RUNS: len(content.events),
-        }
-        for name, count in kept.items():
+        self._counts = content.counts()
+        for name, count in self._counts.items():
             if keep_lines(self.folder / name, count):
                 progress.note(f"{self.folder / name}: what was not whole after line {count} is cut off")
-        for index, workload in enumerate(content.hashes):
-            self._workloads.setdefault(workload, index)
-        self._successes = len(content.owners)
+        for index, workload in enumerate(content.workloads):
+            self._places.setdefault(workload.hash, index)
         self._entries = by_workload(content.entries)
 
 
@@ -344,26 +275,3 @@ def _hold(folder: Path, resources: ExitStack) -> None:
         ) from error
     except OSError as error:
         raise cannot_write(folder, error) from error
-
-
-def _agreed_header(folder: Path, header: Header) -> Header:
-    """The folder's header, written if the folder is new."""
-    if (folder / HEADER).exists():
-        present = read_header(folder)
-        if difference := header.difference(present):
-            raise RecordsError(
-                f"the records in {folder} are of something else",
-                why=difference,
-                hints=["tune into another folder with -o", "take them as a start with --tuning-records"],
-            )
-        return present
-    for name in (WORKLOADS, RECORDS, TRIALS):
-        if (folder / name).exists():
-            raise RecordsError(
-                f"{folder} holds records of an unknown board",
-                why=f"it has a {name} and no {HEADER}",
-                hints=["`edgedeploy records import` takes databases of MetaSchedule"],
-            )
-    with replacing(folder / HEADER) as temporary:
-        temporary.write_text(header.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return header
