@@ -269,7 +269,7 @@ class LiveDisplay(_TextDisplay):
         table.add_row(ProgressBar(state.done + state.left, state.done, width=width), Text(_run_line(state)))
         if task:
             table.add_row("", Text(printable(_task_line(state, task.summary))))
-            table.add_row(ProgressBar(task.total, task.done, width=width), Text(_trial_line(task)))
+            table.add_row(ProgressBar(task.summary.trials, task.done, width=width), Text(_trial_line(task)))
         for line in _board_lines(state):
             table.add_row("", Text(line, style="red" if THROTTLED in line else ""))
         for title in self._doing[-1:]:
@@ -298,7 +298,7 @@ def _start_line(started: RunStarted) -> str:
     done = sum(task.done for task in started.tasks)
     parts = [
         f"{started.model} on {started.board}: {count(len(started.tasks), 'task')}",
-        f"at most {count(trials, 'trial')}" + (f" beside {done:,} of earlier runs" if done else ""),
+        f"at most {count(trials, 'trial')}" + (f" with {done:,} of earlier runs" if done else ""),
         f"space {started.space}",
         f"tuner {started.tuner}",
         f"measured by {', '.join(started.hosts)}" if started.hosts else "",
@@ -326,7 +326,7 @@ def _task_line(state: RunState, task: TaskSummary) -> str:
 
 
 def _trial_line(task: TaskState) -> str:
-    parts = [f"trial {task.done:,} of {task.total:,}"]
+    parts = [f"trial {task.done:,} of {task.summary.trials:,}"]
     if task.failed:
         parts.append(count(len(task.failed), "failure"))
     if task.best_s is not None:

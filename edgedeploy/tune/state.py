@@ -40,19 +40,14 @@ class TaskState:
     result: TaskResult | None = None
 
     @property
-    def total(self) -> int:
-        """How many trials it has at most, with those of earlier runs."""
-        return self.summary.done + self.summary.trials
-
-    @property
     def done(self) -> int:
         """How many trials are done, with those of earlier runs."""
-        return min(self.total, self.summary.done + len(self.measured))
+        return self.summary.done + len(self.measured)
 
     @property
     def left(self) -> int:
         """How many trials may be to come."""
-        return 0 if self.result else self.total - self.done
+        return 0 if self.result else max(0, self.summary.trials - self.done)
 
     @property
     def gflops(self) -> float | None:
@@ -67,12 +62,13 @@ class TaskState:
     def count(self, measured: Measured) -> None:
         """Take in a trial. Those at a task's end measure anew what was counted already."""
         trial = measured.trial
+        if trial.final:
+            return
         self.best_s = measured.best_s
-        if trial.number == 0 and trial.median_s is not None:
+        if trial.number == 0:
             self.default_s = trial.median_s
-        if not trial.final:
-            self.measured.add(trial.number)
-            (self.failed.discard if trial.failure is None else self.failed.add)(trial.number)
+        self.measured.add(trial.number)
+        (self.failed.discard if trial.failure is None else self.failed.add)(trial.number)
 
 
 class RunState:

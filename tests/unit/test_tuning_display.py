@@ -282,13 +282,13 @@ class TestPipe:
         assert "about 2 min 0 s left" in lines[0], "three trials of twelve are done, 40 s after the start"
 
     def test_earlier_runs_count_as_done_and_do_not_hasten_the_end(self, capsys: pytest.CaptureFixture[str]) -> None:
-        run, clock = Simulation(names=["a", "b"], trials=8, done=20), Clock()
+        run, clock = Simulation(names=["a", "b"], trials=28, done=20), Clock()
         show = LineDisplay(clock=clock)
         for event in _until(run.events(), Measured, 4):
             clock.now += 10
             show(event)
         start, _, line = capsys.readouterr().err.splitlines()
-        assert "at most 16 trials beside 40 of earlier runs" in start
+        assert "at most 56 trials with 40 of earlier runs" in start
         # Of 16 trials 3 are done, after 40 s; the clock starts with the run.
         assert re.match(r"  trial 23 of 28, .*about 2 min 53 s left", line)
 

@@ -175,7 +175,7 @@ class TestConvergence:
         assert [_text(cross) for cross in crosses] == ["trial 2: crash", "trial 5: crash"]
 
     def test_the_default_is_a_line_and_finals_are_marks_of_their_own(self) -> None:
-        trials = [_trial(0, 3.0), _trial(1, 2.0), _trial(0, 3.1, final=True), _trial(1, 2.1, final=True)]
+        trials = [_trial(0, 3.0), _trial(1, 2.0), _trial(2, 3.1, final=True), _trial(2, 2.1, final=True)]
         drawing = convergence(trials, 3.1)
         assert drawing is not None
         scales = Scales(drawing)
@@ -334,7 +334,7 @@ class TestPage:
     def test_runs_that_go_on_where_another_stopped_are_one_curve(self, report: Callable[..., Page]) -> None:
         first = Simulation(names=["a"])
         cut = first.events()[:10]
-        later = Simulation(names=["a"], run="run-2", done=8, trials=20, seed=2)
+        later = Simulation(names=["a"], run="run-2", done=8, trials=28, seed=2)
         page = report(cut, later.events())
         [figure] = page.all("figure")
         assert len(_marks(figure, "trial")) + len(_marks(figure, "failure")) == 8 + 20
