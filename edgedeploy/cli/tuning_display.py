@@ -152,7 +152,7 @@ class _TextDisplay(ConsoleProgress, Display):
         else:
             self._line(f"done: {whole}")
         if self._results:
-            print_results(ended)
+            print_results(ended, self._state.started)
 
 
 class LineDisplay(_TextDisplay):
@@ -277,12 +277,14 @@ class LiveDisplay(_TextDisplay):
         return table
 
 
-def print_results(ended: RunEnded) -> None:
-    """The table of tasks and the times of one inference, on standard output."""
+def print_results(ended: RunEnded, started: RunStarted | None) -> None:
+    """What was tuned, the table of its tasks and the times of one inference, on standard output."""
     from rich.table import Table
     from rich.text import Text
 
     console = stdout()
+    if started:
+        console.print(printable(f"{started.model} on {started.board}"), markup=False)
     if ended.results:
         table = Table(box=None, pad_edge=False)
         for index, title in enumerate(TITLES):
@@ -319,10 +321,8 @@ def _run_line(state: RunState) -> str:
 
 def _task_line(state: RunState, task: TaskSummary) -> str:
     place = list(state.tasks).index(task.workload) + 1
-    return (
-        f"{place} of {len(state.tasks)}: task {task.number}, {task.name} "
-        f"(weight {task.weight}, {significant(task.mflop)} MFLOP)"
-    )
+    work = f", {significant(task.mflop)} MFLOP" if task.mflop else ""
+    return f"{place} of {len(state.tasks)}: task {task.number}, {task.name} (weight {task.weight}{work})"
 
 
 def _trial_line(task: TaskState) -> str:

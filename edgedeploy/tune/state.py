@@ -9,7 +9,6 @@ from time import monotonic
 from edgedeploy.tune.events import (
     Event,
     Measured,
-    RunEnded,
     RunStarted,
     TaskEnded,
     TaskResult,
@@ -75,7 +74,7 @@ class RunState:
     """A run as far as it is known.
 
     Attributes:
-        started, ended: what was said at its start and its end.
+        started: what was said at its start.
         tasks: by workload, in the order of the run.
         current: the task that is being tuned.
         conditions: of each board that measured, by its name, as last told.
@@ -86,7 +85,6 @@ class RunState:
         self._clock = clock
         self._begin = clock()
         self.started: RunStarted | None = None
-        self.ended: RunEnded | None = None
         self.tasks: dict[str, TaskState] = {}
         self.current: TaskState | None = None
         self.conditions: dict[str, Conditions] = {}
@@ -95,12 +93,16 @@ class RunState:
         """Take in an event."""
         match event:
             case RunStarted():
+                # One network may be tuned after the other.
                 self.started, self._begin = event, self._clock()
+                self.current, self.conditions = None, {}
                 self.tasks = {task.workload: TaskState(task) for task in event.tasks}
                 if event.conditions and event.hosts:
                     self.conditions[event.hosts[0]] = event.conditions
             case TaskStarted(task=summary):
                 self.current = self.tasks.setdefault(summary.workload, TaskState(summary))
+                if not self.current.measured:  # else it goes on: what is done now was counted already
+                    self.current.summary = summary
             case Measured(trial=trial):
                 if task := self.tasks.get(trial.workload):
                     task.count(event)
@@ -109,8 +111,6 @@ class RunState:
             case TaskEnded(result=result):
                 if task := self.tasks.get(result.workload):
                     task.result = result
-            case RunEnded():
-                self.ended = event
 
     @property
     def done(self) -> int:
