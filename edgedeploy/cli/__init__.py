@@ -25,13 +25,14 @@ from edgedeploy.cli import (
     releases,
     run,
     toolchains,
+    tune,
     virtual,
 )
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
     name="edgedeploy",
-    help="Take a trained neural network to a small board: build, push, run, demo, bench.",
+    help="Take a trained neural network to a small board: build, push, run, demo, bench, tune.",
     epilog="Start with: edgedeploy demo all",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,6 +49,7 @@ app.add_typer(boards.app, name="boards")
 app.add_typer(toolchains.app, name="toolchains")
 app.add_typer(package.app, name="package")
 app.add_typer(releases.app, name="releases")
+app.add_typer(tune.app, name="tune")
 app.add_typer(records.app, name="records")
 app.add_typer(virtual.app, name="virtual")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.board import Board
 from edgedeploy.errors import RecordsError
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.tune.header import HEADER, Header, default_folder
+from edgedeploy.tune.header import HEADER, Header, default_folder, find_folder
 from edgedeploy.tune.records import Records
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def find_records(chosen: str | None, label: str, board: Board, progress: Progres
     """
     if chosen == NO_RECORDS:
         return None
-    folder = Path(chosen) if chosen else default_folder(label)
+    folder = find_folder(chosen) if chosen else default_folder(label)
     if chosen is None and not (folder / HEADER).exists():
         return None
     try:
