@@ -92,6 +92,7 @@ def test_all_functions_of_a_network_are_built(builder: Builder, tmp_path: Path) 
     assert not [entry.error for entry in batch.entries if entry.error]
 
 
+@pytest.mark.slow  # the import of TVM's tensor intrinsics takes half a minute
 def test_what_metaschedule_makes_is_built(builder: Builder) -> None:
     left, right = te.placeholder((32, 48), name="left"), te.placeholder((48, 64), name="right")
     k = te.reduce_axis((0, 48), name="k")
