@@ -1,6 +1,6 @@
 """Tries MetaSchedule's traces in another process: a damaged one can end the process that applies it.
 
-TVM checks little of what a trace says; a factor of 0, for one, is divided by. The other process is told a module and a
+TVM checks little of what a trace says; a tile of size 0, for one, is divided by. The other process is told a module and a
 record at a time, each a line of JSON, and answers each with a line: what went wrong, or null.
 """
 
@@ -116,6 +116,7 @@ def _serve() -> None:
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0) as output:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing that TVM prints may look like an answer
         import tvm
+        from tvm.s_tir import ScheduleError
         from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
         _limit_resources()
@@ -128,6 +129,8 @@ def _serve() -> None:
                 if module != known:
                     workload, known = Workload(tvm.ir.load_json(module)), module
                 TuningRecord.from_json(record, workload)
+            except ScheduleError:
+                problem = "its trace is not of its function"
             except Exception as error:  # TVM raises errors of many types
                 problem = last_line(error)
             output.write(json.dumps(problem).encode() + b"\n")
