@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import bench, boards, build, demo, models, package, push, releases, run, toolchains, virtual
+from edgedeploy.cli import bench, boards, build, demo, models, package, push, releases, rpc, run, toolchains, virtual
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ app.add_typer(toolchains.app, name="toolchains")
 app.add_typer(package.app, name="package")
 app.add_typer(releases.app, name="releases")
 app.add_typer(virtual.app, name="virtual")
+app.add_typer(rpc.app, name="rpc")
 
 _verbosity = 0
 
