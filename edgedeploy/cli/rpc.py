@@ -97,7 +97,7 @@ def server(
     Clients of TVM's RPC on this machine can use it, in Python `tvm.rpc.connect_tracker(HOST, PORT).request(KEY)`. It is
     started again when the connection breaks or the board does. Nothing stays on the board but the agent's file.
 
-    Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --board rpi4 --virtual --detach
+    Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --detach
     """
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import ConsoleProgress, stdout

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 from edgedeploy.board import Board, family
 from edgedeploy.errors import RpcError, UnsuitableBoardError, last_line
@@ -59,7 +60,7 @@ def require_fitting_device(
         progress.note(f"whether the devices of key {key!r} fit the board could not be checked: {said['error']}")
 
 
-def _asked(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, str]:
+def _asked(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
     arguments = [endpoint.host, str(endpoint.port), key, f"{max(timeout_s - _IMPORT_S, 1):g}"]
     command = [sys.executable, "-m", "edgedeploy.rpc.device", *arguments]
     try:
@@ -92,7 +93,7 @@ def _needs(board: Board) -> Abi:
     )
 
 
-def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, object]:
+def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
     """What a device says of itself, in this process."""
     import tvm.rpc
 
