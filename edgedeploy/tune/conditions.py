@@ -79,6 +79,16 @@ def read_conditions(run: Run, root: str = "") -> Conditions:
     return Throttling(run, root).conditions()
 
 
+def require_governor_name(name: str) -> None:
+    """Refuse what no governor can be called.
+
+    Raises:
+        InputError: it is such a name.
+    """
+    if not _GOVERNOR.fullmatch(name):
+        raise InputError(f"{name!r} cannot be the name of a governor", hints=["performance"])
+
+
 @contextlib.contextmanager
 def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -> Iterator[bool]:
     """Have a board's processors run under another governor while the block runs; gives whether they do.
@@ -96,8 +106,7 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
         InputError: no governor can have this name.
         BoardConnectionError: as `run`, at the beginning.
     """
-    if not _GOVERNOR.fullmatch(name):
-        raise InputError(f"{name!r} cannot be the name of a governor", hints=["performance"])
+    require_governor_name(name)
     folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")
     said = _pairs(run(f'cd {folder} && for p in policy*; do echo "$p $(cat "$p/scaling_governor")"; done'))
     before = {policy: old for policy, old in said if _POLICY.fullmatch(policy) and _GOVERNOR.fullmatch(old)}
