@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edgedeploy.board import Board
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import cannot_write
-from edgedeploy.runtime.native import THREAD_POOL
+from edgedeploy.runtime.native import MEASURING, THREAD_POOL
 from edgedeploy.runtime.session import processors
 from edgedeploy.toolchain import link_shared
 from edgedeploy.tune.workers import Worker, WorkerError
@@ -161,7 +161,7 @@ class Builder:
     def _linked(self, objects: list[Path]) -> Path:
         library = self._folder / f"batch{self._batches}.so"
         try:
-            link_shared([*objects, THREAD_POOL], library, self._board)
+            link_shared([*objects, THREAD_POOL, MEASURING], library, self._board)
         except ToolchainError:
             self._require_space()
             raise
