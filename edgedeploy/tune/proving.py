@@ -1,7 +1,7 @@
 """Tries MetaSchedule's traces in another process: a damaged one can end the process that applies it.
 
-TVM checks little of what a trace says; a tile of size 0, for one, is divided by. The other process is told a module and a
-record at a time, each a line of JSON, and answers each with a line: what went wrong, or null.
+TVM checks little of what a trace says; a tile of size 0, for one, is divided by. The other process is told a module
+and a record at a time, each a line of JSON, and answers each with a line: what went wrong, or null.
 """
 
 from __future__ import annotations
