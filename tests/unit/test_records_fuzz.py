@@ -20,7 +20,7 @@ from tvm.s_tir import Schedule
 from edgedeploy.errors import EdgedeployError, RecordsError
 from edgedeploy.tune.content import RUNS, TRIALS, Content
 from edgedeploy.tune.database import RECORDS, WORKLOADS, record_line, trace_in
-from edgedeploy.tune.events import Noted, RunEnded
+from edgedeploy.tune.events import RunEnded
 from edgedeploy.tune.exchange import export, import_records, merge, prune
 from edgedeploy.tune.header import HEADER
 from edgedeploy.tune.overview import overview
@@ -46,15 +46,12 @@ def written(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def use(folder: Path, elsewhere: Path) -> None:
-    """All that is done with records but to apply traces of MetaSchedule; only our errors may come of it."""
+def use(folder: Path, elsewhere: Path, case: int) -> None:
+    """Read records, and do one of the things that are done with them; only our errors may come of it.
 
-    def read() -> None:
-        with Records.open(folder) as records:
-            for workload in records.workloads():
-                records.trials(workload)
-            records.best(product(32))
-        overview(Content.read(folder).entries)
+    Raises:
+        RecordsError: they cannot be read.
+    """
 
     def pack() -> None:
         export(folder, elsewhere / "a.tar.gz")
@@ -63,15 +60,18 @@ def use(folder: Path, elsewhere: Path) -> None:
     def add() -> None:
         with Records.open(folder, header()) as records:
             records.add(product(32), trial(9, 1.0, module=product(32)))
-            records.note(Noted(text=""))
 
-    survive(read)
-    survive(lambda: merge([folder], elsewhere / "merged"))
-    survive(pack)
-    survive(lambda: prune(folder, 1))
-    survive(add)
-    with Records.open(folder):  # who could add can read
-        pass
+    def look() -> None:
+        with Records.open(folder) as records:
+            for workload in records.workloads():
+                records.trials(workload)
+            records.best(product(32))
+        overview(Content.read(folder).entries)
+
+    survive(look)
+    others = (pack, add, lambda: merge([folder], elsewhere / "merged"), lambda: prune(folder, 1))
+    survive(others[case % len(others)])
+    Records.open(folder)
 
 
 def use_damaged(sound: dict[str, bytes], tmp_path: Path, cases: int, seed: int) -> int:
@@ -83,7 +83,7 @@ def use_damaged(sound: dict[str, bytes], tmp_path: Path, cases: int, seed: int) 
         files = {**sound, **{str(name): damaged(sound[str(name)], generator) for name in names}}
         folder = written(tmp_path / f"{case % 8}", files)
         try:
-            use(folder, tmp_path / "elsewhere" / f"{case}")
+            use(folder, tmp_path / "elsewhere" / f"{case % 50}", case)
             useful += 1
         except EdgedeployError:
             pass
@@ -97,7 +97,7 @@ def test_damaged_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path
 
 @pytest.mark.slow
 def test_thousands_of_damaged_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
-    assert use_damaged(sound, tmp_path, 10_000, seed=2) > 1000
+    assert 500 < use_damaged(sound, tmp_path, 5000, seed=2) < 4500
 
 
 def values(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -151,7 +151,7 @@ def use_strange(sound: dict[str, bytes], tmp_path: Path, cases: int, seed: int) 
         lines[chosen] = json.dumps(strange(json.loads(lines[chosen]), source)).encode()
         folder = written(tmp_path / f"{case % 8}", {**sound, name: b"".join(line + b"\n" for line in lines)})
         try:
-            use(folder, tmp_path / "elsewhere" / f"{case}")
+            use(folder, tmp_path / "elsewhere" / f"{case % 50}", case)
             useful += 1
         except EdgedeployError:
             pass
@@ -164,7 +164,7 @@ def test_strange_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path
 
 @pytest.mark.slow
 def test_thousands_of_strange_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
-    assert use_strange(sound, tmp_path, 10_000, seed=2) > 1000
+    assert 500 < use_strange(sound, tmp_path, 5000, seed=2) < 4500
 
 
 def test_damaged_archives_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
@@ -230,12 +230,12 @@ def apply_strange_traces(cases: int, seed: int) -> tuple[int, int]:
 
 
 def test_strange_traces_end_in_our_errors() -> None:
-    applied, _ = apply_strange_traces(300, seed=1)
-    assert 10 < applied < 290
+    applied, _ = apply_strange_traces(100, seed=1)
+    assert 5 < applied < 95
 
 
 @pytest.mark.slow
 def test_thousands_of_strange_traces_end_in_our_errors() -> None:
-    applied, crashed = apply_strange_traces(10_000, seed=2)
-    assert applied > 500
+    applied, crashed = apply_strange_traces(2000, seed=2)
+    assert applied > 100
     assert crashed > 0  # or the other process is needed no more
