@@ -136,9 +136,7 @@ Json Disk(const std::string& path) {
 
 }  // namespace
 
-Code FactsCommand(const Words& words) {
-  const Arguments arguments(words, {"path"});
-  arguments.None();
+Json Facts(const std::string& path) {
   utsname system{};
   uname(&system);
   std::string hardware = ReadSystemFile("/proc/device-tree/model");
@@ -151,8 +149,14 @@ Code FactsCommand(const Words& words) {
   facts.Set("cores", Processors());
   facts.Set("governor", TextOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_governor")));
   facts.Set("frequency_khz", Frequency()).Set("temperature_c", Temperature()).Set("throttling", Throttling());
-  facts.Set("memory", Memory()).Set("disk", Disk(arguments.Text("path", "."))).Set("agent", Version());
-  Print(facts);
+  facts.Set("memory", Memory()).Set("disk", Disk(path)).Set("agent", Version());
+  return facts;
+}
+
+Code FactsCommand(const Words& words) {
+  const Arguments arguments(words, {"path"});
+  arguments.None();
+  Print(Facts(arguments.Text("path", ".")));
   return Code::kDone;
 }
 

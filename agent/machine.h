@@ -7,6 +7,9 @@
 
 namespace agent {
 
+// All that `agent facts` prints. `path` is where free disk space is stated. Failure(kInput) if there is no such path.
+Json Facts(const std::string& path);
+
 // ELF's names of the architecture that the agent itself was compiled for.
 const char* OwnElfMachine();
 // Of the C library that runs the process, as 2.36.

@@ -22,7 +22,7 @@ constexpr char kUsage[] =
     "       agent facts [--path DIR]\n"
     "       agent serve PACKAGE [--threads N]\n"
     "       agent rpc [--host ADDRESS] [--port N] [--port-end N] [--tracker HOST:PORT] [--key KEY]\n"
-    "                 [--custom-address ADDRESS] [--work-dir DIR] [--threads N]\n"
+    "                 [--custom-address ADDRESS] [--announce-port N] [--work-dir DIR] [--threads N] [--heartbeat S]\n"
     "       agent --version | --help\n";
 
 // Code for a newer processor ends in this signal; without a word nobody would guess why.

@@ -1,5 +1,6 @@
 // `agent rpc`: a server of TVM's RPC for tuning, alone or under a tracker (`tvm/rpc/server.py`).
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -18,6 +19,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "heartbeat.h"
 #include "machine.h"
 #include "rpc_session.h"
 #include "socket.h"
@@ -40,30 +42,38 @@ constexpr int kUnusedPings = 3;
 
 void Log(const std::string& text) { std::fprintf(stderr, "agent: %s\n", text.c_str()); }
 
-// SIGINT, SIGTERM and SIGCHLD are blocked from the first of these on, and waited for instead.
-class Signals {
+// What asks the server to end: SIGINT, SIGTERM, or a heartbeat that stopped. SIGINT, SIGTERM and SIGCHLD are blocked
+// from the first of these on, and waited for instead.
+class End {
  public:
-  Signals() {
+  explicit End(int heartbeat_s) : heartbeat_(heartbeat_s) {
     sigemptyset(&set_);
     for (const int each : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set_, each);
     sigprocmask(SIG_BLOCK, &set_, &before_);
   }
-  // Waits for one; nothing if none comes in time.
-  std::optional<int> Wait(std::chrono::milliseconds limit) const {
+  // Waits until a child ends, the end is asked for, or the time is over. Returns whether the end is asked for.
+  bool Wait(std::chrono::milliseconds limit) {
     const timespec time{static_cast<time_t>(limit.count() / 1000), static_cast<long>(limit.count() % 1000 * 1'000'000)};
     const int signal = sigtimedwait(&set_, nullptr, &time);
-    return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+    return signal == SIGINT || signal == SIGTERM || Asked();
   }
-  bool EndAsked() const {
+  // Does not wait; signals stay pending.
+  bool Asked() {
     sigset_t pending;
     sigpending(&pending);
-    return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);
+    return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM) || heartbeat_.Stopped();
   }
-  void Restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  // For a child: signals are as they were before, and signs of life are not its own to read.
+  void Leave() const {
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+  }
 
  private:
   sigset_t set_;
   sigset_t before_;
+  Heartbeat heartbeat_;
 };
 
 // A new folder that goes with this object.
@@ -113,7 +123,7 @@ std::optional<Client> Welcome(Connection connection, const std::string& secret, 
 }
 
 // Runs one session to its end. Returns false if the server was asked to end.
-bool Serve(Client client, const std::string& base, int threads, const Signals& signals) {
+bool Serve(Client client, const std::string& base, int threads, End& end) {
   const WorkFolder folder(base);
   const pid_t parent = getpid();
   const pid_t child = fork();
@@ -122,7 +132,7 @@ bool Serve(Client client, const std::string& base, int threads, const Signals& s
     // With the server, its sessions end; what a session starts ends with its process group.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0);
-    signals.Restore();
+    end.Leave();
     if (getppid() != parent || chdir(folder.path().c_str()) != 0) _exit(1);
     _exit(ServeSession(client.connection.get(), folder.path(), threads));
   }
@@ -145,8 +155,7 @@ bool Serve(Client client, const std::string& base, int threads, const Signals& s
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - (Clock::now() - begin));
       wait = std::min(wait, std::max(left, std::chrono::milliseconds(1)));
     }
-    const std::optional<int> signal = signals.Wait(wait);
-    end_asked = signal && *signal != SIGCHLD;
+    end_asked = end.Wait(wait);
   }
   kill(-child, SIGKILL);  // what the session left running
   if (over) {
@@ -166,24 +175,24 @@ class Server {
         base_(arguments.Text("work-dir", std::filesystem::temp_directory_path().string())),
         threads_(ChooseThreads(arguments.Integer("threads", 0, 1, 1'000'000), Processors())) {
     if (arguments.Has("tracker")) {
-      tracker_.emplace(arguments.Text("tracker"), key_, arguments.Text("custom-address"), port);
+      const int announced = arguments.Integer("announce-port", port, 1, 65535);
+      tracker_.emplace(arguments.Text("tracker"), key_, arguments.Text("custom-address"), announced);
     }
   }
 
-  // Serves one session after another until a signal ends it.
-  void Loop(const Signals& signals) {
+  // Serves one session after another until it is to end.
+  void Loop(End& end) {
     for (;;) {
       try {
         if (tracker_ && !tracker_->connected()) tracker_->Connect();
         if (tracker_) tracker_->Offer();
-        std::optional<Client> client = NextClient(signals);
-        if (!client || !Serve(std::move(*client), base_, threads_, signals)) return;
+        std::optional<Client> client = NextClient(end);
+        if (!client || !Serve(std::move(*client), base_, threads_, end)) return;
       } catch (const Failure& failure) {
         if (failure.code() != Code::kOther) throw;
         Log(std::string(failure.what()) + "; trying again");
         if (tracker_) tracker_->Disconnect();
-        const std::optional<int> signal = signals.Wait(std::chrono::milliseconds(kPingMilliseconds));
-        if (signal && *signal != SIGCHLD) return;
+        if (end.Wait(std::chrono::milliseconds(kPingMilliseconds))) return;
       }
     }
   }
@@ -192,7 +201,7 @@ class Server {
 
  private:
   // The next client that knows the key; nothing if the server is to end.
-  std::optional<Client> NextClient(const Signals& signals) {
+  std::optional<Client> NextClient(End& end) {
     int unused = 0;
     for (;;) {
       // Signals stay pending while blocked: this wakes up often enough for them.
@@ -200,7 +209,7 @@ class Server {
       bool arrived = false;
       for (int waited = 0; !arrived && waited < kPingMilliseconds; waited += 100) {
         arrived = poll(&waiting, 1, 100) > 0;
-        if (signals.EndAsked()) return std::nullopt;
+        if (end.Asked()) return std::nullopt;
       }
       if (!arrived) {
         if (!tracker_) continue;
@@ -233,19 +242,20 @@ class Server {
 
 Code RpcCommand(const Words& words) {
   const Arguments arguments(
-      words, {"host", "port", "port-end", "tracker", "key", "custom-address", "work-dir", "threads"});
+      words, {"host", "port", "port-end", "tracker", "key", "custom-address", "announce-port", "work-dir", "threads",
+              "heartbeat"});
   arguments.None();
   const std::string host = arguments.Text("host", "127.0.0.1");
   const int first = arguments.Integer("port", 9090, 0, 65535);
   const int last = first == 0 ? 0 : arguments.Integer("port-end", std::min(first + 109, 65535), first, 65535);
-  const Signals signals;
+  End end(arguments.Integer("heartbeat", 0, 1, 86400));
   auto [listener, port] = Listen(host, first, last);
   Server server(arguments, std::move(listener), port);
   Json ready = Json::NewObject();
   ready.Set("ready", true).Set("host", host).Set("port", port).Set("key", server.key());
   ready.Set("tracker", arguments.Has("tracker") ? Json(arguments.Text("tracker")) : Json());
   Print(ready);
-  server.Loop(signals);
+  server.Loop(end);
   return Code::kDone;
 }
 

@@ -53,7 +53,8 @@ int ServeSession(int connection, const std::string& folder, int threads) {
     ffi::reflection::GlobalDef()
         .def("tvm.rpc.server.workpath", [folder](const std::string& name) { return WorkPath(folder, name); })
         .def("tvm.rpc.server.load_module",
-             [folder](const std::string& name) { return ffi::Module::LoadFromFile(WorkPath(folder, name)); });
+             [folder](const std::string& name) { return ffi::Module::LoadFromFile(WorkPath(folder, name)); })
+        .def("edgedeploy.facts", [] { return ffi::String(Facts(".").Dump()); });
     ffi::Function::GetGlobalRequired("rpc.ServerLoop")(connection);
     return 0;
   } catch (const std::exception& error) {

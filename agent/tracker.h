@@ -10,7 +10,8 @@ namespace agent {
 
 class Tracker {
  public:
-  // `address` is HOST:PORT; Failure(kUsage) if it is not. `custom_address` is what clients are told, or empty.
+  // `address` is HOST:PORT; Failure(kUsage) if it is not. `custom_address`, or the address it comes from
+  // if that is empty, and `port` are what clients are told.
   Tracker(const std::string& address, std::string key, std::string custom_address, int port);
 
   bool connected() const { return static_cast<bool>(connection_); }

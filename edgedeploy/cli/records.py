@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import JsonOption, complete_board
+from edgedeploy.cli.options import JsonOption, complete_board, complete_records
 
 if TYPE_CHECKING:
     from edgedeploy.tune.content import Entry
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from edgedeploy.tune.trial import Trial
 
 app = typer.Typer(help="List, show, merge, pack and prune tuning records.", no_args_is_help=True)
-
-
-def complete_records(incomplete: str) -> list[str]:
-    """Boards with records whose names begin with what was typed; the shell itself completes paths."""
-    from edgedeploy.tune.header import folders
-
-    return [folder.name for folder in folders() if folder.name.startswith(incomplete)]
 
 
 RecordsArgument = Annotated[

@@ -7,7 +7,7 @@ does so at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,8 +117,13 @@ def releases(connection: Connection) -> list[OnBoard]:
 def missing(connection: Connection, release: Release) -> dict[str, bytes]:
     """The blobs of a release that the board lacks, or has with another content."""
     wanted = {blob: release.contents[name] for name, blob in release.blobs.items()}
-    there = set(_done(connection, "look for files", _STOCK, BASE, *wanted).text.split())
+    there = present(connection, wanted)
     return {blob: content for blob, content in wanted.items() if blob not in there}
+
+
+def present(connection: Connection, blobs: Iterable[str]) -> set[str]:
+    """Those of some blobs that a board has with their right content."""
+    return set(_done(connection, "look for files", _STOCK, BASE, *blobs).text.split())
 
 
 def upload(connection: Connection, blob: str, content: bytes, advance: Callable[[int], None]) -> None:

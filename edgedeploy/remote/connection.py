@@ -7,6 +7,7 @@ commands run is decided here. On the board nothing is needed but sshd and a POSI
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import shlex
 import socket
@@ -29,6 +30,8 @@ from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_
 # What paramiko logs as errors also ends in an exception, which is reported once, as ours.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
+LOOPBACK = "127.0.0.1"
+
 CONNECT_S = 15
 COMMAND_S = 120
 
@@ -38,7 +41,10 @@ _KEEPALIVE_S = 5
 _BLOCK = 1 << 15
 
 # What paramiko raises where a connection breaks: each of them, depending on the moment.
-_BROKEN = (paramiko.SSHException, OSError, EOFError)
+BROKEN = (paramiko.SSHException, OSError, EOFError)
+
+# RFC 4254, section 5.1
+_PROHIBITED = 1
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class Connection:
                     if not self._send(channel, part):
                         break
                     advance(len(part))
-            with contextlib.suppress(*_BROKEN):
+            with contextlib.suppress(*BROKEN):
                 channel.shutdown_write()
             return self._completed(channel, timeout_s)
 
@@ -143,10 +149,51 @@ class Connection:
             channel = self._transport.open_session(timeout=CONNECT_S)
             channel.settimeout(_SILENCE_S)
             channel.exec_command(command)
-        except _BROKEN as error:
+        except BROKEN as error:
             raise self.lost(error) from error
         self.sent += len(command)
         return channel
+
+    def reach(self, port: int) -> paramiko.Channel:
+        """A TCP connection to a port of the board's loopback interface.
+
+        Raises:
+            ConnectionRefusedError: nothing listens there.
+            BoardConnectionError: the SSH server there forbids it, or the connection broke.
+        """
+        try:
+            return self._transport.open_channel("direct-tcpip", (LOOPBACK, port), (LOOPBACK, 0), timeout=CONNECT_S)
+        except paramiko.ChannelException as error:
+            if error.code == _PROHIBITED:
+                raise self._forbidden() from error
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens on port {port} there") from error
+        except BROKEN as error:
+            raise self.lost(error) from error
+
+    def listen(self, handler: Callable[[paramiko.Channel], None]) -> int:
+        """Have the board's SSH server listen on a free port of its loopback interface, which is returned.
+
+        One port of a connection at a time. `handler` is called with each TCP connection that comes there, in a thread
+        that it must not keep waiting.
+
+        Raises:
+            BoardConnectionError: the SSH server there forbids it, or the connection broke.
+        """
+        try:
+            return int(self._transport.request_port_forward(LOOPBACK, 0, lambda channel, *ends: handler(channel)))
+        except BROKEN as error:
+            raise (self._forbidden() if self.alive else self.lost(error)) from error
+
+    def listen_no_more(self, port: int) -> None:
+        """End what `listen` began; the answer is not waited for."""
+        with contextlib.suppress(*BROKEN):
+            self._transport.global_request("cancel-tcpip-forward", (LOOPBACK, port), wait=False)
+
+    def _forbidden(self) -> BoardConnectionError:
+        return BoardConnectionError(
+            f"the SSH server on {self.address} forwards no ports",
+            hints=["look for AllowTcpForwarding, DisableForwarding, PermitOpen and PermitListen in its sshd_config"],
+        )
 
     def rename(self, source: str, target: str) -> None:
         """Put `source` in the place of `target`, both relative to the home folder, as rename(2) does: at once.
@@ -161,7 +208,7 @@ class Connection:
         try:
             with self._transport.open_sftp_client() as sftp:
                 sftp.posix_rename(source, target)
-        except _BROKEN as error:
+        except BROKEN as error:
             if not self.alive:
                 raise self.lost(error) from error
             if isinstance(error, OSError):
@@ -189,7 +236,7 @@ class Connection:
         """Send a part; False if the command has ended without wanting it."""
         try:
             channel.sendall(part)
-        except _BROKEN as error:
+        except BROKEN as error:
             if isinstance(error, (TimeoutError, EOFError)) or not self.alive:
                 raise self.lost(error) from error
             return False
@@ -273,7 +320,7 @@ def _explained(address: Address, connection: Any) -> Iterator[None]:
         raise BoardConnectionError(
             f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
         ) from error
-    except _BROKEN as error:
+    except BROKEN as error:
         if "No authentication methods" in str(error):  # there is no key at all to offer
             raise _refused(address, error) from error
         raise BoardConnectionError(
@@ -304,5 +351,5 @@ def _closing(channel: paramiko.Channel) -> Iterator[paramiko.Channel]:
     try:
         yield channel
     finally:
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             channel.close()

@@ -236,6 +236,13 @@ class Records:
             return None
         return hashlib.sha256(json.dumps(self._used, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def bests_sha256(self) -> str:
+        """SHA-256 over the best candidate of every workload: another one means that some network is built otherwise."""
+        bests = {key: best_of(entries) for key, entries in self._entries.items()}
+        said = {key: entry.trial.model_dump_json() for key, entry in bests.items() if entry}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """One change at a time. If one was broken off, wherever it was, the files say what came of it."""

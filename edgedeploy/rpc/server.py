@@ -1,0 +1,224 @@
+"""A server of TVM's RPC on a board or on this machine: the agent, under a tracker, reached through SSH alone.
+
+    client -> 127.0.0.1 here -> SSH -> agent, 127.0.0.1 there
+    tracker, 127.0.0.1 here <- SSH <- 127.0.0.1 there <- agent
+
+The agent reads signs of life from its standard input, and ends with all its sessions when they stop.
+
+Clients belong into other processes: TVM holds the interpreter's lock while it frees what came over RPC, and waits for
+the answer that the tunnel's threads would have to bring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import Board
+from edgedeploy.errors import (
+    BoardConnectionError,
+    EdgedeployError,
+    HostKeyError,
+    OutputError,
+    RpcError,
+    ToolchainError,
+    UnsuitableBoardError,
+)
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote.address import Address
+from edgedeploy.rpc.place import Place, Program, opened
+from edgedeploy.rpc.tracker import LOOPBACK, Endpoint
+
+_BEAT_S = 5
+_SILENCE_S = 30
+# An emulated board on a busy machine.
+_READY_S = 60
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0
+_KEPT_LINES = 20
+
+# Waiting does not help against these.
+_LASTING = (HostKeyError, OutputError, ToolchainError, UnsuitableBoardError)
+
+# A folder below `rpc` is called as the shell that made it, so that what is left of one that was ended is known.
+_SERVE = """
+exec 2>&1
+cd && mkdir -p "$1/rpc" && cd "$1/rpc" || exit
+for left in *; do
+    case $left in *[!0-9]*) ;; *) kill -0 "$left" 2>/dev/null || rm -rf "$left" ;; esac
+done
+rm -rf $$ && mkdir $$ && cd $$ || exit
+case $2 in
+    /*) agent=$2 ;;
+    *) ln "../../blobs/$2" agent && chmod 755 agent && agent=./agent || exit ;;
+esac
+shift 2
+"$agent" rpc --work-dir "$PWD" "$@"
+code=$?
+cd .. && rm -rf $$
+exit $code
+"""
+
+
+class BoardServer:
+    """A server that runs; a context manager.
+
+    Attributes:
+        name: the board's address, or `local`.
+        port: of this machine's loopback interface, where clients reach it; the same after a revival, if it is free.
+    """
+
+    def __init__(
+        self,
+        place: Address | None,
+        board: Board,
+        tracker: Endpoint | None,
+        key: str,
+        progress: Progress = SILENT,
+        *,
+        threads: int | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Put the agent there, start it, and wait until it listens.
+
+        Args:
+            place: where the board is logged in to; None for this machine.
+            board: its profile.
+            tracker: which tracker it registers with; None for none: clients then name the key.
+            key: under which.
+            progress: is told what is waited for.
+            threads: how many threads sessions may use; all processors if None.
+            strict: refuse a host key that is not known.
+
+        Raises:
+            BoardConnectionError: the board cannot be reached, or its SSH server forwards no ports.
+            UnsuitableBoardError: the agent does not run there.
+            RpcError: it does not start.
+            ToolchainError: the agent cannot be built.
+            BoardBusyError, ReleaseError: the agent cannot be stored there.
+        """
+        self.name = str(place) if place else "local"
+        self._address, self._board, self._tracker, self._key = place, board, tracker, key
+        self._progress, self._threads, self._strict = progress, threads, strict
+        self._agent = agent_for(board, progress=progress)
+        self._running = contextlib.ExitStack()
+        self.port = 0
+        self._start()
+
+    def __enter__(self) -> BoardServer:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server, its sessions, and the connection; nothing but the agent's file is left there."""
+        self._running.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs and is in reach, as far as is known."""
+        return self._place.alive and not self._program.ended
+
+    def run(self, script: str) -> str:
+        """What a POSIX shell script prints there, whatever its exit code.
+
+        Raises:
+            BoardConnectionError: the connection broke.
+        """
+        return self._place.run(script)
+
+    def revive(self, deadline_s: float = 60) -> None:
+        """Start it anew, over a new connection, as often as it takes: it may have been cut off anywhere.
+
+        Raises:
+            BoardConnectionError: it did not come back in that time.
+            HostKeyError, UnsuitableBoardError: another board answers.
+        """
+        self.close()
+        deadline, wait, told = time.monotonic() + deadline_s, _FIRST_WAIT_S, ""
+        while True:
+            try:
+                self._start()
+            except _LASTING:
+                raise
+            except EdgedeployError as error:
+                if time.monotonic() + wait > deadline:
+                    raise BoardConnectionError(
+                        f"the server on {self.name} did not come back within {deadline_s:.0f} s",
+                        why=str(error),
+                        hints=["look whether the board has power and network, and do it again"],
+                    ) from error
+                if str(error) != told:
+                    told = str(error)
+                    self._progress.note(f"waiting for {self.name} for up to {deadline_s:.0f} s: {told}")
+            else:
+                self._progress.note(f"the server on {self.name} runs again")
+                return
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT_S)
+
+    def _start(self) -> None:
+        with contextlib.ExitStack() as stack:
+            place = stack.enter_context(opened(self._address, strict=self._strict, progress=self._progress))
+            agent = place.put_agent(self._agent, self._board)
+            listening: Future[int] = Future()
+            near = stack.enter_context(place.forward(lambda: listening.result(_READY_S), self.port))
+            options = ["--key", self._key, "--port", "0" if near else str(self.port), "--heartbeat", str(_SILENCE_S)]
+            if self._threads:
+                options += ["--threads", str(self._threads)]
+            if self._tracker:
+                tracker = stack.enter_context(place.backward(self._tracker))
+                options += ["--tracker", f"{tracker.host}:{tracker.port}", "--custom-address", LOOPBACK]
+                options += ["--announce-port", str(near)] if near else []
+            program = stack.enter_context(_attended(place, [place.base, agent, *options], listening, self.name))
+            self.port = near or listening.result()
+            self._place, self._program = place, program
+            self._running = stack.pop_all()
+
+
+@contextlib.contextmanager
+def _attended(place: Place, arguments: list[str], listening: Future[int], name: str) -> Iterator[Program]:
+    """An agent that listens, and gets its signs of life while the block runs.
+
+    Raises:
+        RpcError: it ended, or said nothing.
+    """
+    program = place.start(_SERVE, *arguments)
+    said: deque[str] = deque(maxlen=_KEPT_LINES)
+    done = threading.Event()
+
+    def listen() -> None:
+        for line in program.lines():
+            said.append(line.removeprefix("agent: "))
+            if not listening.done() and line.startswith("{"):
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    listening.set_result(int(json.loads(line)["port"]))
+        if not listening.done():
+            listening.set_exception(RpcError(f"the server on {name} ended", why="; ".join(said) or None))
+
+    def beat() -> None:
+        while not done.wait(_BEAT_S):
+            program.beat()
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (listen, beat)]
+    for thread in threads:
+        thread.start()
+    try:
+        try:
+            listening.result(_READY_S)
+        except TimeoutError as error:
+            raise RpcError(
+                f"the server on {name} said nothing for {_READY_S} s", why="; ".join(said) or None
+            ) from error
+        yield program
+    finally:
+        done.set()
+        program.close()
+        for thread in threads:
+            thread.join(_BEAT_S)

@@ -1,0 +1,304 @@
+"""TVM's RPC tracker, which hands waiting devices to clients: started here, asked what it has, asked for a device.
+
+The tracker itself is TVM's (`tvm/rpc/tracker.py`) in a process of ours. What is asked of one goes over a socket of our
+own, with a deadline: TVM's client waits for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgedeploy.errors import InputError, RpcError
+from edgedeploy.progress import SILENT, Progress
+
+LOOPBACK = "127.0.0.1"
+# The first port that TVM's own programs look for a tracker at.
+DEFAULT_PORT = 9190
+
+# tvm/rpc/base.py
+_MAGIC = 0x2F271
+_SUCCESS, _REQUEST, _SUMMARY = 0, 4, 6
+# Far more than the summary of any farm takes.
+_MOST_BYTES = 1 << 24
+
+# A first import of TVM from a slow disk takes half a minute.
+_START_S = 60
+_END_S = 5
+# How often a tracker that ends by itself is started again, and how long one that holds must run.
+_RESTARTS = 5
+_HOLDS_S = 60
+
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][\w.-]*):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a tracker or a server of TVM's RPC listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Endpoint:
+        """The endpoint that `HOST:PORT` means.
+
+        Raises:
+            InputError: it has another form.
+        """
+        parts = _ADDRESS.fullmatch(text)
+        if parts is None or not 0 < int(parts["port"]) < 65536:
+            raise InputError(f"{text!r} is no address of a tracker", hints=["write it as HOST:PORT"])
+        return cls(parts["host"].strip("[]"), int(parts["port"]))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of one key: how many serve, how many of those wait for a client, how many clients wait for one.
+
+    Attributes:
+        addresses: HOST:PORT of each, as clients are told.
+    """
+
+    total: int
+    free: int
+    pending: int
+    addresses: tuple[str, ...] = ()
+
+
+Summary = Mapping[str, Devices]
+
+
+@contextlib.contextmanager
+def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT) -> Iterator[Endpoint]:
+    """A tracker in a process of its own while the block runs; gives where it listens.
+
+    The process ends with this one, however that ends. If the tracker ends by itself it is started again at the same
+    port; servers register anew.
+
+    Args:
+        port: 0 takes any that is free.
+        host: the address to listen on.
+        progress: is told when it was started again.
+
+    Raises:
+        RpcError: it does not start.
+    """
+    process, endpoint = _start(Endpoint(host, port))
+    done = threading.Event()
+    lock = threading.Lock()
+
+    def watch() -> None:
+        nonlocal process
+        restarts, began = 0, time.monotonic()
+        while not done.is_set():
+            process.wait()
+            if time.monotonic() - began > _HOLDS_S:
+                restarts = 0
+            if done.is_set() or restarts == _RESTARTS:
+                return
+            restarts, began = restarts + 1, time.monotonic()
+            progress.note(f"the tracker at {endpoint} ended; it is started again")
+            try:
+                started, _ = _start(endpoint)
+            except RpcError as error:
+                progress.note(str(error))
+                done.wait(1)
+                continue
+            with lock:
+                process = started
+                if done.is_set():
+                    _end(process)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield endpoint
+    finally:
+        done.set()
+        with lock:
+            _end(process)
+        thread.join(_START_S)
+
+
+def summary(endpoint: Endpoint, timeout_s: float = 10) -> Summary:
+    """What a tracker has, by key, within that time.
+
+    Raises:
+        RpcError: no tracker answers there.
+    """
+    answer = _ask(endpoint, [_SUMMARY], timeout_s)
+    try:
+        queues, servers = answer["queue_info"], answer["server_info"]
+        addresses: dict[str, list[str]] = {key: [] for key in queues}
+        for server in servers:
+            host, port = server["addr"]
+            addresses.setdefault(str(server["key"]).partition(":")[2], []).append(f"{host}:{port}")
+        nobody = {"free": 0, "pending": 0}
+        counts = {key: queues.get(key, nobody) for key in addresses}
+        return {
+            key: Devices(len(found), int(counts[key]["free"]), int(counts[key]["pending"]), tuple(sorted(found)))
+            for key, found in sorted(addresses.items())
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _strange(endpoint) from error
+
+
+def require_device(endpoint: Endpoint, key: str, timeout_s: float = 15) -> Devices:
+    """The devices of a key; waits for one to register as long as the time allows.
+
+    Raises:
+        RpcError: there is none, or no tracker answers there.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        known = summary(endpoint, max(deadline - time.monotonic(), 0.5))
+        if key in known and known[key].total:
+            return known[key]
+        if time.monotonic() + 0.5 > deadline:
+            raise _no_device(endpoint, key, [name for name, devices in known.items() if devices.total])
+        time.sleep(0.2)
+
+
+def request(endpoint: Endpoint, key: str, timeout_s: float) -> tuple[Endpoint, str]:
+    """A device of a key from a tracker, for one session: where it listens, and the secret to name there.
+
+    Raises:
+        RpcError: none was free in that time, or no tracker answers there.
+    """
+    answer = _ask(endpoint, [_REQUEST, key, "", 1], timeout_s, nothing=f"no device of key {key!r} was free")
+    try:
+        host, port, secret = answer
+        return Endpoint(str(host), int(port)), str(secret)
+    except (TypeError, ValueError) as error:
+        raise _strange(endpoint) from error
+
+
+def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
+    """Start a tracker's process, and wait until it listens."""
+    command = [sys.executable, "-m", "edgedeploy.rpc.tracker_process", wanted.host, str(wanted.port)]
+    # In a session of its own, so that Ctrl-C in a terminal reaches only who ends it.
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    watchdog = threading.Timer(_START_S, process.kill)
+    watchdog.start()
+    try:
+        line = process.stdout.readline()
+        said = json.loads(line) if line else {"error": f"it did not begin within {_START_S} s, or was ended"}
+        if "port" in said:
+            return process, Endpoint(wanted.host, int(said["port"]))
+        _end(process)
+        raise RpcError(
+            f"the tracker does not start at {wanted}",
+            why=said["error"],
+            hints=["choose another port, or none: any that is free is taken", "pip install 'edgedeploy[tune]'"],
+        )
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        watchdog.cancel()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Let a tracker end, which it does when its input does."""
+    with contextlib.suppress(OSError):
+        process.stdin.close() if process.stdin else None
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout:
+        process.stdout.close()
+
+
+def _ask(endpoint: Endpoint, message: Sequence[Any], timeout_s: float, nothing: str | None = None) -> Any:
+    """A tracker's answer to one message, after its code for success."""
+    deadline = time.monotonic() + timeout_s
+    greeted = False
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), timeout_s) as stream:
+            stream.sendall(struct.pack("<i", _MAGIC))
+            if struct.unpack("<i", _receive(stream, 4, deadline)) != (_MAGIC,):
+                raise _strange(endpoint)
+            greeted = True
+            content = json.dumps(message).encode()
+            stream.sendall(struct.pack("<i", len(content)) + content)
+            (size,) = struct.unpack("<i", _receive(stream, 4, deadline))
+            if not 0 < size <= _MOST_BYTES:
+                raise _strange(endpoint)
+            code, answer = json.loads(_receive(stream, size, deadline))
+    except TimeoutError as error:
+        why = f"it said nothing for {timeout_s:.0f} s"
+        if greeted and nothing:
+            raise RpcError(nothing, why=f"tracker {endpoint} gave none within {timeout_s:.0f} s") from error
+        raise _unreachable(endpoint, why) from error
+    except OSError as error:
+        raise _unreachable(endpoint, error.strerror or str(error)) from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _strange(endpoint) from error
+    if code != _SUCCESS:
+        raise _strange(endpoint)
+    return answer
+
+
+def _receive(stream: socket.socket, count: int, deadline: float) -> bytes:
+    """Exactly so many bytes, before the deadline."""
+    content = bytearray()
+    while len(content) < count:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        stream.settimeout(left)
+        block = stream.recv(min(count - len(content), 1 << 16))
+        if not block:
+            raise ConnectionResetError("the other side closed the connection")
+        content += block
+    return bytes(content)
+
+
+def _unreachable(endpoint: Endpoint, why: str) -> RpcError:
+    return RpcError(
+        f"no tracker answers at {endpoint}",
+        why=why,
+        hints=["start one with `edgedeploy rpc tracker`", "look at those that run here with `edgedeploy rpc status`"],
+    )
+
+
+def _strange(endpoint: Endpoint) -> RpcError:
+    return RpcError(
+        f"no tracker answers at {endpoint}",
+        why="what listens there does not speak its protocol",
+        hints=["look whether the port is right: a server's is another than its tracker's"],
+    )
+
+
+def _no_device(endpoint: Endpoint, key: str, keys: Sequence[str]) -> RpcError:
+    return RpcError(
+        f"tracker {endpoint} has no device for key {key!r}",
+        why=f"it has devices for {', '.join(map(repr, sorted(keys)))}" if keys else "it has none at all",
+        hints=[
+            "name another key" if keys else f"start a server: edgedeploy rpc server --tracker {endpoint} --key {key}",
+            "look at `edgedeploy rpc status`",
+        ],
+    )

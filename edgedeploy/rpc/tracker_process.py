@@ -1,0 +1,45 @@
+"""The process of a tracker: `python -m edgedeploy.rpc.tracker_process HOST PORT`.
+
+Prints one line of JSON when it listens, `{"port": 9190}`, or `{"error": "..."}`, and ends when its standard input does:
+so it never outlives the process that started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+
+_BACKLOG = 128
+
+
+def main(host: str, port: int) -> None:
+    """Serve until standard input ends."""
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    try:
+        from tvm.rpc.tracker import TrackerServerHandler
+
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except (ImportError, OSError, RuntimeError) as error:
+        print(json.dumps({"error": str(error)}), flush=True)
+        return
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    # Whoever names the second can end it.
+    handler = TrackerServerHandler(listener, secrets.token_hex(16))
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
+    handler.run()
+
+
+def _end_with_input() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
