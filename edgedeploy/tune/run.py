@@ -205,7 +205,7 @@ class TuningRun:
         self, candidates: Sequence[Candidate], measure: Callable[[Batch], list[Outcome]]
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
         """Build and measure, and measure again where a board slowed itself down meanwhile."""
-        batch = self._builder.build([candidate.function for candidate in candidates])
+        batch = self._builder.build(candidate.function for candidate in candidates)
         try:
             for repetition in range(MOST_REPETITIONS):
                 self._farm.conditions()  # what happened before is no concern of this measurement

@@ -53,9 +53,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 def left_on(address: Address) -> str:
     """Agents that run on a board, and folders of servers there."""
-    script = (
-        "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o '[r]pc --work-dir'; ls ~/.local/share/edgedeploy/rpc"
-    )
+    script = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o '[r]pc --work-dir'; ls ~/.local/share/edgedeploy/rpc"
     with Connection(address) as connection:
         return connection.run(script).text
 
