@@ -25,7 +25,7 @@ from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write, folder_lock
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tune import database
-from edgedeploy.tune.content import Content, Entry, best_of, by_workload, events_in, trials_in
+from edgedeploy.tune.content import LONGEST, Content, Entry, best_of, by_workload, events_in, trials_in
 from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, workload_hash
 from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded
 from edgedeploy.tune.header import Header, agree_on_header, read_header
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from tvm import IRModule
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Trace
+
+
+_LONGEST_ERROR = 4000  # letters, of its end, where compilers and TVM say what is wrong
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Records:
 
         Raises:
             OutputError: the files cannot be written; they are as they were before.
+            RecordsError: the trial, its trace or its workload is too large.
             ValueError: the trial is of another workload.
         """
         if trial.workload != workload_hash(workload):
@@ -142,6 +146,8 @@ class Records:
                 record = self._counts[RECORDS]
                 line = database.record_line(place, workload, trace, trial.seconds, self.header.target, args_info)
                 records.append(RecordLine(place, line))
+            if trial.error is not None:
+                trial = trial.model_copy(update={"error": trial.error[-_LONGEST_ERROR:]})
             self._grow(Content(workloads, records, [Entry(trial, record)], []))
 
     def absorb(self, content: Content) -> int:
@@ -252,7 +258,11 @@ class Records:
     def _grow(self, content: Content) -> None:
         """Add lines, whose numbers are those that they will have."""
         assert self._appender is not None
-        self._appender.append({name: lines for name, lines in content.lines().items() if lines})
+        additions = {name: lines for name, lines in content.lines().items() if lines}
+        for name, added in additions.items():
+            if max(map(len, added)) + 1 >= LONGEST[name]:
+                raise RecordsError(f"a line of {name} would be too long to be read again")
+        self._appender.append(additions)
         for index, workload in enumerate(content.workloads, self._counts[WORKLOADS]):
             self._places.setdefault(workload.hash, index)
         self._counts[WORKLOADS] += len(content.workloads)

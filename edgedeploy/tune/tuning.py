@@ -31,6 +31,9 @@ from edgedeploy.tune.run import Options, TuningRun
 from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
 from edgedeploy.tune.trial import Trial
 
+# A network that takes so many times as long as before is slower; less is chance.
+MOST_LOSS = 1.01
+
 # How long to look for a device of somebody else's tracker.
 _DEVICE_S = 10
 
@@ -185,6 +188,9 @@ def tune(
                 )
             except EdgedeployError as error:
                 progress.note(f"the whole network was not measured: {error}")
+        if compared and compared.after_ms > MOST_LOSS * compared.before_ms:
+            run.withdraw()
+            progress.note("the whole network is not quicker with what was found: builds keep the defaults")
         ended = RunEnded(
             run=run.identity,
             results=results,

@@ -114,9 +114,8 @@ def descendants() -> set[int]:
 
 def left_on(virtual: VirtualBoard) -> str:
     """Agents that run on a board, and folders of servers there."""
-    script = (
-        "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o '[^ ]* rpc --work-dir'; ls ~/.local/share/edgedeploy/rpc"
-    )
+    # The shell that runs this has it in its own command line, but not what the pattern matches.
+    script = "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc"
     with Connection(address_of(virtual)) as connection:
         return connection.run(script).text
 
@@ -176,7 +175,7 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
     # A package that was built with other records is not taken for this one.
     code, _, messages = board_command("run", network, "--print-time")
     assert code == 0, messages
-    assert "1 of 3 functions are as tuned" in messages
+    assert "1 of 3 functions are built as tuned" in messages
 
 
 def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path: Path) -> None:
@@ -232,7 +231,7 @@ def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
 
 def kill_agent(virtual: VirtualBoard, run: Run) -> None:
     with Connection(address_of(virtual)) as connection:
-        connection.run("kill -9 $(grep -la -e '--work-dir' /proc/[0-9]*/cmdline | cut -d / -f 3)")
+        connection.run("kill -9 $(grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline | cut -d / -f 3)")
 
 
 def kill_tracker(virtual: VirtualBoard, run: Run) -> None:

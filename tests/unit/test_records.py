@@ -198,6 +198,19 @@ def test_a_trial_of_another_workload_is_refused(tmp_path: Path) -> None:
         records.add(product(32), trial(0, 1.0))
 
 
+def test_a_trial_that_could_not_be_read_again_is_refused(tmp_path: Path) -> None:
+    before = files_of(filled(tmp_path))
+    with Records.open(tmp_path, header()) as records:
+        with pytest.raises(RecordsError, match="too long"):
+            records.add(product(), trial(5, 1.0, configuration={"text": "x" * (1 << 18)}))
+        assert files_of(tmp_path) == before
+        records.add(product(), trial(6, error="x" * (1 << 18) + "the end"))
+    with Records.open(tmp_path) as records:
+        error = records.trials(workload_hash(product()))[-1].error
+    assert error is not None
+    assert error.endswith("the end")
+
+
 def test_what_is_only_read_does_not_change(tmp_path: Path) -> None:
     before = files_of(filled(tmp_path))
     with Records.open(tmp_path) as records, pytest.raises(ValueError, match="opened for reading"):
@@ -239,6 +252,13 @@ class TestRepair:
             assert records.trials(workload_hash(product())) == [trial(0, 4.0, 4.2)]
             records.add(product(), trial(1, 1.0))
         assert_consistent(tmp_path)
+
+    def test_a_first_trial_whose_record_a_power_cut_took_goes_with_it(self, tmp_path: Path) -> None:
+        with Records.open(tmp_path, header()) as records:
+            records.add(product(), trial(0, 1.0))
+        (tmp_path / RECORDS).write_bytes(b"")
+        with Records.open(tmp_path, header()) as records:
+            assert records.workloads() == []
 
     def test_a_database_that_is_gone_is_not_taken_for_a_power_cut(self, tmp_path: Path) -> None:
         with Records.open(tmp_path, header()) as records:
