@@ -281,7 +281,8 @@ def test_nothing_is_left_of_a_run_that_was_ended(ending: signal.Signals, farm: E
         assert len(processes(run.pid)) >= 4  # it, and its workers
         run.send_signal(ending)
         run.wait(15)
-        await_(lambda: not processes(run.pid) and not list((tmp_path / "files").iterdir()))
+        await_(lambda: not processes(run.pid))
+        await_(lambda: not list((tmp_path / "files").iterdir()))
 
 
 def await_(condition: Callable[[], bool], limit_s: float = 15) -> None:
