@@ -214,8 +214,9 @@ class _Child:
         return self._process.poll() is not None
 
     def lines(self) -> Iterator[str]:
-        for line in self._output:
-            yield line.decode(errors="replace").rstrip("\n")
+        with self._output:
+            for line in self._output:
+                yield line.decode(errors="replace").rstrip("\n")
 
     def beat(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -228,6 +229,7 @@ class _Child:
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
+            # Without the shell, its agent gets no more signs of life, and ends.
             self._process.kill()
             self._process.wait()
 

@@ -14,14 +14,12 @@ from typing import Any
 
 from edgedeploy.errors import last_line
 from edgedeploy.rpc.tracker import Endpoint
-from edgedeploy.runtime.native import SET_THREADS
+from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
 from edgedeploy.tune.building import Argument
 
 # What of the inputs stays on the device between functions: the smallest boards have 512 MB.
 KEPT_BYTES = 128 << 20
 
-# TVM's function that takes all arguments but the first out of the processor's caches, as weights mostly are.
-_FLUSH = "cache_flush_cpu_non_first_arg"
 _FILL = "tvm.contrib.random.random_fill_for_measure"
 
 # How TVM's servers say that they ended a session because its time was over.
@@ -39,7 +37,7 @@ class Evaluation:
         repeat: how many times are taken.
         min_repeat_ms: `number` grows until the runs of one time take so long.
         timeout_s: how long all of that may take for one function, its first run included.
-        cold: weights and outputs are taken out of the caches before each repeat; only for a `number` of 1.
+        cold: weights are taken out of the caches before each repeat; means nothing where more runs than one are timed.
     """
 
     number: int = 1
@@ -47,11 +45,6 @@ class Evaluation:
     min_repeat_ms: int = 0
     timeout_s: float = 10
     cold: bool = True
-
-    @property
-    def flush(self) -> str:
-        """TVM's function to call before each repeat; none where it would not touch all runs."""
-        return _FLUSH if self.cold and self.number == 1 and self.min_repeat_ms == 0 else ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +114,7 @@ def session(
             remote.upload(str(library), _NAME_ON_DEVICE)
             module = remote.load_module(_NAME_ON_DEVICE)
             module[SET_THREADS](threads)
+            module[PREPARE_MEASURING](threads, int(evaluation.cold))
             inputs = _Inputs(remote)
         except Exception as error:
             if not _stands(remote):
@@ -161,7 +155,7 @@ def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tu
         number=evaluation.number,
         repeat=evaluation.repeat,
         min_repeat_ms=evaluation.min_repeat_ms,
-        f_preproc=evaluation.flush,
+        f_preproc=BEFORE_EACH,
     )
     return tuple(evaluator(*tensors).results)
 

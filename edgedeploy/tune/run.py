@@ -108,6 +108,8 @@ class TuningRun:
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
         self._options, self._listener, self._known, self._stopping = options, listener, known, stopping
+        # Defaults that another candidate won against, with their measurements in the final.
+        self._replaced: list[tuple[Candidate, Trial]] = []
         self._model = CostModel() if options.tuner == "xgb" and options.space == "templates" else None
 
     def summaries(self) -> list[TaskSummary]:
@@ -130,6 +132,16 @@ class TuningRun:
                 break
             results.append(self._tune(task))
         return results
+
+    def withdraw(self) -> None:
+        """Have builds take the defaults again: what won task by task does not make the whole network quicker.
+
+        Raises:
+            OutputError: records cannot be written.
+        """
+        later = {"run": f"{self.identity}-withdrawn", "time": datetime.now(timezone.utc)}
+        for default, trial in self._replaced:
+            self._record(default, trial.model_copy(update=later))
 
     def _tune(self, task: Task) -> TaskResult:
         options = self._options
@@ -193,7 +205,7 @@ class TuningRun:
         self, candidates: Sequence[Candidate], measure: Callable[[Batch], list[Outcome]]
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
         """Build and measure, and measure again where a board slowed itself down meanwhile."""
-        batch = self._builder.build([candidate.function for candidate in candidates])
+        batch = self._builder.build(candidate.function for candidate in candidates)
         try:
             for repetition in range(MOST_REPETITIONS):
                 self._farm.conditions()  # what happened before is no concern of this measurement
@@ -226,6 +238,8 @@ class TuningRun:
             if default_s and winner_s and winner_s > (1 - LEAST_GAIN) * default_s:
                 chosen, winner_s = 0, default_s
             winner = contenders[chosen]
+            if chosen:
+                self._replaced.append((default, trials[0]))
             # Only what may be chosen is recorded as final, so that a build takes the winner.
             for index in sorted({0, chosen}):
                 self._record(contenders[index], trials[index])

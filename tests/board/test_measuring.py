@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,9 +24,11 @@ from edgedeploy.build import find_source
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import RpcError
 from edgedeploy.remote.address import address_of
+from edgedeploy.rpc.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
-from edgedeploy.rpc.tracker import Endpoint, tracker
+from edgedeploy.rpc.tracker import Endpoint, summary, tracker
 from edgedeploy.tune.building import Builder
+from edgedeploy.tune.conditions import read_conditions
 from edgedeploy.tune.measuring import DeviceLostError, Measurer, Outcome
 from edgedeploy.tune.remote import Evaluation
 
@@ -102,6 +109,13 @@ def test_two_threads_are_two_threads(builder: Builder, farm: Endpoint, server: B
     # Eight shares that each wait for 5 ms: processors that others use do not matter.
     assert min(one.seconds) > 0.039
     assert 0.019 < min(two.seconds) < 0.035
+
+
+def test_cold_weights_take_longer_to_read_than_warm_ones(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
+    batch = builder.build([kernels.reading_weights])
+    with Measurer(farm, "local", QUICK) as cold, Measurer(farm, "local", Evaluation(cold=False)) as warm:
+        [from_memory], [from_cache] = cold.measure(batch), warm.measure(batch)
+    assert min(from_memory.seconds) > 1.2 * min(from_cache.seconds)
 
 
 def test_whole_numbers_are_zero_for_they_may_be_indices(builder: Builder, measurer: Measurer) -> None:
@@ -222,6 +236,72 @@ def suppressed(measurer: Measurer, batch: Any) -> None:
         measurer.measure(batch)
 
 
+MEASURING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import kernels
+from edgedeploy.board import load_board
+from edgedeploy.rpc.tracker import Endpoint
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.measuring import Measurer
+from edgedeploy.tune.remote import Evaluation
+
+if __name__ == "__main__":
+    with (
+        Builder(load_board("local")) as builder,
+        Measurer(Endpoint.parse(sys.argv[2]), "ended", Evaluation(timeout_s=600)) as measurer,
+    ):
+        measurer.start()
+        batch = builder.build([kernels.endless])
+        print("begins", flush=True)
+        measurer.measure(batch)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_run_that_was_ended(ending: signal.Signals, farm: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(MEASURING)
+    (tmp_path / "files").mkdir()
+    command = [sys.executable, str(tmp_path / "script.py"), str(Path(__file__).parent.parent), str(farm)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "files")}
+    with (
+        BoardServer(None, load_board("local"), farm, "ended"),
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        ) as run,
+    ):
+        assert run.stdout is not None
+        assert run.stdout.readline() == "begins\n"
+        await_(lambda: summary(farm)["ended"].free == 0)  # it measures
+        assert len(processes(run.pid)) >= 4  # it, and its workers
+        run.send_signal(ending)
+        run.wait(15)
+        await_(lambda: not processes(run.pid) and not list((tmp_path / "files").iterdir()))
+
+
+def await_(condition: Callable[[], bool], limit_s: float = 15) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def processes(session: int) -> list[int]:
+    """The processes of a session of the system, by number: field 6 of /proc/PID/stat (proc(5))."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, sid, *_ = path.read_text().rpartition(")")[2].split()
+            if int(sid) == session and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
 def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp_path: Path) -> None:
@@ -236,3 +316,6 @@ def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp
         assert failures(outcomes) == [None] * (len(outcomes) - 1) + ["crash"]
         assert all(median(outcome.seconds) > 0 for outcome in outcomes[:-1])
         assert server.alive
+        # Emulation passes on what the kernel says of this machine.
+        here = read_conditions(ThisMachine().run)
+        assert read_conditions(server.run).governor == here.governor
