@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Records:
         self._uncertain = False
         self._used: dict[str, str] = {}
         self._provers = ExitStack()
+        weakref.finalize(self, self._provers.close)
         self._prover: Prover | None = None
 
     @staticmethod

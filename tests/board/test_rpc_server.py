@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cable import Cable
-from listeners import listeners, watched
+from listeners import beyond_loopback, listening, owner, sockets
 from rpc_clients import becomes, facts_from
 from virtual_boards import Start
 
@@ -76,8 +76,7 @@ def test_clients_of_a_tracker_reach_a_board_and_nothing_listens_beyond_loopback(
     if board == "local" and os.uname().machine != machine:
         pytest.skip("the machine of the tests is of another kind")
     address = address_of(start(board, name=f"rpc-{board}"))
-    with watched() as beyond, tracker() as endpoint:
-        before = listeners()
+    with beyond_loopback() as beyond, tracker() as endpoint:
         with BoardServer(address, load_board(board), endpoint, KEY) as server:
             for _ in range(2):
                 require_device(endpoint, KEY)
@@ -86,7 +85,7 @@ def test_clients_of_a_tracker_reach_a_board_and_nothing_listens_beyond_loopback(
             require_fitting_device(endpoint, KEY, load_board(board))
             assert server.run("echo there") == "there"
             assert summary(endpoint)[KEY].addresses == (f"127.0.0.1:{server.port}",)
-        assert listeners() == before
+        assert not listening(server.port)
     assert beyond == set()
     assert left_on(address) == ""
 
@@ -163,13 +162,11 @@ def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp
 def test_a_tracker_that_was_killed_has_its_devices_again(virtual: VirtualBoard, endpoint: Endpoint) -> None:
     with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY) as server:
         require_device(endpoint, KEY)
-        before = listeners()
-        found = subprocess.run(
-            ["ss", "-Hltnp", f"sport = :{endpoint.port}"], capture_output=True, text=True, check=True
-        )
-        os.kill(int(found.stdout.partition("pid=")[2].partition(",")[0]), signal.SIGKILL)
-        assert becomes(lambda: listeners() != before)
-        assert becomes(lambda: listeners() == before)
+        process = owner(sockets()[endpoint.host, endpoint.port])
+        assert process is not None
+        os.kill(process, signal.SIGKILL)
+        assert becomes(lambda: not listening(endpoint.port))
+        assert becomes(lambda: listening(endpoint.port))
         assert require_device(endpoint, KEY, 20).total == 1
         assert server.alive
 
@@ -196,14 +193,13 @@ def test_nothing_is_left_when_the_process_that_serves_ends(virtual: VirtualBoard
     address = address_of(virtual)
     place = [address.host, address.user, address.port, str(address.key), str(address.known_hosts)]
     command = [sys.executable, "-c", SERVE, json.dumps(place if on_board else [""] * 5)]
-    before = listeners()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         ports = json.loads(process.stdout.readline())
         require_device(Endpoint("127.0.0.1", ports[0]), KEY)
         process.send_signal(how)
         process.wait(30)
-    assert becomes(lambda: listeners() <= before)
+    assert becomes(lambda: not any(map(listening, ports)))
     assert becomes(lambda: left_on(address) == "")
     home = Path(os.environ["XDG_DATA_HOME"]) / "edgedeploy" / "rpc"
     assert becomes(lambda: not home.is_dir() or not list(home.iterdir()))

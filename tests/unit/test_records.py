@@ -24,7 +24,7 @@ from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.tune.content import RUNS, TRIALS, events_in
 from edgedeploy.tune.database import RECORDS, WORKLOADS, configuration_of, trace_of, workload_hash
 from edgedeploy.tune.events import Noted, RunEnded, RunStarted, TaskEnded, TaskResult
-from edgedeploy.tune.header import HEADER, fingerprint, read_header
+from edgedeploy.tune.header import HEADER, read_header
 from edgedeploy.tune.records import Records
 
 GROWING = (WORKLOADS, RECORDS, TRIALS, RUNS)
@@ -177,13 +177,13 @@ def test_the_hash_of_what_was_used_depends_on_candidates_and_not_on_times(tmp_pa
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_the_fingerprint_changes_with_each_trial(tmp_path: Path) -> None:
-    assert fingerprint(tmp_path) is None
-    before = fingerprint(filled(tmp_path))
-    assert before == fingerprint(tmp_path)
-    with Records.open(tmp_path, header()) as records:
-        records.add(product(), trial(5))
-    assert before != fingerprint(tmp_path)
+def test_the_hash_of_all_bests_is_known_without_asking_and_changes_with_a_better_one(tmp_path: Path) -> None:
+    hashes = []
+    for added in (trial(5), trial(6, 3.0), trial(7, 1.0)):
+        with Records.open(filled(tmp_path) if not hashes else tmp_path, header()) as records:
+            records.add(product(), added)
+            hashes.append(records.bests_sha256)
+    assert hashes[0] == hashes[1] != hashes[2]
 
 
 def test_how_runs_began_and_ended_is_kept(tmp_path: Path) -> None:
@@ -441,6 +441,26 @@ def test_a_trace_that_would_crash_tvm_is_an_error(tmp_path: Path) -> None:
         for _ in range(2):  # the second time in a new process
             with pytest.raises(RecordsError, match="crashes TVM"):
                 records.best(product())
+
+
+def test_the_process_that_tries_traces_ends_with_the_records(tmp_path: Path) -> None:
+    with Records.open(filled(tmp_path), header()) as records:
+        records.add(product(), trial(4, 1.0, space="metaschedule"), scheduled(product()).trace)
+    before = children()
+    with Records.open(tmp_path) as records:
+        assert records.best(product())
+        assert len(children() - before) == 1
+    assert children() == before
+    forgotten = Records.open(tmp_path)
+    assert forgotten.best(product())
+    del forgotten
+    assert children() == before
+
+
+def children() -> set[int]:
+    """The processes that this one started and that have not ended."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return {int(number) for path in tasks for number in path.read_text().split()}
 
 
 def test_a_trace_of_another_function_is_an_error(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from listeners import listeners, watched
+from listeners import beyond_loopback, listening, owner, sockets
 from rpc_clients import becomes
 
 from edgedeploy.errors import InputError, RpcError
@@ -62,11 +62,17 @@ def device(endpoint: Endpoint, key: str, port: int, secret: str) -> Iterator[Non
 
 
 def test_a_tracker_listens_on_loopback_alone_and_ends_with_its_block() -> None:
-    with watched() as beyond, tracker() as endpoint:
-        assert (endpoint.host, endpoint.port) in listeners()
-        assert summary(endpoint) == {}
+    with beyond_loopback() as beyond:
+        with tracker() as endpoint:
+            assert listening(endpoint.port)
+            assert summary(endpoint) == {}
+        assert not listening(endpoint.port)
     assert beyond == set()
-    assert (endpoint.host, endpoint.port) not in listeners()
+
+
+def test_a_tracker_beyond_loopback_would_be_seen() -> None:
+    with beyond_loopback() as beyond, tracker(host="0.0.0.0") as endpoint:
+        assert becomes(lambda: ("0.0.0.0", endpoint.port) in beyond)
 
 
 def test_devices_are_counted_by_key(running: Endpoint) -> None:
@@ -162,21 +168,15 @@ def test_a_port_that_is_taken_is_said(running: Endpoint) -> None:
     assert "in use" in str(refused.value)
 
 
-def listening_process(port: int) -> int:
-    """The process that listens on a port of 127.0.0.1."""
-    found = subprocess.run(["ss", "-Hltnp", f"sport = :{port}"], capture_output=True, text=True, check=True).stdout
-    return int(found.partition("pid=")[2].partition(",")[0])
-
-
 def test_a_tracker_that_is_killed_is_started_again_at_its_port() -> None:
     notebook = Notebook()
     with tracker(progress=notebook) as endpoint:
-        killed = listening_process(endpoint.port)
-        os.kill(killed, signal.SIGKILL)
-        assert becomes(lambda: (endpoint.host, endpoint.port) not in listeners())
-        assert becomes(lambda: (endpoint.host, endpoint.port) in listeners())
+        process = owner(sockets()[endpoint.host, endpoint.port])
+        assert process is not None
+        os.kill(process, signal.SIGKILL)
+        assert becomes(lambda: not listening(endpoint.port))
+        assert becomes(lambda: listening(endpoint.port))
         assert summary(endpoint) == {}
-        assert listening_process(endpoint.port) != killed
     assert any("started again" in line for line in notebook.lines)
 
 
@@ -193,10 +193,10 @@ with tracker() as endpoint:
 def test_a_tracker_does_not_outlive_who_started_it() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
-        address = ("127.0.0.1", int(holder.stdout.readline()))
-        assert address in listeners()
+        port = int(holder.stdout.readline())
+        assert listening(port)
         holder.kill()
-    assert becomes(lambda: address not in listeners())
+    assert becomes(lambda: not listening(port))
 
 
 @pytest.mark.parametrize(("text", "host", "port"), [("farm:9190", "farm", 9190), ("[::1]:80", "::1", 80)])
