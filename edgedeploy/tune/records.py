@@ -200,7 +200,7 @@ class Records:
             self._used[key] = json.dumps(trial.configuration, sort_keys=True)
             return Best(trial, None)
         [trace] = self._traces(workload, [entry])
-        self._used[key] = json.dumps(trace.as_json(), sort_keys=True)
+        self._used[key] = str(trace)
         return Best(trial, trace)
 
     def candidates(self, workload: IRModule) -> list[Best]:
