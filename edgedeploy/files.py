@@ -96,11 +96,9 @@ def _is_same_folder(folder: Path, descriptor: int) -> bool:
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """The error for a file that the system refuses to have written."""
-    return OutputError(
-        f"cannot write {path}",
-        why=error.strerror or str(error),
-        hints=["choose another folder, or make this one writable"],
-    )
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "make room there, or choose another folder" if full else "choose another folder, or make this one writable"
+    return OutputError(f"cannot write {path}", why=error.strerror or str(error), hints=[hint])
 
 
 def is_file(path: Path) -> bool:

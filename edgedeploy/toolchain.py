@@ -31,7 +31,7 @@ QUERY_TIMEOUT_S = 60
 # zig compiles its C++ library for a triple when it links C++ for it the first time: minutes on a small machine.
 CHECK_TIMEOUT_S = {"c": 300, "c++": 1800}
 
-_ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"}
+ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"}
 
 # A compiler's drivers for C and for C++, and their names as they stand at the end of a program's.
 _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
@@ -217,7 +217,7 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
         command = [*driver, "-x", language, "-shared", "-fPIC", "-o", str(library), str(source)]
         run_tool(command, timeout_s=CHECK_TIMEOUT_S[language], hints=hints)
         machine, made_float_abi = machine_of(library) or (None, None)
-    if machine is None or machine != _ELF_MACHINES.get(wanted, machine):
+    if machine is None or machine != ELF_MACHINES.get(wanted, machine):
         raise refuse(f"it made {machine or 'nothing'}")
     if float_abi and made_float_abi != float_abi:
         raise refuse(f"it made code of the {made_float_abi}-float ABI, the board has the {float_abi}-float one")

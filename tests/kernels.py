@@ -25,6 +25,25 @@ def parallel_sum(x: T.Buffer((64, 16384), "float32"), y: T.Buffer((64,), "float3
 
 
 @T.prim_func
+def serial_sum(x: T.Buffer((4096,), "float32"), y: T.Buffer((1,), "float32")):
+    for i in range(4096):
+        y[0] = y[0] + x[i]
+
+
+@T.prim_func
+def serial_sum_16(x: T.Buffer((65536,), "float32"), y: T.Buffer((1,), "float32")):
+    for i in range(65536):
+        y[0] = y[0] + x[i]
+
+
+@T.prim_func
+def waiting_in_parallel(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    for i in T.parallel(8):
+        T.evaluate(T.call_extern("int32", "usleep", 5000))
+        y[i] = x[i]
+
+
+@T.prim_func
 def gathering(x: T.Buffer((64,), "float32"), indices: T.Buffer((8,), "int32"), y: T.Buffer((8,), "float32")):
     for i in range(8):
         y[i] = x[indices[i]]
@@ -38,8 +57,7 @@ def endless(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
 
 @T.prim_func
 def crashing(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
-    for i in range(64):
-        y[i * 1099511627776 + 1125899906842624] = x[i]
+    T.evaluate(T.call_extern("void", "abort"))
 
 
 @T.prim_func
@@ -70,3 +88,10 @@ def of_any_size(n: T.int32, x_data: T.handle):
     x = T.match_buffer(x_data, (n,), "float32")
     for i in range(n):
         x[i] = T.float32(0)
+
+
+@T.prim_func
+def reading_weights(x: T.Buffer((16,), "float32"), w: T.Buffer((65536, 16), "float32"), y: T.Buffer((16,), "float32")):
+    for i in range(65536):
+        for j in T.vectorized(16):
+            y[j] = y[j] + x[j] * w[i, j]

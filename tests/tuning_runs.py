@@ -72,7 +72,7 @@ class Simulation:
         chance = random.Random(f"{self.seed} {summary.workload}")
         events: list[Event] = [TaskStarted(task=summary)]
         trials: list[Trial] = []
-        for number in range(summary.done, summary.done + summary.trials):
+        for number in range(summary.done, summary.trials):
             trials.append(self._trial(summary, number, chance))
             times = [trial.median_s for trial in trials if trial.median_s is not None]
             best = min(times, default=None)
@@ -80,7 +80,7 @@ class Simulation:
             events.append(Measured(trial=trials[-1], best_s=best, gflops=gflops))
         measured = [trial for trial in trials if trial.seconds]
         finals = [
-            trial.model_copy(update={"final": True})
+            trial.model_copy(update={"final": True, "number": summary.trials})
             for trial in (measured[0], min(measured, key=lambda trial: trial.median_s or 0))
         ]
         default, best = (trial.median_s for trial in finals)
@@ -94,7 +94,7 @@ class Simulation:
             weight=summary.weight,
             default_ms=default * 1e3,
             best_ms=best * 1e3,
-            trials=len(trials),
+            trials=summary.trials,
             failures=sum(trial.failure is not None for trial in trials),
             configuration=finals[1].configuration,
         )

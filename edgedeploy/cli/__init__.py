@@ -23,6 +23,7 @@ from edgedeploy.cli import (
     push,
     records,
     releases,
+    rpc,
     run,
     toolchains,
     tune,
@@ -52,6 +53,7 @@ app.add_typer(releases.app, name="releases")
 app.add_typer(tune.app, name="tune")
 app.add_typer(records.app, name="records")
 app.add_typer(virtual.app, name="virtual")
+app.add_typer(rpc.app, name="rpc")
 
 _verbosity = 0
 

@@ -160,6 +160,8 @@ def tune_models(
     Examples: edgedeploy tune retinaface --tasks list; edgedeploy tune retinaface --tasks 0,2-4 --tuner random
 
     Example: edgedeploy tune yolo-fastest --board rpi4 --host pi@10.0.0.5 --host pi@10.0.0.6 --set-governor performance
+
+    Example: edgedeploy tune models report --board rpi4, for a network that is called report
     """
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.build import find_source, note_weights

@@ -152,7 +152,7 @@ class _TextDisplay(ConsoleProgress, Display):
         else:
             self._line(f"done: {whole}")
         if self._results:
-            print_results(ended)
+            print_results(ended, self._state.started)
 
 
 class LineDisplay(_TextDisplay):
@@ -269,7 +269,7 @@ class LiveDisplay(_TextDisplay):
         table.add_row(ProgressBar(state.done + state.left, state.done, width=width), Text(_run_line(state)))
         if task:
             table.add_row("", Text(printable(_task_line(state, task.summary))))
-            table.add_row(ProgressBar(task.total, task.done, width=width), Text(_trial_line(task)))
+            table.add_row(ProgressBar(task.summary.trials, task.done, width=width), Text(_trial_line(task)))
         for line in _board_lines(state):
             table.add_row("", Text(line, style="red" if THROTTLED in line else ""))
         for title in self._doing[-1:]:
@@ -277,12 +277,14 @@ class LiveDisplay(_TextDisplay):
         return table
 
 
-def print_results(ended: RunEnded) -> None:
-    """The table of tasks and the times of one inference, on standard output."""
+def print_results(ended: RunEnded, started: RunStarted | None) -> None:
+    """What was tuned, the table of its tasks and the times of one inference, on standard output."""
     from rich.table import Table
     from rich.text import Text
 
     console = stdout()
+    if started:
+        console.print(printable(f"{started.model} on {started.board}"), markup=False)
     if ended.results:
         table = Table(box=None, pad_edge=False)
         for index, title in enumerate(TITLES):
@@ -298,7 +300,7 @@ def _start_line(started: RunStarted) -> str:
     done = sum(task.done for task in started.tasks)
     parts = [
         f"{started.model} on {started.board}: {count(len(started.tasks), 'task')}",
-        f"at most {count(trials, 'trial')}" + (f" beside {done:,} of earlier runs" if done else ""),
+        f"at most {count(trials, 'trial')}" + (f" with {done:,} of earlier runs" if done else ""),
         f"space {started.space}",
         f"tuner {started.tuner}",
         f"measured by {', '.join(started.hosts)}" if started.hosts else "",
@@ -319,14 +321,12 @@ def _run_line(state: RunState) -> str:
 
 def _task_line(state: RunState, task: TaskSummary) -> str:
     place = list(state.tasks).index(task.workload) + 1
-    return (
-        f"{place} of {len(state.tasks)}: task {task.number}, {task.name} "
-        f"(weight {task.weight}, {significant(task.mflop)} MFLOP)"
-    )
+    work = f", {significant(task.mflop)} MFLOP" if task.mflop else ""
+    return f"{place} of {len(state.tasks)}: task {task.number}, {task.name} (weight {task.weight}{work})"
 
 
 def _trial_line(task: TaskState) -> str:
-    parts = [f"trial {task.done:,} of {task.total:,}"]
+    parts = [f"trial {task.done:,} of {task.summary.trials:,}"]
     if task.failed:
         parts.append(count(len(task.failed), "failure"))
     if task.best_s is not None:

@@ -32,7 +32,7 @@ def probe(connection: Connection) -> Facts:
     if not by_agent:
         done = connection.run((resources.files("edgedeploy.remote") / "probe.sh").read_text(encoding="utf-8"))
     try:
-        return _of_agent(json.loads(done.output)) if by_agent else _of_shell(done.output)
+        return of_agent(json.loads(done.output)) if by_agent else _of_shell(done.output)
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # ValidationError is a ValueError
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise BoardConnectionError(
@@ -42,7 +42,12 @@ def probe(connection: Connection) -> Facts:
         ) from error
 
 
-def _of_agent(answer: dict[str, Any]) -> Facts:
+def of_agent(answer: dict[str, Any]) -> Facts:
+    """The facts that an agent states.
+
+    Raises:
+        ValueError, KeyError, TypeError: they are not in its form.
+    """
     return Facts(
         machine=answer["machine"],
         kernel=answer["kernel"],

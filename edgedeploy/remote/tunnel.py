@@ -26,20 +26,21 @@ End = socket.socket | paramiko.Channel
 
 
 @contextlib.contextmanager
-def forward(connection: Connection, port_on_board: Callable[[], int]) -> Iterator[int]:
+def forward(connection: Connection, port_on_board: Callable[[], int], port: int = 0) -> Iterator[int]:
     """A port of this machine's loopback interface that leads to one of the board's, while the block runs.
 
     Args:
         connection: the board.
         port_on_board: says the port there; called for each connection, from a thread of its own, so that the tunnel
             may stand before the port is known.
+        port: which one here, if it is free; any that is if it is not, or 0.
 
     Raises:
         BoardConnectionError: the board's SSH server forbids it, or the connection broke.
     """
     with contextlib.suppress(ConnectionRefusedError):
         connection.reach(_UNUSED_PORT).close()
-    with socket.create_server((LOOPBACK, 0)) as listener, _Pairs() as pairs:
+    with _listener(port) as listener, _Pairs() as pairs:
         listener.settimeout(_POLL_S)
         done = threading.Event()
 
@@ -93,6 +94,13 @@ def _require_loopback(connection: Connection, port: int) -> None:
                 why="GatewayPorts is on there, and a tracker or a server of TVM's RPC runs whatever it is sent",
                 hints=["set `GatewayPorts no` in its sshd_config"],
             )
+
+
+def _listener(port: int) -> socket.socket:
+    try:
+        return socket.create_server((LOOPBACK, port))
+    except OSError:
+        return socket.create_server((LOOPBACK, 0))
 
 
 class _Pairs:

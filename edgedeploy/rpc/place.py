@@ -72,8 +72,8 @@ class Place(Protocol):
     def run(self, script: str) -> str:
         """What a POSIX shell script prints, whatever its exit code."""
 
-    def forward(self, port: Callable[[], int]) -> AbstractContextManager[int | None]:
-        """A port here that leads to one of its loopback interface; None if that port is here already."""
+    def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
+        """A port here, the given one if it is free, that leads to one there; None if nothing lies between."""
 
     def backward(self, endpoint: Endpoint) -> AbstractContextManager[Endpoint]:
         """Where programs there reach what listens at an endpoint."""
@@ -122,7 +122,7 @@ class ThisMachine:
             raise BoardConnectionError(f"a command did not end within {_COMMAND_S} s", why=script.strip()) from error
         return done.stdout.decode(errors="replace").strip()
 
-    def forward(self, port: Callable[[], int]) -> AbstractContextManager[int | None]:
+    def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
         """Nothing lies between."""
         return nullcontext(None)
 
@@ -176,9 +176,9 @@ class OnBoard:
         """
         return self._connection.run(script, timeout_s=_COMMAND_S).text
 
-    def forward(self, port: Callable[[], int]) -> AbstractContextManager[int | None]:
+    def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
         """Through the SSH connection."""
-        return forward(self._connection, port)
+        return forward(self._connection, port_there, port)
 
     @contextlib.contextmanager
     def backward(self, endpoint: Endpoint) -> Iterator[Endpoint]:
@@ -214,8 +214,9 @@ class _Child:
         return self._process.poll() is not None
 
     def lines(self) -> Iterator[str]:
-        for line in self._output:
-            yield line.decode(errors="replace").rstrip("\n")
+        with self._output:
+            for line in self._output:
+                yield line.decode(errors="replace").rstrip("\n")
 
     def beat(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -228,6 +229,7 @@ class _Child:
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
+            # Without the shell, its agent gets no more signs of life, and ends.
             self._process.kill()
             self._process.wait()
 

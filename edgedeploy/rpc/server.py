@@ -70,7 +70,7 @@ class BoardServer:
 
     Attributes:
         name: the board's address, or `local`.
-        port: of this machine's loopback interface, where clients reach it.
+        port: of this machine's loopback interface, where clients reach it; the same after a revival, if it is free.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class BoardServer:
         self._progress, self._threads, self._strict = progress, threads, strict
         self._agent = agent_for(board, progress=progress)
         self._running = contextlib.ExitStack()
+        self.port = 0
         self._start()
 
     def __enter__(self) -> BoardServer:
@@ -167,8 +168,8 @@ class BoardServer:
             place = stack.enter_context(opened(self._address, strict=self._strict, progress=self._progress))
             agent = place.put_agent(self._agent, self._board)
             listening: Future[int] = Future()
-            near = stack.enter_context(place.forward(lambda: listening.result(_READY_S)))
-            options = ["--key", self._key, "--port", "0", "--heartbeat", str(_SILENCE_S)]
+            near = stack.enter_context(place.forward(lambda: listening.result(_READY_S), self.port))
+            options = ["--key", self._key, "--port", "0" if near else str(self.port), "--heartbeat", str(_SILENCE_S)]
             if self._threads:
                 options += ["--threads", str(self._threads)]
             if self._tracker:

@@ -108,9 +108,13 @@ def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT)
             process.wait()
             if time.monotonic() - began > _HOLDS_S:
                 restarts = 0
-            if done.is_set() or restarts == _RESTARTS:
+            if done.is_set():
+                return
+            if restarts == _RESTARTS:
+                progress.note(f"the tracker at {endpoint} ended {restarts} times; it stays so")
                 return
             restarts, began = restarts + 1, time.monotonic()
+            _end(process)
             progress.note(f"the tracker at {endpoint} ended; it is started again")
             try:
                 started, _ = _start(endpoint)

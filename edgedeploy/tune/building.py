@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edgedeploy.board import Board
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import cannot_write
-from edgedeploy.runtime.native import THREAD_POOL
+from edgedeploy.runtime.native import MEASURING, THREAD_POOL
 from edgedeploy.runtime.session import processors
 from edgedeploy.toolchain import link_shared
 from edgedeploy.tune.workers import Worker, WorkerError
@@ -113,26 +114,26 @@ class Builder:
         """
         list(self._threads.map(Worker.start, self._workers))
 
-    def build(self, functions: Sequence[PrimFunc]) -> Batch:
+    def build(self, functions: Iterable[PrimFunc]) -> Batch:
         """Build scheduled functions, whose arguments are tensors of fixed shapes, into one library.
 
-        A function that cannot be built becomes an entry with an error; the others are not touched by that.
+        Each is begun as soon as it is there: functions may be scheduled while others are built already. One that
+        cannot be built becomes an entry with an error; the others are not touched by that.
 
         Raises:
             OutputError: there is no space left for temporary files.
             ToolchainError: the board's toolchain does not link.
         """
         self._batches += 1
-        names = [f"candidate{self._batches}_{index}" for index in range(len(functions))]
-        objects = [self._folder / f"{name}.o" for name in names]
+        names = (f"candidate{self._batches}_{index}" for index in itertools.count())
         try:
-            entries = list(self._threads.map(self._entry, functions, names, objects))
-            built = [path for path, entry in zip(objects, entries, strict=True) if entry.error is None]
-            if len(built) < len(objects):
+            entries = list(self._threads.map(self._entry, functions, names))
+            built = [self._object(entry.name) for entry in entries if entry.error is None]
+            if len(built) < len(entries):
                 self._require_space()
             return Batch(self._linked(built) if built else None, entries)
         finally:
-            for path in objects:
+            for path in self._folder.glob(f"candidate{self._batches}_*.o"):
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -142,7 +143,10 @@ class Builder:
         self._threads.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _entry(self, function: PrimFunc, name: str, path: Path) -> Entry:
+    def _object(self, name: str) -> Path:
+        return self._folder / f"{name}.o"
+
+    def _entry(self, function: PrimFunc, name: str) -> Entry:
         try:
             arguments = tuple(_arguments(function))
         except ValueError as error:
@@ -151,7 +155,7 @@ class Builder:
         try:
             target = self._board.cpu_target()
             worker.start()
-            worker.call(_write_object, function, name, target, path, timeout_s=self._timeout_s)
+            worker.call(_write_object, function, name, target, self._object(name), timeout_s=self._timeout_s)
         except WorkerError as error:
             return Entry(name, arguments, f"the compiler failed: {error}")
         finally:
@@ -161,7 +165,7 @@ class Builder:
     def _linked(self, objects: list[Path]) -> Path:
         library = self._folder / f"batch{self._batches}.so"
         try:
-            link_shared([*objects, THREAD_POOL], library, self._board)
+            link_shared([*objects, THREAD_POOL, MEASURING], library, self._board)
         except ToolchainError:
             self._require_space()
             raise

@@ -24,9 +24,9 @@ _SLOWER_NOW = 0b1110
 _EVER = 16
 
 _DECIMAL = re.compile(r"-?\d{1,15}(\.\d{1,15})?", re.ASCII)
-_INTEGER = re.compile(r"(0x)?[0-9a-fA-F]{1,15}", re.ASCII)
-_GOVERNOR_NAME = re.compile(r"[a-z_]{1,32}")
-_PROCESSOR_FOLDER = "/sys/devices/system/cpu"
+_HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F]{1,15}", re.ASCII)
+_GOVERNOR = re.compile(r"[a-z_]{1,32}")
+_POLICY = re.compile(r"policy\d{1,5}", re.ASCII)
 
 
 class Throttling:
@@ -79,6 +79,16 @@ def read_conditions(run: Run, root: str = "") -> Conditions:
     return Throttling(run, root).conditions()
 
 
+def require_governor_name(name: str) -> None:
+    """Refuse what no governor can be called.
+
+    Raises:
+        InputError: it is such a name.
+    """
+    if not _GOVERNOR.fullmatch(name):
+        raise InputError(f"{name!r} cannot be the name of a governor", hints=["performance"])
+
+
 @contextlib.contextmanager
 def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -> Iterator[bool]:
     """Have a board's processors run under another governor while the block runs; gives whether they do.
@@ -96,25 +106,22 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
         InputError: no governor can have this name.
         BoardConnectionError: as `run`, at the beginning.
     """
-    if not _GOVERNOR_NAME.fullmatch(name):
-        raise InputError(f"{name!r} cannot be the name of a governor", hints=["performance"])
-    folder = shlex.quote(root + _PROCESSOR_FOLDER)
-    before = dict(
-        _pairs(run(f'for f in {folder}/cpufreq/policy*; do echo "$f $(cat "$f/scaling_governor")"; done 2>&-'))
-    )
-    before = {policy: old for policy, old in before.items() if _GOVERNOR_NAME.fullmatch(old)}
+    require_governor_name(name)
+    folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")
+    said = _pairs(run(f'cd {folder} && for p in policy*; do echo "$p $(cat "$p/scaling_governor")"; done'))
+    before = {policy: old for policy, old in said if _POLICY.fullmatch(policy) and _GOVERNOR.fullmatch(old)}
     if not before:
         progress.note("the board has no governor to set: its frequency is not for the system to choose")
         yield False
         return
     try:
-        refused = run(_setting(dict.fromkeys(before, name))).strip()
+        refused = run(_setting(folder, dict.fromkeys(before, name))).strip()
         if refused:
             progress.note(f"the governor stays {', '.join(sorted(set(before.values())))}: {refused.splitlines()[-1]}")
         yield not refused
     finally:
         try:
-            refused = run(_setting(before)).strip()
+            refused = run(_setting(folder, before)).strip()
         except EdgedeployError as error:
             refused = str(error)
         if refused and set(before.values()) != {name}:
@@ -122,16 +129,17 @@ def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -
             progress.note(f"the board's governor may still be {name}, it was {old}: {refused.splitlines()[-1]}")
 
 
-def _setting(governors: dict[str, str]) -> str:
+def _setting(folder: str, governors: dict[str, str]) -> str:
     """A script that sets governors, and prints nothing unless it cannot."""
     lines = [
+        f"cd {folder} || exit 0",
         "put() {",
         '[ "$(cat "$1/scaling_governor")" = "$2" ] && return',
         'if [ -w "$1/scaling_governor" ]; then echo "$2" >"$1/scaling_governor"',
         'else echo "$2" | sudo -n tee "$1/scaling_governor" >/dev/null; fi',
         "}",
     ]
-    lines += [f"put {shlex.quote(policy)} {name} 2>&1" for policy, name in governors.items()]
+    lines += [f"put {policy} {name} 2>&1" for policy, name in governors.items()]
     return "\n".join([*lines, "exit 0"])
 
 
@@ -156,4 +164,5 @@ def _scaled(text: str | None, factor: float) -> float | None:
 
 
 def _number(text: str | None, base: int = 10) -> int | None:
-    return int(text, base) if text and _INTEGER.fullmatch(text) else None
+    digits = _HEXADECIMAL if base == 16 else _DECIMAL
+    return int(text, base) if text and digits.fullmatch(text) and "." not in text else None

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, json_value
 from edgedeploy.tune.events import EVENT, Event
-from edgedeploy.tune.journal import damaged, parsed
+from edgedeploy.tune.journal import LONGEST_LINE, damaged, parsed
 from edgedeploy.tune.trial import Trial
 
 TRIALS = "trials.jsonl"
@@ -20,6 +20,10 @@ RUNS = "runs.jsonl"
 
 
 Item = TypeVar("Item")
+
+# The longest lines. A trial takes less than 1 kB, a trace of MetaSchedule some 10 kB, a function without weights some
+# 100 kB. JSON takes up to twenty times the memory of its text; a workload's is never read as JSON.
+LONGEST = {WORKLOADS: LONGEST_LINE, RECORDS: 1 << 20, TRIALS: 1 << 18, RUNS: 1 << 20}
 
 _MOST_TORN = 200  # lines: what a system writes to its disk at once, and more than a batch
 
@@ -46,6 +50,10 @@ class Entry:
             return Entry(Trial.model_validate(fields), record)
         except ValidationError as error:
             raise ValueError(first_fault(error)) from error
+
+    def needs(self) -> int:
+        """How many records there must be at least."""
+        return 0 if self.record is None else self.record + 1
 
     def moved(self, by: int) -> Entry:
         """The same trial, with its record so many lines further down."""
@@ -76,22 +84,27 @@ class Content:
     events: list[Event]
 
     @staticmethod
-    def read(folder: Path) -> Content:
-        """Read all files of a folder but the header; what was torn at their ends is left out.
+    def read(folder: Path, *, strict: bool = False) -> Content:
+        """Read all files of a folder but the header.
+
+        Args:
+            folder: the folder.
+            strict: whether it is an error that the files' ends were torn; otherwise they are left out.
 
         Raises:
             RecordsError: a line is damaged, or names another one that is not there or is of another workload.
         """
         # A file that points into another one is read before it, as a run may be adding to them.
-        entries = trials_in(folder)
-        records = list(parsed(folder / RECORDS, RecordLine.parse))
-        workloads = list(parsed(folder / WORKLOADS, WorkloadLine.parse))
-        _cut(records, folder / RECORDS, lambda record: record.owner >= len(workloads))
-        _cut(entries, folder / TRIALS, lambda entry: entry.record is not None and entry.record >= len(records))
+        entries = trials_in(folder, strict=strict)
+        records = _parsed(folder, RECORDS, RecordLine.parse, strict)
+        workloads = _parsed(folder, WORKLOADS, WorkloadLine.parse, strict)
+        most = 0 if strict else _MOST_TORN
+        _cut(records, folder / RECORDS, lambda record: record.owner >= len(workloads), most)
+        _cut(entries, folder / TRIALS, lambda entry: entry.needs() > len(records), most)
         for number, entry in enumerate(entries, 1):
             if entry.record is not None and workloads[records[entry.record].owner].hash != entry.trial.workload:
                 raise damaged(folder / TRIALS, number, f"record {entry.record} is not of its workload")
-        return Content(workloads, records, entries, events_in(folder))
+        return Content(workloads, records, entries, events_in(folder, strict=strict))
 
     @staticmethod
     def joined(contents: Iterable[Content]) -> Content:
@@ -141,34 +154,38 @@ class Content:
         return Content(list(workloads.values()), records, kept, self.events)
 
 
-def _cut(items: list[Item], path: Path, is_astray: Callable[[Item], bool]) -> None:
+def _parsed(folder: Path, name: str, parse: Callable[[bytes], Item], strict: bool) -> list[Item]:
+    return list(parsed(folder / name, parse, longest=LONGEST[name], strict=strict))
+
+
+def _cut(items: list[Item], path: Path, is_astray: Callable[[Item], bool], most: int) -> None:
     """Remove what follows the first line that points to none: when the power fails, some files lose more than others.
 
     Raises:
         RecordsError: that is more than can be lost in this way.
     """
     first = next((index for index, item in enumerate(items) if is_astray(item)), len(items))
-    if len(items) - first > _MOST_TORN:
+    if len(items) - first > most:
         raise damaged(path, first + 1, "it names a line of the database that is not there")
     del items[first:]
 
 
-def trials_in(folder: Path) -> list[Entry]:
+def trials_in(folder: Path, *, strict: bool = False) -> list[Entry]:
     """The trials in a folder of records, of all workloads.
 
     Raises:
         RecordsError: a line is damaged.
     """
-    return list(parsed(folder / TRIALS, Entry.parse))
+    return _parsed(folder, TRIALS, Entry.parse, strict)
 
 
-def events_in(folder: Path) -> list[Event]:
+def events_in(folder: Path, *, strict: bool = False) -> list[Event]:
     """How the runs that are recorded in a folder, and their tasks, began and ended.
 
     Raises:
         RecordsError: a line is damaged.
     """
-    return list(parsed(folder / RUNS, _event))
+    return _parsed(folder, RUNS, _event, strict)
 
 
 def by_workload(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

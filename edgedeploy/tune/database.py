@@ -11,12 +11,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgedeploy.errors import RecordsError, last_line
+from edgedeploy.errors import RecordsError
 
 if TYPE_CHECKING:
     from tvm import IRModule
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Schedule, Trace
+
+    from edgedeploy.tune.proving import Prover
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
@@ -183,13 +185,14 @@ def json_value(line: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def trace_in(line: bytes, workload: IRModule, seconds: list[float]) -> Trace:
+def trace_in(line: bytes, workload: IRModule, seconds: list[float], prover: Prover) -> Trace:
     """The trace of a line of the records' file, applied to its workload.
 
     Args:
         line: the line.
         workload: the module.
         seconds: what its trial measured.
+        prover: tries it first.
 
     Raises:
         RecordsError: it is damaged, or is of another function or trial.
@@ -197,14 +200,15 @@ def trace_in(line: bytes, workload: IRModule, seconds: list[float]) -> Trace:
     from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
     try:
-        record = TuningRecord.from_json(json_value(line)[1], Workload(workload))
-        measured = [float(value) for value in record.run_secs or ()]
-        trace = record.trace
-    except Exception as error:  # TVM raises errors of many types
-        raise RecordsError("a tuning record cannot be read", why=last_line(error)) from error
+        content = json_value(RecordLine.parse(line).line)[1]
+    except ValueError as error:
+        raise RecordsError("a tuning record cannot be read", why=str(error)) from error
+    prover.check(workload, content)
+    record = TuningRecord.from_json(content, Workload(workload))
+    measured = [float(value) for value in record.run_secs or ()]
     if measured != seconds:
         raise RecordsError("a tuning record is not of its trial", hints=["do it again, if the records just changed"])
-    return trace
+    return record.trace
 
 
 def schedule_of(trace: Trace, workload: IRModule) -> Schedule:

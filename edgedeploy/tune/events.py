@@ -24,8 +24,8 @@ class TaskSummary(Record):
         weight: how often one inference runs it.
         mflop: millions of arithmetic operations of one run.
         candidates: how many the space has, the default among them; None if that is not known.
-        trials: how many will be measured at most in this run.
-        done: how many an earlier run measured, which count.
+        trials: how many it has at most, those of earlier runs among them.
+        done: how many earlier runs measured.
     """
 
     number: Count

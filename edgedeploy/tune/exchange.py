@@ -29,8 +29,8 @@ from edgedeploy.tune.trial import Trial
 
 FILES = (HEADER, WORKLOADS, RECORDS, TRIALS, RUNS)
 
-# Equal lines compress to a hundredth; what is smaller still is made to fill a disk.
-_MOST_COMPRESSED = 250
+# Trials compress to a tenth or a twentieth; what is much smaller is made to fill a disk.
+_MOST_COMPRESSED = 60
 _SMALL = 1 << 20
 _BLOCK = 1 << 20
 
@@ -126,7 +126,7 @@ def import_records(
         unfit = 0
         if is_file(folder / HEADER):
             header = read_header(folder)
-            content = Content.read(folder)
+            content = Content.read(folder, strict=not is_folder(source))
         elif header is None:
             raise InputError(
                 f"{source} does not say of which board its records are",
@@ -134,7 +134,7 @@ def import_records(
                 hints=["name the board with --board"],
             )
         else:
-            content, unfit = _foreign(folder, header)
+            content, unfit = _foreign(Content.read(folder, strict=not is_folder(source)), folder / RECORDS, header)
     merged = _merge([content], header, into or default_folder(header.board), progress)
     return Merged(merged.folder, merged.added, merged.known, unfit)
 
@@ -176,10 +176,8 @@ def _unpack(source: Path, folder: Path) -> None:
                     output.write(block)
 
 
-def _foreign(folder: Path, header: Header) -> tuple[Content, int]:
-    """The content of MetaSchedule's database, with a trial for each record; and how many are for other machines."""
-    database = Content.read(folder)
-    path = folder / RECORDS
+def _foreign(database: Content, path: Path, header: Header) -> tuple[Content, int]:
+    """MetaSchedule's database, in the file `path`, with trials; and how many records are of other machines."""
     run = f"import-{sha256_of(path)[:12]}" if is_file(path) else "import"
     time = datetime.fromtimestamp(path.stat().st_mtime if is_file(path) else 0, timezone.utc)
     counts: dict[str, int] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,7 +16,7 @@ from edgedeploy.errors import RecordsError, UnknownNameError
 from edgedeploy.files import is_folder, replacing
 from edgedeploy.tune.content import TRIALS, first_fault
 from edgedeploy.tune.database import RECORDS, WORKLOADS
-from edgedeploy.tune.journal import lines, open_plain
+from edgedeploy.tune.journal import open_plain
 
 HEADER = "header.json"
 
@@ -103,21 +102,6 @@ def find_folder(name: str) -> Path:
         why=f"there are some of {', '.join(names[:MOST_LISTED])}" if names else "there are none at all",
         hints=["list them with `edgedeploy records list`", "make some with `edgedeploy tune`"],
     )
-
-
-def fingerprint(folder: Path) -> str | None:
-    """SHA-256 over all trials in a folder, as quick as reading them; None if there are none.
-
-    A build that looks for its best candidates there can only come out differently if it changes.
-
-    Raises:
-        RecordsError: the file cannot be read.
-    """
-    digest = None
-    for line in lines(folder / TRIALS):
-        digest = digest or hashlib.sha256()
-        digest.update(line + b"\n")
-    return digest.hexdigest() if digest else None
 
 
 def read_header(folder: Path) -> Header:

@@ -17,8 +17,7 @@ from edgedeploy.files import cannot_write
 
 Value = TypeVar("Value")
 
-# A trial takes less than 1 kB, a trace of MetaSchedule some 10 kB, a function without its constants some 100 kB.
-LONGEST_LINE = 8 << 20
+LONGEST_LINE = 64 << 20
 LARGEST_FILE = 1 << 30
 
 
@@ -44,8 +43,13 @@ def open_plain(path: Path) -> BinaryIO:
     return stream
 
 
-def lines(path: Path) -> Iterator[bytes]:
+def lines(path: Path, *, longest: int = LONGEST_LINE, strict: bool = False) -> Iterator[bytes]:
     """The whole lines of a file, without their newlines; none if there is no file.
+
+    Args:
+        path: the file.
+        longest: bytes of a line, with its newline.
+        strict: whether a torn last line is an error; otherwise it is left out.
 
     Raises:
         RecordsError: a line is too long, or the file cannot be read.
@@ -57,28 +61,34 @@ def lines(path: Path) -> Iterator[bytes]:
     with stream:
         for number in range(1, LARGEST_FILE):
             try:
-                line = stream.readline(LONGEST_LINE)
+                line = stream.readline(longest)
             except OSError as error:
                 raise RecordsError(f"cannot read {path}", why=error.strerror) from error
             if not line.endswith(b"\n"):
-                if len(line) == LONGEST_LINE:
+                if len(line) == longest:
                     raise damaged(path, number, "it is too long")
+                if line and strict:
+                    raise damaged(path, number, "it has no end")
                 return
             yield line[:-1]
 
 
-def parsed(path: Path, parse: Callable[[bytes], Value]) -> Iterator[Value]:
-    """What each line of a file says. A last line that says nothing counts as torn and is left out.
+def parsed(
+    path: Path, parse: Callable[[bytes], Value], *, longest: int = LONGEST_LINE, strict: bool = False
+) -> Iterator[Value]:
+    """What each line of a file says. A last line that says nothing counts as torn.
 
     Args:
         path: the file.
         parse: reads a line; raises ValueError if it cannot.
+        longest: bytes of a line, with its newline.
+        strict: whether a torn last line is an error; otherwise it is left out.
 
     Raises:
         RecordsError: a line that is not the last one is damaged, or the file cannot be read.
     """
     unread = None
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(lines(path, longest=longest, strict=strict), 1):
         if unread:
             raise damaged(path, *unread)
         try:
@@ -87,6 +97,8 @@ def parsed(path: Path, parse: Callable[[bytes], Value]) -> Iterator[Value]:
             unread = (number, str(error))
         else:
             yield value
+    if unread and strict:
+        raise damaged(path, *unread)
 
 
 def damaged(path: Path, number: int, why: str) -> RecordsError:

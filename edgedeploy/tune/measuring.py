@@ -14,9 +14,9 @@ from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from edgedeploy.errors import RpcError
+from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
 from edgedeploy.tune.remote import (
     TIMEOUT_MARK,
@@ -24,16 +24,11 @@ from edgedeploy.tune.remote import (
     Done,
     Evaluation,
     Job,
-    NoDeviceError,
     Refused,
-    request_device,
     session,
 )
 from edgedeploy.tune.trial import Failure
 from edgedeploy.tune.workers import Worker, WorkerError
-
-if TYPE_CHECKING:
-    from edgedeploy.rpc.tracker import Endpoint
 
 # A session begins functions for so long; the server ends it when the last one has had its time as well.
 SESSION_S = 5.0
@@ -41,6 +36,9 @@ SESSION_S = 5.0
 _GRACE_S = 5.0
 # What a slow link carries in a second: the upload of the library is part of the session's time.
 _UPLOAD_BYTES_PER_S = 200_000
+
+# Servers whose connection to the tracker broke connect again within seconds, or not at all.
+_REGISTERED_S = 10.0
 
 # How often a function may break a session that begins with it, before it is to blame.
 _CRASHES = 2
@@ -98,9 +96,9 @@ class Measurer:
             evaluation: how a function is timed.
             devices: how many are used at the same time.
             threads: how many threads functions run with.
-            patience_s: how long to wait for a device.
+            patience_s: how long to wait for a device that others use.
         """
-        self._tracker, self._key = (tracker.host, tracker.port), key
+        self._tracker, self._key = tracker, key
         self._evaluation, self._threads, self._patience_s = evaluation, threads, patience_s
         self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
         self._workers = [Worker(_prepare, self._folder / f"worker{i}.txt") for i in range(devices)]
@@ -164,11 +162,6 @@ class Measurer:
         while share.waiting or share.doubtful:
             try:
                 self._session(worker, share)
-            except NoDeviceError as error:
-                host, port = self._tracker
-                raise DeviceLostError(
-                    f"the tracker at {host}:{port} gives no device", why=str(error), suspect=share.suspect
-                ) from error
             except WorkerError as error:
                 share.broken(str(error))
             else:
@@ -181,9 +174,9 @@ class Measurer:
         begin_s = SESSION_S + (library.stat().st_size / _UPLOAD_BYTES_PER_S if library else 0)
         session_s = begin_s + self._evaluation.timeout_s
         worker.start()
-        device = request_device(self._tracker, self._key, self._patience_s)
+        device, secret = self._device(share)
         share.opened(str(device))
-        arguments = (device, library, jobs, self._evaluation, self._threads, begin_s, session_s)
+        arguments = (device, secret, library, jobs, self._evaluation, self._threads, begin_s, session_s)
         for message in worker.stream(session, *arguments, timeout_s=session_s + _GRACE_S):
             if isinstance(message, Begun):
                 share.begun(order[message.job])
@@ -195,6 +188,14 @@ class Measurer:
                 )
             else:
                 share.done(order[message.job], message)
+
+    def _device(self, share: _Share) -> tuple[Endpoint, str]:
+        """A device from the tracker, as soon as one is free."""
+        try:
+            require_device(self._tracker, self._key, _REGISTERED_S)
+            return request(self._tracker, self._key, self._patience_s)
+        except RpcError as error:
+            raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
 
 
 class _Share:
@@ -245,17 +246,19 @@ class _Share:
         Raises:
             DeviceLostError: so do others, before any candidate runs.
         """
-        index = self.suspect = self._running
+        index, self._running = self._running, None
         if index is None:
             self._false_starts += 1
             if self._false_starts == _FALSE_STARTS:
                 raise DeviceLostError(f"no session with the device at {self._device} comes about", why=why)
-        elif TIMEOUT_MARK in why and time.monotonic() - self._since >= self._timeout_s:
+            return
+        self.suspect = index
+        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self._timeout_s:
             self._fail(index, "timeout", f"it took longer than {self._timeout_s:g} s")
         else:
             self._crashes[index] += 1
             if self._crashes[index] == _CRASHES:
-                self._fail(index, "crash", why)
+                self._fail(index, "crash", f"it ended its session: {why}")
                 self.doubtful = True
 
     def _fail(self, index: int, failure: Failure, error: str) -> None:

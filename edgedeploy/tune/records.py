@@ -15,7 +15,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from contextlib import ExitStack
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,17 +26,21 @@ from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write, folder_lock
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tune import database
-from edgedeploy.tune.content import Content, Entry, best_of, by_workload, events_in, trials_in
+from edgedeploy.tune.content import LONGEST, Content, Entry, best_of, by_workload, events_in, trials_in
 from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, workload_hash
 from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded
 from edgedeploy.tune.header import Header, agree_on_header, read_header
 from edgedeploy.tune.journal import Appender, keep_lines, lines
+from edgedeploy.tune.proving import Prover, prover
 from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tvm import IRModule
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Trace
+
+
+_LONGEST_ERROR = 4000  # letters, of its end, where compilers and TVM say what is wrong
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,11 @@ class Records:
         # For adding: the lines of the workloads that are there, and how many lines each file has.
         self._places: dict[str, int] = {}
         self._counts: dict[str, int] = {}
+        self._uncertain = False
         self._used: dict[str, str] = {}
+        self._provers = ExitStack()
+        weakref.finalize(self, self._provers.close)
+        self._prover: Prover | None = None
 
     @staticmethod
     def open(folder: Path, header: Header | None = None, progress: Progress = SILENT) -> Records:
@@ -85,7 +95,7 @@ class Records:
             else:
                 _hold(folder, resources)
                 records = Records(folder, agree_on_header(folder, header), resources)
-                records._repair(progress)
+                records._load(progress)
                 records._appender = resources.enter_context(Appender(folder))
             records._resources = resources.pop_all()
             return records
@@ -99,6 +109,8 @@ class Records:
     def close(self) -> None:
         """Let go of the folder."""
         self._appender = None
+        self._prover = None
+        self._provers.close()
         self._resources.close()
 
     def add(
@@ -119,13 +131,14 @@ class Records:
 
         Raises:
             OutputError: the files cannot be written; they are as they were before.
+            RecordsError: the trial, its trace or its workload is too large.
             ValueError: the trial is of another workload.
         """
         if trial.workload != workload_hash(workload):
             raise ValueError(f"the trial is of workload {trial.workload}, not of {workload_hash(workload)}")
         if trace is None and trial.configuration is not None and trial.seconds:
             trace = database.trace_of(workload, trial.configuration)
-        with self._guard:
+        with self._changing():
             place = self._places.get(trial.workload)
             workloads = []
             if place is None:
@@ -136,6 +149,8 @@ class Records:
                 record = self._counts[RECORDS]
                 line = database.record_line(place, workload, trace, trial.seconds, self.header.target, args_info)
                 records.append(RecordLine(place, line))
+            if trial.error is not None:
+                trial = trial.model_copy(update={"error": trial.error[-_LONGEST_ERROR:]})
             self._grow(Content(workloads, records, [Entry(trial, record)], []))
 
     def absorb(self, content: Content) -> int:
@@ -146,7 +161,7 @@ class Records:
         Raises:
             OutputError: the files cannot be written; they are as they were before.
         """
-        with self._guard:
+        with self._changing():
             known = {entry.identity() for entries in self._entries.values() for entry in entries}
             added = []
             for entry in content.entries:
@@ -171,7 +186,7 @@ class Records:
             OutputError: the file cannot be written.
         """
         if isinstance(event, RunStarted | TaskEnded | RunEnded):
-            with self._guard:
+            with self._changing():
                 self._grow(Content([], [], [], [event]))
 
     def trials(self, workload: str) -> list[Trial]:
@@ -231,11 +246,26 @@ class Records:
         said = {key: entry.trial.model_dump_json() for key, entry in bests.items() if entry}
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One change at a time. If one was broken off, wherever it was, the files say what came of it."""
+        with self._guard:
+            if self._appender is None:
+                raise ValueError(f"{self.folder} was opened for reading")
+            if self._uncertain:
+                self._load(SILENT)
+            self._uncertain = True
+            yield
+            self._uncertain = False
+
     def _grow(self, content: Content) -> None:
         """Add lines, whose numbers are those that they will have."""
-        if self._appender is None:
-            raise ValueError(f"{self.folder} was opened for reading")
-        self._appender.append({name: lines for name, lines in content.lines().items() if lines})
+        assert self._appender is not None
+        additions = {name: lines for name, lines in content.lines().items() if lines}
+        for name, added in additions.items():
+            if max(map(len, added)) + 1 >= LONGEST[name]:
+                raise RecordsError(f"a line of {name} would be too long to be read again")
+        self._appender.append(additions)
         for index, workload in enumerate(content.workloads, self._counts[WORKLOADS]):
             self._places.setdefault(workload.hash, index)
         self._counts[WORKLOADS] += len(content.workloads)
@@ -245,22 +275,36 @@ class Records:
 
     def _traces(self, workload: IRModule, entries: list[Entry]) -> list[Trace]:
         """The traces of entries that have a record, from the database."""
-        seconds = {entry.record: entry.trial.seconds for entry in entries}
+        seconds = {entry.record: entry.trial.seconds for entry in entries if entry.record is not None}
         found = {}
         for number, line in enumerate(lines(self.folder / RECORDS)):
             if number in seconds:
-                found[number] = database.trace_in(line, workload, seconds[number])
-        if missing := [number for number in seconds if number is not None and number not in found]:
+                with self._proved() as prover:
+                    found[number] = database.trace_in(line, workload, seconds[number], prover)
+        if missing := seconds.keys() - found.keys():
             raise RecordsError(f"{self.folder / RECORDS} is damaged", why=f"it has no line {min(missing) + 1}")
         return [found[entry.record] for entry in entries if entry.record is not None]
 
-    def _repair(self, progress: Progress) -> None:
+    @contextmanager
+    def _proved(self) -> Iterator[Prover]:
+        """The process that traces are tried in: started for the first one, and anew after it failed."""
+        if self._prover is None:
+            self._prover = self._provers.enter_context(prover())
+        try:
+            yield self._prover
+        except RecordsError:
+            self._prover = None
+            self._provers.close()
+            raise
+
+    def _load(self, progress: Progress) -> None:
         """Read all files, and cut off what was torn when a run was killed or the power failed."""
         content = Content.read(self.folder)
         self._counts = content.counts()
         for name, count in self._counts.items():
             if keep_lines(self.folder / name, count):
                 progress.note(f"{self.folder / name}: what was not whole after line {count} is cut off")
+        self._places = {}
         for index, workload in enumerate(content.workloads):
             self._places.setdefault(workload.hash, index)
         self._entries = by_workload(content.entries)

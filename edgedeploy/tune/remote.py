@@ -6,8 +6,6 @@ All of it blocks, and some of it cannot be interrupted: `measuring.py` runs it i
 from __future__ import annotations
 
 import contextlib
-import socket
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,20 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from edgedeploy.errors import last_line
-from edgedeploy.runtime.native import SET_THREADS
+from edgedeploy.rpc.tracker import Endpoint
+from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
 from edgedeploy.tune.building import Argument
 
 # What of the inputs stays on the device between functions: the smallest boards have 512 MB.
 KEPT_BYTES = 128 << 20
 
-# TVM's function that takes all arguments but the first out of the processor's caches, as weights mostly are.
-_FLUSH = "cache_flush_cpu_non_first_arg"
 _FILL = "tvm.contrib.random.random_fill_for_measure"
 
 # How TVM's servers say that they ended a session because its time was over.
 TIMEOUT_MARK = "RPCSessionTimeoutError"
 
-_TRACKER_S = 10.0
 _NAME_ON_DEVICE = "candidates.so"
 
 
@@ -41,7 +37,7 @@ class Evaluation:
         repeat: how many times are taken.
         min_repeat_ms: `number` grows until the runs of one time take so long.
         timeout_s: how long all of that may take for one function, its first run included.
-        cold: weights and outputs are taken out of the caches before each repeat; only for a `number` of 1.
+        cold: weights are taken out of the caches before each repeat; means nothing where more runs than one are timed.
     """
 
     number: int = 1
@@ -49,23 +45,6 @@ class Evaluation:
     min_repeat_ms: int = 0
     timeout_s: float = 10
     cold: bool = True
-
-    @property
-    def flush(self) -> str:
-        """TVM's function to call before each repeat; none where it would not touch all runs."""
-        return _FLUSH if self.cold and self.number == 1 and self.min_repeat_ms == 0 else ""
-
-
-@dataclass(frozen=True)
-class Device:
-    """What a tracker says of a device: where it is, and the key that it wants to be greeted with."""
-
-    host: str
-    port: int
-    match_key: str
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -99,41 +78,9 @@ class Refused:
     why: str
 
 
-class NoDeviceError(Exception):
-    """The tracker gave no device in time, or cannot be reached."""
-
-
-def request_device(tracker: tuple[str, int], key: str, patience_s: float) -> Device:
-    """Ask a tracker for a device. TVM's own client waits without an end.
-
-    Args:
-        tracker: its host and port.
-        key: of the device.
-        patience_s: how long to wait until one is free.
-
-    Raises:
-        NoDeviceError: there is none by then, or no tracker.
-    """
-    from tvm.rpc import base
-
-    try:
-        with socket.create_connection(tracker, timeout=_TRACKER_S) as connection:
-            connection.sendall(struct.pack("<i", base.RPC_TRACKER_MAGIC))
-            if struct.unpack("<i", base.recvall(connection, 4))[0] != base.RPC_TRACKER_MAGIC:
-                raise NoDeviceError("what answers there is no tracker")
-            base.sendjson(connection, [base.TrackerCode.REQUEST, key, "", 1])
-            connection.settimeout(patience_s)
-            try:
-                _, (host, port, match_key) = base.recvjson(connection)
-            except TimeoutError as error:
-                raise NoDeviceError(f"it had none for key {key!r} within {patience_s:g} s") from error
-    except (OSError, ValueError, TypeError) as error:
-        raise NoDeviceError(f"it does not answer: {error}") from error
-    return Device(str(host), int(port), str(match_key))
-
-
 def session(
-    device: Device,
+    device: Endpoint,
+    secret: str,
     library: Path | None,
     jobs: Sequence[Job],
     evaluation: Evaluation,
@@ -143,7 +90,8 @@ def session(
     """Time functions one after the other.
 
     Args:
-        device: was just handed out.
+        device: was just handed out by its tracker.
+        secret: what it wants to be greeted with.
         library: what is sent there; None opens and closes a session only.
         jobs: the functions.
         evaluation: how they are timed.
@@ -158,7 +106,7 @@ def session(
 
     begin_s, session_s = limits_s
     opened = time.monotonic()
-    remote = tvm.rpc.connect(device.host, device.port, device.match_key, session_timeout=session_s)
+    remote = tvm.rpc.connect(device.host, device.port, secret, session_timeout=session_s)
     try:
         if library is None:
             return
@@ -166,6 +114,7 @@ def session(
             remote.upload(str(library), _NAME_ON_DEVICE)
             module = remote.load_module(_NAME_ON_DEVICE)
             module[SET_THREADS](threads)
+            module[PREPARE_MEASURING](threads, int(evaluation.cold))
             inputs = _Inputs(remote)
         except Exception as error:
             if not _stands(remote):
@@ -206,7 +155,7 @@ def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tu
         number=evaluation.number,
         repeat=evaluation.repeat,
         min_repeat_ms=evaluation.min_repeat_ms,
-        f_preproc=evaluation.flush,
+        f_preproc=BEFORE_EACH,
     )
     return tuple(evaluator(*tensors).results)
 

@@ -115,6 +115,8 @@ class TuningRun:
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
         self._options, self._listener, self._others, self._stopping = options, listener, others, stopping
+        # Defaults that another candidate won against, with their measurements in the final.
+        self._replaced: list[tuple[Candidate, Trial]] = []
         self._model = model_for(options.space, options.tuner, options.seed)
 
     def summaries(self) -> list[TaskSummary]:
@@ -137,6 +139,16 @@ class TuningRun:
                 break
             results.append(self._tune(task))
         return results
+
+    def withdraw(self) -> None:
+        """Have builds take the defaults again: what won task by task does not make the whole network quicker.
+
+        Raises:
+            OutputError: records cannot be written.
+        """
+        later = {"run": f"{self.identity}-withdrawn", "time": datetime.now(timezone.utc)}
+        for default, trial in self._replaced:
+            self._record(default, trial.model_copy(update=later))
 
     def _tune(self, task: Task) -> TaskResult:
         options = self._options
@@ -202,7 +214,7 @@ class TuningRun:
         self, candidates: Sequence[Candidate], measure: Callable[[Batch], list[Outcome]]
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
         """Build and measure, and measure again where a board slowed itself down meanwhile."""
-        batch = self._builder.build([candidate.function for candidate in candidates])
+        batch = self._builder.build(candidate.function for candidate in candidates)
         try:
             for repetition in range(MOST_REPETITIONS):
                 self._farm.conditions()  # what happened before is no concern of this measurement
@@ -226,7 +238,7 @@ class TuningRun:
             contenders = [default, *best]
             outcomes, conditions = self._measured(contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS))
             trials = [
-                self._trial(each, progress.count, outcome, conditions, final=True)
+                self._trial(each, progress.numbers[each], outcome, conditions, final=True)
                 for each, outcome in zip(contenders, outcomes, strict=True)
             ]
             measured = [index for index, trial in enumerate(trials) if trial.seconds]
@@ -235,6 +247,8 @@ class TuningRun:
             if default_s and winner_s and winner_s > (1 - LEAST_GAIN) * default_s:
                 chosen, winner_s = 0, default_s
             winner = contenders[chosen]
+            if chosen:
+                self._replaced.append((default, trials[0]))
             # Only what may be chosen is recorded as final, so that a build takes the winner.
             for index in sorted({0, chosen}):
                 self._record(contenders[index], trials[index])
@@ -288,6 +302,7 @@ class _Progress:
 
     Attributes:
         seconds: the median of each candidate that could be measured.
+        numbers: of each candidate's trial.
         count: trials, failures among them.
         failures: those that failed.
         since_better: trials since the best one.
@@ -296,10 +311,12 @@ class _Progress:
     def __init__(self, task: Task) -> None:
         self._mflop = task.mflop
         self.seconds: dict[Candidate, float] = {}
+        self.numbers: dict[Candidate, int] = {}
         self.count = self.failures = self.since_better = 0
 
     def add(self, candidate: Candidate, trial: Trial) -> None:
         """Take note of a trial."""
+        self.numbers[candidate] = trial.number
         self.count += 1
         self.since_better += 1
         seconds = trial.median_s

@@ -9,7 +9,6 @@ from time import monotonic
 from edgedeploy.tune.events import (
     Event,
     Measured,
-    RunEnded,
     RunStarted,
     TaskEnded,
     TaskResult,
@@ -40,19 +39,14 @@ class TaskState:
     result: TaskResult | None = None
 
     @property
-    def total(self) -> int:
-        """How many trials it has at most, with those of earlier runs."""
-        return self.summary.done + self.summary.trials
-
-    @property
     def done(self) -> int:
         """How many trials are done, with those of earlier runs."""
-        return min(self.total, self.summary.done + len(self.measured))
+        return self.summary.done + len(self.measured)
 
     @property
     def left(self) -> int:
         """How many trials may be to come."""
-        return 0 if self.result else self.total - self.done
+        return 0 if self.result else max(0, self.summary.trials - self.done)
 
     @property
     def gflops(self) -> float | None:
@@ -67,19 +61,20 @@ class TaskState:
     def count(self, measured: Measured) -> None:
         """Take in a trial. Those at a task's end measure anew what was counted already."""
         trial = measured.trial
+        if trial.final:
+            return
         self.best_s = measured.best_s
-        if trial.number == 0 and trial.median_s is not None:
+        if trial.number == 0:
             self.default_s = trial.median_s
-        if not trial.final:
-            self.measured.add(trial.number)
-            (self.failed.discard if trial.failure is None else self.failed.add)(trial.number)
+        self.measured.add(trial.number)
+        (self.failed.discard if trial.failure is None else self.failed.add)(trial.number)
 
 
 class RunState:
     """A run as far as it is known.
 
     Attributes:
-        started, ended: what was said at its start and its end.
+        started: what was said at its start.
         tasks: by workload, in the order of the run.
         current: the task that is being tuned.
         conditions: of each board that measured, by its name, as last told.
@@ -90,7 +85,6 @@ class RunState:
         self._clock = clock
         self._begin = clock()
         self.started: RunStarted | None = None
-        self.ended: RunEnded | None = None
         self.tasks: dict[str, TaskState] = {}
         self.current: TaskState | None = None
         self.conditions: dict[str, Conditions] = {}
@@ -99,12 +93,16 @@ class RunState:
         """Take in an event."""
         match event:
             case RunStarted():
+                # One network may be tuned after the other.
                 self.started, self._begin = event, self._clock()
+                self.current, self.conditions = None, {}
                 self.tasks = {task.workload: TaskState(task) for task in event.tasks}
                 if event.conditions and event.hosts:
                     self.conditions[event.hosts[0]] = event.conditions
             case TaskStarted(task=summary):
                 self.current = self.tasks.setdefault(summary.workload, TaskState(summary))
+                if not self.current.measured:  # else it goes on: what is done now was counted already
+                    self.current.summary = summary
             case Measured(trial=trial):
                 if task := self.tasks.get(trial.workload):
                     task.count(event)
@@ -113,8 +111,6 @@ class RunState:
             case TaskEnded(result=result):
                 if task := self.tasks.get(result.workload):
                     task.result = result
-            case RunEnded():
-                self.ended = event
 
     @property
     def done(self) -> int:

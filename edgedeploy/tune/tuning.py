@@ -14,12 +14,13 @@ from edgedeploy.build import Source
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, addresses
+from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.comparison import Comparison, compare
-from edgedeploy.tune.conditions import governor
+from edgedeploy.tune.conditions import governor, require_governor_name
 from edgedeploy.tune.events import Listener, RunEnded, RunStarted
 from edgedeploy.tune.farm import Farm
 from edgedeploy.tune.header import Header
@@ -28,6 +29,9 @@ from edgedeploy.tune.records import Records
 from edgedeploy.tune.remote import Evaluation
 from edgedeploy.tune.run import Options, TuningRun
 from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
+
+# A network that takes so many times as long as before is slower; less is chance.
+MOST_LOSS = 1.01
 
 # How long to look for a device of somebody else's tracker.
 _DEVICE_S = 10
@@ -70,11 +74,14 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
         BoardConnectionError, UnsuitableBoardError, RpcError, ToolchainError: boards cannot be had.
         InputError: an address has no possible form.
     """
+    if boards.governor:
+        require_governor_name(boards.governor)
     with ExitStack() as stack:
         if boards.rpc_tracker:
             endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.name
             servers: list[BoardServer] = []
-            devices = require_device(endpoint, key, _DEVICE_S).total
+            require_fitting_device(endpoint, key, boards.profile, timeout_s=_DEVICE_S, progress=progress)
+            devices = require_device(endpoint, key).total
         else:
             key = f"{boards.name}-{token_hex(8)}"
             with progress.stage("start the tracker"):
@@ -177,6 +184,9 @@ def tune(
                 )
             except EdgedeployError as error:
                 progress.note(f"the whole network was not measured: {error}")
+        if compared and compared.after_ms > MOST_LOSS * compared.before_ms:
+            run.withdraw()
+            progress.note("the whole network is not quicker with what was found: builds keep the defaults")
         ended = RunEnded(
             run=run.identity,
             results=results,

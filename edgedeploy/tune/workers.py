@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -45,12 +46,13 @@ class Worker:
     Calls come from one thread at a time; `close` may come from another one, and ends the call that runs.
     """
 
-    def __init__(self, prepare: Callable[[], None], log: Path) -> None:
+    def __init__(self, prepare: Callable[[], object], log: Path) -> None:
         """Nothing is started yet.
 
         Args:
             prepare: a function of a module, that each new process runs first: imports that take long.
-            log: takes what the process prints; each new process starts it anew.
+            log: takes what the process prints; each new process starts it anew. Its folder is the caller's to remove,
+                and the worker's if the caller is killed.
         """
         self._prepare, self._log = prepare, log
         self._process: multiprocessing.process.BaseProcess | None = None
@@ -157,10 +159,10 @@ class Worker:
             connection.close()
 
 
-def _serve(connection: Connection, prepare: Callable[[], None], log: Path) -> None:
+def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> None:
     """The process: does as told until the other side goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's business
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(log.parent,), daemon=True).start()
     with log.open("wb") as stream:  # what is on standard output belongs to the results
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
@@ -188,9 +190,10 @@ def _answers(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterat
         yield "error", f"{type(error).__name__}: {last_line(error)}"[:_MESSAGE_LENGTH]
 
 
-def _end_with_parent() -> None:
-    """End at once when the other side does, in the middle of whatever runs."""
+def _end_with_parent(folder: Path) -> None:
+    """End at once when the other side does, in the middle of whatever runs, and leave nothing behind."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)

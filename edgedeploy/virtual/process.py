@@ -46,6 +46,11 @@ class Process(Record):
             )
         return cls(pid=pid, started=_started(pid) or 0, boot=_boot())
 
+    @classmethod
+    def current(cls) -> Process:
+        """The process that asks."""
+        return cls(pid=os.getpid(), started=_started(os.getpid()) or 0, boot=_boot())
+
     @property
     def alive(self) -> bool:
         """Whether this very process still runs."""
@@ -53,12 +58,17 @@ class Process(Record):
             os.waitpid(self.pid, os.WNOHANG)
         return self.boot == _boot() and _started(self.pid) == self.started
 
-    def end(self) -> None:
-        """End it, and wait until it has ended."""
-        if not self.alive:
-            return
-        os.kill(self.pid, signal.SIGKILL)
-        deadline = time.monotonic() + _END_S
+    def end(self, grace_s: float = 0) -> None:
+        """End it, and wait until it has ended. With a grace it is asked to first, and has so long to clear up."""
+        if grace_s and self.alive:
+            os.kill(self.pid, signal.SIGTERM)
+            self._await_end(grace_s)
+        if self.alive:
+            os.kill(self.pid, signal.SIGKILL)
+            self._await_end(_END_S)
+
+    def _await_end(self, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
         while self.alive and time.monotonic() < deadline:
             time.sleep(0.01)
 

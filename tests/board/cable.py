@@ -21,15 +21,13 @@ class Cable:
 
     def __init__(self, virtual: VirtualBoard, folder: Path, *, cut_after: int | None = None) -> None:
         self.sent = 0
-        self._virtual = virtual
         self._cut_after = cut_after
         self._ends: list[socket.socket] = []
         self._listener = socket.create_server((HOST, 0))
-        port = self._listener.getsockname()[1]
-        known_hosts = folder / f"known_hosts-{port}"
-        key = virtual.known_hosts.read_text().partition(" ")[2]
-        known_hosts.write_text(f"[{HOST}]:{port} {key}")
-        self.address = Address(HOST, virtual.user, port, virtual.key, known_hosts)
+        self._port = int(self._listener.getsockname()[1])
+        self._known_hosts = folder / f"known_hosts-{self._port}"
+        self.lead_to(virtual)
+        self.address = Address(HOST, virtual.user, self._port, virtual.key, self._known_hosts)
 
     def __enter__(self) -> Cable:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -40,6 +38,12 @@ class Cable:
     ) -> None:
         self._listener.close()
         self.cut()
+
+    def lead_to(self, virtual: VirtualBoard) -> None:
+        """Lead to another virtual board, whose host key is then the one that is trusted."""
+        self._virtual = virtual
+        key = virtual.known_hosts.read_text().partition(" ")[2]
+        self._known_hosts.write_text(f"[{HOST}]:{self._port} {key}")
 
     def cut(self) -> None:
         """Cut it."""
@@ -52,7 +56,11 @@ class Cable:
         with contextlib.suppress(OSError):
             while True:
                 here, _ = self._listener.accept()
-                there = socket.create_connection((HOST, self._virtual.port))
+                try:
+                    there = socket.create_connection((HOST, self._virtual.port))
+                except OSError:  # the board is down
+                    here.close()
+                    continue
                 self._ends += [here, there]
                 threading.Thread(target=self._carry, args=(here, there, True), daemon=True).start()
                 threading.Thread(target=self._carry, args=(there, here, False), daemon=True).start()

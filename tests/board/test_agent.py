@@ -323,6 +323,77 @@ def test_rpc_serves_clients_of_a_tracker(agent: Path, tmp_path: Path) -> None:
         tracker.terminate()
 
 
+def test_rpc_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:
+    import time
+
+    import tvm
+
+    command = [*ENDING_WITH_US, str(agent), "rpc", "--port", "0", "--key", "k", "--heartbeat", "2"]
+    with subprocess.Popen(
+        [*command, "--work-dir", str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        port = json.loads(server.stdout.readline())["port"]
+        session = tvm.rpc.connect("127.0.0.1", port, key="k")
+        for _ in range(8):
+            server.stdin.write(b"\n")
+            server.stdin.flush()
+            time.sleep(0.5)
+        assert server.poll() is None
+        assert session.get_function("edgedeploy.facts") is not None
+        assert server.wait(10) == 0
+        with pytest.raises(Exception, match="code=1"):  # kShutdown
+            session.get_function("edgedeploy.facts")
+        del session
+        gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("with_session", [False, True])
+def test_rpc_ends_when_its_input_does(agent: Path, tmp_path: Path, with_session: bool) -> None:
+    import tvm
+
+    command = [*ENDING_WITH_US, str(agent), "rpc", "--port", "0", "--key", "k", "--heartbeat", "60"]
+    with subprocess.Popen(
+        [*command, "--work-dir", str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        port = json.loads(server.stdout.readline())["port"]
+        session = tvm.rpc.connect("127.0.0.1", port, key="k") if with_session else None
+        server.stdin.close()
+        assert server.wait(10) == 0
+        del session
+        gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_rpc_lets_a_session_say_what_the_machine_is(rpc: tuple[subprocess.Popen[str], Json, Path], agent: Path) -> None:
+    import tvm
+
+    session = tvm.rpc.connect("127.0.0.1", rpc[1]["port"], key="k", session_timeout=60)
+    facts = json.loads(session.get_function("edgedeploy.facts")())
+    del session
+    gc.collect()
+    told = answer(agent, "facts")
+    assert {name: facts[name] for name in ("machine", "elf", "cores", "agent")} == {
+        name: told[name] for name in ("machine", "elf", "cores", "agent")
+    }
+
+
+def test_rpc_announces_the_port_of_a_tunnel(agent: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
+    from edgedeploy.rpc.tracker import require_device, tracker
+
+    with tracker() as endpoint:
+        options = ("--port", "0", "--tracker", str(endpoint), "--key", "k", "--work-dir", str(tmp_path))
+        command = [*ENDING_WITH_US, str(agent), "rpc", *options, "--announce-port", "4321", "--custom-address", "::1"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+            assert require_device(endpoint, "k").addresses == ("::1:4321",)
+            server.terminate()
+
+
 EMULATED = {
     "rpi4": ("qemu-aarch64-static", "aarch64-linux-gnu", "EM_AARCH64"),
     "rpi-armhf": ("qemu-arm-static", "arm-linux-gnueabihf", "EM_ARM"),

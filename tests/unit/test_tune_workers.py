@@ -89,7 +89,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_a_worker_ends_with_its_parent_in_the_middle_of_a_call(tmp_path: Path, ending: signal.Signals) -> None:
     (tmp_path / "parent.py").write_text(CALLING)
-    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "log.txt")]
+    (tmp_path / "files").mkdir()
+    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "files" / "log.txt")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
@@ -100,6 +101,7 @@ def test_a_worker_ends_with_its_parent_in_the_middle_of_a_call(tmp_path: Path, e
     while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
+    assert ending == signal.SIGINT or not (tmp_path / "files").exists()
 
 
 def counting(count: int) -> Iterator[int]:

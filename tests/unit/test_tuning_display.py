@@ -127,7 +127,8 @@ class TestTerminal:
         events = RUN.events()
         _show(events)
         assert "done: 48 trials in 3 min 20 s" in screen.lines()
-        head, *lines, total, whole = capsys.readouterr().out.splitlines()
+        title, head, *lines, total, whole = capsys.readouterr().out.splitlines()
+        assert title == "mobilenet_v1 on rpi4"
         assert head.split() == ["task", "weight", "default", "ms", "best", "ms", "speed-up", "trials", "failures"]
         results = [event.result for event in events if isinstance(event, TaskEnded)]
         for line, result in zip(lines, results, strict=True):
@@ -246,7 +247,7 @@ class TestPipe:
         ]
         assert all(line.startswith("  task ") for line in tasks[1::2])
         assert end == "done: 48 trials in 3 min 20 s"
-        assert len(printed.out.splitlines()) == 6
+        assert len(printed.out.splitlines()) == 7
 
     def test_names_are_shown_and_not_obeyed(self, capsys: pytest.CaptureFixture[str]) -> None:
         events = Simulation(names=[HOSTILE], model=HOSTILE, board=HOSTILE, hosts=[HOSTILE, "b"]).events()
@@ -256,7 +257,7 @@ class TestPipe:
         assert "\u202e" not in printed.out + printed.err
         assert "[bold red]<script>" in printed.out
         assert r"conv\x1b[2J\n[bold red]" in printed.out
-        assert len(printed.out.splitlines()) == 3
+        assert len(printed.out.splitlines()) == 4
         assert len(printed.err.splitlines()) == 5
 
     def test_a_batch_that_comes_at_once_is_one_line_however_large(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,13 +283,13 @@ class TestPipe:
         assert "about 2 min 0 s left" in lines[0], "three trials of twelve are done, 40 s after the start"
 
     def test_earlier_runs_count_as_done_and_do_not_hasten_the_end(self, capsys: pytest.CaptureFixture[str]) -> None:
-        run, clock = Simulation(names=["a", "b"], trials=8, done=20), Clock()
+        run, clock = Simulation(names=["a", "b"], trials=28, done=20), Clock()
         show = LineDisplay(clock=clock)
         for event in _until(run.events(), Measured, 4):
             clock.now += 10
             show(event)
         start, _, line = capsys.readouterr().err.splitlines()
-        assert "at most 16 trials beside 40 of earlier runs" in start
+        assert "at most 56 trials with 40 of earlier runs" in start
         # Of 16 trials 3 are done, after 40 s; the clock starts with the run.
         assert re.match(r"  trial 23 of 28, .*about 2 min 53 s left", line)
 
@@ -321,7 +322,21 @@ class TestPipe:
     def test_events_of_an_unknown_task_are_no_error(self, capsys: pytest.CaptureFixture[str]) -> None:
         other = Simulation(model="other").task(Simulation(model="other").summaries()[0])
         _show([RUN.begin(), *other, *other, RunEnded(run="run-1", results=[], seconds=0)])
-        assert capsys.readouterr().out == "one inference was not measured before and after\n"
+        assert capsys.readouterr().out.splitlines()[1:] == ["one inference was not measured before and after"]
+
+    def test_one_network_after_the_other_is_shown_from_its_own_start(self, capsys: pytest.CaptureFixture[str]) -> None:
+        clock = Clock()
+        show = LineDisplay(clock=clock)
+        for event in RUN.events():
+            show(event)
+        clock.now += 1000
+        for event in _until(Simulation(model="digits", run="run-2").events(), Measured, 3):
+            clock.now += 15
+            show(event)
+        printed = capsys.readouterr()
+        assert printed.out.startswith("mobilenet_v1 on rpi4\n")
+        # 2 of 48 trials are done, 45 s after this run began: 45 s / 2 x 46.
+        assert re.match(r"  trial 2 of 16, .*about 17 min 15 s left", printed.err.splitlines()[-1])
 
 
 class TestJson:

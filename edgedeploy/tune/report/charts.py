@@ -90,7 +90,7 @@ def convergence(trials: Sequence[Trial], default_ms: float | None) -> Element | 
     parts += [
         element(
             "path",
-            element("title", f"trial {trial.number}, measured in turns: {significant(time)} ms"),
+            element("title", f"measured in turns at the end: {significant(time)} ms"),
             d=_diamond(across.place(trial.number), up.place(time)),
             class_="final",
         )

@@ -91,7 +91,7 @@ def _share(share: float) -> Element:
 def _task(task: Task) -> Element:
     result = task.result
     drawing = convergence(task.trials, result.default_ms)
-    operations = "" if task.mflop is None else f", {significant(task.mflop)} MFLOP"
+    operations = f", {significant(task.mflop)} MFLOP" if task.mflop else ""
     settings = None
     if result.configuration is not None:
         text = json.dumps(result.configuration, ensure_ascii=False, sort_keys=True)

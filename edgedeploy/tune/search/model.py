@@ -22,8 +22,8 @@ FORMS = (Direct, Winograd, Depthwise, Product)
 # Fewer results than this teach nothing.
 LEAST_RESULTS = 12
 
-_PARAMETERS = {"max_depth": 6, "eta": 0.2, "subsample": 0.9, "objective": "reg:squarederror", "nthread": 2, "seed": 0}
-_ROUNDS = 60
+_PARAMETERS = {"max_depth": 6, "eta": 0.2, "subsample": 0.9, "objective": "reg:squarederror", "nthread": 1, "seed": 0}
+_ROUNDS = 40
 
 
 class CostModel:
@@ -53,10 +53,12 @@ class CostModel:
         for configuration, seconds in results:
             rate = 0.0 if seconds is None else 1 / seconds
             known[configuration] = features(task, configuration), rate
-        self._train()
+        self._booster = None
 
     def predict(self, task: Task, configurations: Sequence[Configuration]) -> Sequence[float] | None:
         """How fast candidates are, the best being about 1; None while too little is known."""
+        if self._booster is None:
+            self._train()
         if self._booster is None:
             return None
         matrix = np.stack([features(task, each) for each in configurations])

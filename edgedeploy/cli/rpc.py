@@ -1,0 +1,296 @@
+"""`edgedeploy rpc`: the parts of TVM's remote tuning, run by hand."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption
+
+if TYPE_CHECKING:
+    from edgedeploy.progress import Progress
+    from edgedeploy.rpc.running import Part
+    from edgedeploy.rpc.server import BoardServer
+    from edgedeploy.rpc.tracker import Summary
+
+app = typer.Typer(help="Run trackers and servers of TVM's RPC by hand, and see what runs.", no_args_is_help=True)
+
+_LOOK_S = 1.0
+# A board that is rebooting, or out of reach of its Wi-Fi.
+_REVIVE_S = 600
+
+DetachOption = Annotated[bool, typer.Option("--detach", help="Run in the background, until `edgedeploy rpc stop`.")]
+
+
+def complete_part(incomplete: str) -> list[str]:
+    """Names of running trackers and servers that begin with what was typed."""
+    from edgedeploy.rpc.running import running
+
+    return [part.name for part in running() if part.name.startswith(incomplete)]
+
+
+@app.command()
+def tracker(
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")] = 9190,
+    host: Annotated[
+        str,
+        typer.Option("--host", metavar="ADDRESS", help="The address to listen on. Others than loopback are unsafe."),
+    ] = "127.0.0.1",
+    detach: DetachOption = False,
+) -> None:
+    """Run a tracker, which hands the servers that wait there to clients.
+
+    TVM's RPC knows no passwords, and its servers run whatever they are sent: whoever reaches a tracker can take its
+    boards.
+
+    Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
+    """
+    from edgedeploy.cli.console import ConsoleProgress, stderr, stdout
+    from edgedeploy.rpc.running import Part, detached, registered
+    from edgedeploy.rpc.tracker import LOOPBACK
+    from edgedeploy.rpc.tracker import tracker as start
+    from edgedeploy.virtual.process import Process
+
+    if host != LOOPBACK:
+        stderr().print(
+            f"warning: whoever reaches {host} over the network can run what they like on this tracker's boards",
+            markup=False,
+        )
+    if detach:
+        _print_detached(detached(["tracker", "--port", str(port), "--host", host]))
+        return
+    with _ending(), start(port, host=host, progress=ConsoleProgress()) as endpoint:
+        part = Part(
+            name=f"tracker-{endpoint.port}", kind="tracker", addresses=[str(endpoint)], process=Process.current()
+        )
+        with registered(part), suppress(KeyboardInterrupt):
+            stdout().print(f"tracker at {endpoint}; end it with Ctrl-C", markup=False)
+            while True:
+                time.sleep(_LOOK_S)
+
+
+@app.command()
+def server(
+    board: BoardOption = "local",
+    host: HostsOption = None,
+    virtual: VirtualOption = False,
+    tracker_at: Annotated[
+        str | None,
+        typer.Option(
+            "--tracker", metavar="HOST:PORT", help="Where to register; the tracker that runs here, if there is one."
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="What clients ask for; the board's name by default.")] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", "-t", min=1, help="Threads of a session; all processors by default.")
+    ] = None,
+    strict_host_key: StrictOption = False,
+    detach: DetachOption = False,
+) -> None:
+    """Run a server on a board, or on several of one kind, reached through SSH alone; on this machine for `local`.
+
+    Clients of TVM's RPC on this machine can use it, in Python `tvm.rpc.connect_tracker(HOST, PORT).request(KEY)`. It is
+    started again when the connection breaks or the board does. Nothing stays on the board but the agent's file.
+
+    Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --detach
+    """
+    from edgedeploy.board import BOARDS, load_board
+    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.remote.address import addresses
+    from edgedeploy.rpc.running import Part, detached, registered
+    from edgedeploy.rpc.server import BoardServer
+    from edgedeploy.rpc.tracker import LOOPBACK, Endpoint
+    from edgedeploy.virtual.process import Process
+
+    profile = load_board(board)
+    key = key or BOARDS.find(board).stem
+    endpoint = Endpoint.parse(tracker_at) if tracker_at else _tracker_here()
+    progress: Progress = ConsoleProgress()
+    if detach:
+        arguments = ["server", "--board", board, "--key", key]
+        arguments += [part for each in host or () for part in ("--host", each)]
+        arguments += ["--tracker", str(endpoint)] if endpoint else []
+        arguments += ["--threads", str(threads)] if threads else []
+        flags = {"--virtual": virtual, "--strict-host-key": strict_host_key}
+        _print_detached(detached([*arguments, *(flag for flag, given in flags.items() if given)]))
+        return
+    here = profile.runs_here and not host and not virtual
+    places = [None] if here else addresses(board, host or (), virtual=virtual, progress=progress)
+    with _ending(), ExitStack() as stack:
+        servers = [
+            stack.enter_context(
+                BoardServer(place, profile, endpoint, key, progress, threads=threads, strict=strict_host_key)
+            )
+            for place in places
+        ]
+        part = Part(
+            name=key,
+            kind="server",
+            addresses=[f"{LOOPBACK}:{each.port}" for each in servers],
+            process=Process.current(),
+            key=key,
+            board=board,
+            hosts=[each.name for each in servers],
+            tracker=str(endpoint) if endpoint else None,
+        )
+        with registered(part), suppress(KeyboardInterrupt):
+            where = f"registered at {endpoint}" if endpoint else "without a tracker"
+            for each in servers:
+                stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {where}", markup=False)
+            stdout().print("end with Ctrl-C", markup=False)
+            _keep_alive(servers)
+
+
+@app.command()
+def status(
+    tracker_at: Annotated[
+        str | None, typer.Option("--tracker", metavar="HOST:PORT", help="Ask this tracker, which need not run here.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """List the trackers and servers that run here, and the devices that trackers have.
+
+    Examples: edgedeploy rpc status; edgedeploy rpc status --tracker farm:9190 --json
+    """
+    from dataclasses import asdict
+
+    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.errors import RpcError
+    from edgedeploy.rpc.running import running
+    from edgedeploy.rpc.tracker import Endpoint, summary
+
+    parts = [] if tracker_at else running()
+    known: dict[str, Summary | RpcError] = {}
+    if tracker_at:
+        known[tracker_at] = summary(Endpoint.parse(tracker_at))
+    trackers = {address for part in parts for address in ([part.tracker] if part.tracker else part.addresses)}
+    servers = {address for part in parts if part.kind == "server" for address in part.addresses}
+    for address in sorted(trackers - servers):
+        try:
+            known[address] = summary(Endpoint.parse(address))
+        except RpcError as error:
+            known[address] = error
+    if json_output:
+        devices: dict[str, Any] = {
+            address: {"error": str(found)}
+            if isinstance(found, RpcError)
+            else {key: asdict(each) for key, each in found.items()}
+            for address, found in known.items()
+        }
+        print_json({"running": [_as_dict(part) for part in parts], "trackers": devices})
+        return
+    if not parts and not known:
+        stdout().print("no tracker and no server of TVM's RPC was started here", markup=False)
+    if parts:
+        stdout().print(_parts_table(parts))
+    for address, found in known.items():
+        if isinstance(found, RpcError):
+            stdout().print(str(found), markup=False)
+        elif not found:
+            stdout().print(f"tracker {address} has no devices", markup=False)
+        else:
+            stdout().print(_devices_table(address, found))
+
+
+@app.command()
+def stop(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="Their names, as `edgedeploy rpc status` shows them.", autocompletion=complete_part
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="End all that run here.")] = False,
+) -> None:
+    """End trackers and servers that run here, with what they started on boards.
+
+    Example: edgedeploy rpc stop --all
+    """
+    from edgedeploy.cli.console import stdout
+    from edgedeploy.errors import InputError
+    from edgedeploy.rpc.running import require, running
+    from edgedeploy.rpc.running import stop as end
+
+    if not names and not everything:
+        raise InputError("no tracker or server is named", hints=["name some, or give --all"])
+    # Servers first: without its tracker, one would say that it lost it.
+    parts = sorted(running(), key=lambda part: part.kind) if everything else [require(name) for name in names or []]
+    for part in parts:
+        end(part)
+        stdout().print(f"{part.name} has ended", markup=False)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """Within the block SIGTERM interrupts as Ctrl-C does, so that everything is cleared away."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    # A process in the background of a shell begins with Ctrl-C ignored.
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt)
+
+
+def _keep_alive(servers: list[BoardServer]) -> None:
+    """Start servers again that end, until interrupted."""
+    while True:
+        time.sleep(_LOOK_S)
+        for each in servers:
+            if not each.alive:
+                each.revive(_REVIVE_S)
+
+
+def _tracker_here() -> Any:
+    """The one tracker that runs here, or None.
+
+    Raises:
+        InputError: there are several.
+    """
+    from edgedeploy.errors import InputError
+    from edgedeploy.rpc.running import running
+    from edgedeploy.rpc.tracker import Endpoint
+
+    found = [part.addresses[0] for part in running() if part.kind == "tracker"]
+    if len(found) > 1:
+        raise InputError(f"several trackers run here: {', '.join(found)}", hints=["name one with --tracker"])
+    return Endpoint.parse(found[0]) if found else None
+
+
+def _print_detached(part: Part) -> None:
+    from edgedeploy.cli.console import stdout
+
+    where = ", ".join(part.addresses)
+    stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`", markup=False)
+
+
+def _parts_table(parts: list[Part]) -> Any:
+    from rich.table import Table
+
+    table = Table("name", "what", "at", "key", "boards", "registered at", "process", box=None, pad_edge=False)
+    for part in parts:
+        addresses, hosts = "\n".join(part.addresses), "\n".join(part.hosts)
+        tracker = part.tracker or ""
+        table.add_row(part.name, part.kind, addresses, part.key or "", hosts, tracker, str(part.process.pid))
+    return table
+
+
+def _devices_table(address: str, found: Summary) -> Any:
+    from rich.table import Table
+
+    table = Table(f"key at {address}", "devices", box=None, pad_edge=False)
+    for column in ("free", "clients waiting"):
+        table.add_column(column, justify="right")
+    for key, devices in found.items():
+        table.add_row(key, "\n".join(devices.addresses) or "none", str(devices.free), str(devices.pending))
+    return table
+
+
+def _as_dict(part: Part) -> dict[str, Any]:
+    return {**part.model_dump(exclude={"process"}), "pid": part.process.pid}

@@ -1,0 +1,118 @@
+"""What the devices of a tracker are: asked of one of them, in a session, before work is sent there.
+
+    python -m edgedeploy.rpc.device HOST PORT KEY SECONDS
+
+is the process that asks, since nothing can interrupt TVM's client. It prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from edgedeploy.board import Board, family
+from edgedeploy.errors import RpcError, UnsuitableBoardError, last_line
+from edgedeploy.package.abi import System, misfits
+from edgedeploy.package.manifest import Abi
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote.facts import of_agent
+from edgedeploy.rpc.tracker import Endpoint, request, require_device
+from edgedeploy.toolchain import ELF_MACHINES
+
+# Beside the time for the question itself: the process imports TVM.
+_IMPORT_S = 5
+
+
+def require_fitting_device(
+    endpoint: Endpoint, key: str, board: Board, *, timeout_s: float = 15, progress: Progress = SILENT
+) -> None:
+    """See to it that a tracker has a device for a key, and that code for a board runs on it.
+
+    Our own servers say what they are; those of TVM in Python name their LLVM's triple. Of others, and where all are
+    busy, that is not known: the user is told, and they are taken as they are.
+
+    Raises:
+        RpcError: there is none, or no tracker answers.
+        UnsuitableBoardError: a device is of another kind.
+    """
+    require_device(endpoint, key, timeout_s / 3)
+    said = _asked(endpoint, key, timeout_s * 2 / 3)
+    reasons: list[str] = []
+    if "facts" in said:
+        try:
+            facts = of_agent(said["facts"])
+        except (ValueError, KeyError, TypeError):
+            said = {"error": "it does not say what it is in a form that is known here"}
+        else:
+            system = System(facts.elf_class, facts.elf_machine, facts.float_abi, facts.glibc, facts.features)
+            reasons = misfits(_needs(board), system, "the device")
+    elif "triple" in said and family(said["triple"].partition("-")[0]) != board.family:
+        reasons = [f"code for the board is {board.architecture}, the device's triple is {said['triple']}"]
+    if reasons:
+        raise UnsuitableBoardError(
+            f"the device of key {key!r} at tracker {endpoint} does not run code for {board.triple}",
+            why="; ".join(reasons),
+            hints=["name the board that it is with --board", "name another key"],
+        )
+    if "error" in said:
+        progress.note(f"whether the devices of key {key!r} fit the board could not be checked: {said['error']}")
+
+
+def _asked(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
+    arguments = [endpoint.host, str(endpoint.port), key, f"{max(timeout_s - _IMPORT_S, 1):g}"]
+    command = [sys.executable, "-m", "edgedeploy.rpc.device", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        return dict(json.loads(done.stdout))
+    except subprocess.TimeoutExpired:
+        return {"error": f"none answered within {timeout_s:.0f} s"}
+    except (ValueError, TypeError):
+        return {"error": "its server broke off"}
+
+
+def _needs(board: Board) -> Abi:
+    """What any code for a board needs; which glibc is known only of what was linked."""
+    bits = 64 if board.family.endswith("64") else 32
+    machine = ELF_MACHINES.get(board.family, board.family)
+    return Abi(
+        elf_class=bits,  # type: ignore[arg-type]
+        machine=machine,
+        float_abi=board.float_abi,
+        glibc=None,
+        libraries=[],
+        cpu=board.cpu,
+        features=list(board.features),
+    )
+
+
+def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
+    """What a device says of itself, in this process."""
+    import tvm.rpc
+
+    try:
+        server, secret = request(endpoint, key, timeout_s)
+        session = tvm.rpc.connect(server.host, server.port, secret, session_timeout=timeout_s)
+    except (RpcError, RuntimeError, OSError) as error:
+        return {"error": last_line(error)}
+    for name, function, convert in (
+        ("facts", "edgedeploy.facts", json.loads),
+        ("triple", "target.llvm_get_system_triple", str),
+    ):
+        try:
+            return {name: convert(str(session.get_function(function)()))}
+        except (AttributeError, RuntimeError, ValueError):
+            continue  # it has no such function
+    return {"error": "its server has no way to say what it is"}
+
+
+if __name__ == "__main__":
+    host, port, key, seconds = sys.argv[1:]
+    print(json.dumps(_ask(Endpoint(host, int(port)), key, float(seconds))), flush=True)

@@ -1,0 +1,243 @@
+"""Servers of TVM's RPC: on boards through SSH, on this machine; what befalls them, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cable import Cable
+from listeners import beyond_loopback, listening, owner, sockets
+from rpc_clients import becomes, facts_from
+from virtual_boards import Start
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import BoardConnectionError, RpcError, UnsuitableBoardError
+from edgedeploy.progress import Progress
+from edgedeploy.remote.address import Address, address_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.rpc.device import require_fitting_device
+from edgedeploy.rpc.server import BoardServer
+from edgedeploy.rpc.tracker import Endpoint, require_device, summary, tracker
+from edgedeploy.virtual.board import VirtualBoard, down
+
+pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
+
+KEY = "key"
+
+
+class Notebook(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture(scope="module")
+def virtual(start: Start) -> VirtualBoard:
+    return start("local", name="rpc")
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with tracker() as found:
+        yield found
+
+
+def left_on(address: Address) -> str:
+    """Agents that run on a board, and folders of servers there."""
+    script = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o '[r]pc --work-dir'; ls ~/.local/share/edgedeploy/rpc"
+    with Connection(address) as connection:
+        return connection.run(script).text
+
+
+def free(endpoint: Endpoint) -> int:
+    known = summary(endpoint)
+    return known[KEY].free if KEY in known else 0
+
+
+EMULATED = [
+    pytest.param("rpi4", "aarch64", marks=pytest.mark.slow),
+    pytest.param("rpi-armhf", "arm", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("board", "machine"), [("local", "x86_64"), *EMULATED])
+def test_clients_of_a_tracker_reach_a_board_and_nothing_listens_beyond_loopback(
+    start: Start, board: str, machine: str
+) -> None:
+    if board == "local" and os.uname().machine != machine:
+        pytest.skip("the machine of the tests is of another kind")
+    address = address_of(start(board, name=f"rpc-{board}"))
+    with beyond_loopback() as beyond, tracker() as endpoint:
+        with BoardServer(address, load_board(board), endpoint, KEY) as server:
+            for _ in range(2):
+                require_device(endpoint, KEY)
+                elf = facts_from(endpoint, KEY)["elf"]["machine"]
+                assert elf == {"arm": "EM_ARM", "aarch64": "EM_AARCH64", "x86_64": "EM_X86_64"}[machine]
+            require_fitting_device(endpoint, KEY, load_board(board))
+            assert server.run("echo there") == "there"
+            assert summary(endpoint)[KEY].addresses == (f"127.0.0.1:{server.port}",)
+        assert not listening(server.port)
+    assert beyond == set()
+    assert left_on(address) == ""
+
+
+def test_several_boards_serve_one_key(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+    board = load_board("local")
+    with BoardServer(address_of(virtual), board, endpoint, KEY), BoardServer(None, board, endpoint, KEY) as here:
+        assert becomes(lambda: free(endpoint) == 2)
+        assert here.name == "local"
+    assert becomes(lambda: free(endpoint) == 0)
+
+
+def test_without_a_tracker_the_key_is_enough(virtual: VirtualBoard) -> None:
+    ask = "import sys, tvm.rpc; print(tvm.rpc.connect('127.0.0.1', int(sys.argv[1]), 'secret').cpu(0).exist)"
+    with BoardServer(address_of(virtual), load_board("local"), None, "secret") as server:
+        command = [sys.executable, "-c", ask, str(server.port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True\n"
+
+
+def test_more_threads_than_processors_are_refused_with_the_agents_words(endpoint: Endpoint) -> None:
+    with pytest.raises(RpcError, match="processors"):
+        BoardServer(None, load_board("local"), endpoint, KEY, threads=100_000)
+
+
+def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+    notebook = Notebook()
+    with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY, notebook) as server:
+        port = server.port
+        server.run(
+            "for id in /proc/[0-9]*; do case $(readlink $id/exe) in *rpc/*/agent) kill -9 ${id##*/};; esac; done"
+        )
+        assert becomes(lambda: not server.alive)
+        server.revive(30)
+        assert server.alive
+        assert server.port == port
+        require_device(endpoint, KEY)
+        assert facts_from(endpoint, KEY)["cores"] > 0
+    assert any("runs again" in line for line in notebook.lines)
+    assert left_on(address_of(virtual)) == ""
+
+
+def test_a_connection_that_breaks_ends_the_agent_and_is_made_anew(
+    virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with Cable(virtual, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
+        require_device(endpoint, KEY)
+        cable.cut()
+        assert becomes(lambda: not server.alive)
+        assert becomes(lambda: left_on(address_of(virtual)) == "")
+        assert free(endpoint) == 0
+        server.revive(30)
+        require_device(endpoint, KEY)
+        assert facts_from(endpoint, KEY)["cores"] > 0
+
+
+def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp_path: Path) -> None:
+    notebook = Notebook()
+    virtual = start("local", name="rebooting")
+    with (
+        Cable(virtual, tmp_path) as cable,
+        BoardServer(cable.address, load_board("local"), endpoint, KEY, notebook) as server,
+    ):
+        down(virtual)
+        assert becomes(lambda: not server.alive)
+        with pytest.raises(BoardConnectionError, match="did not come back within 2 s"):
+            server.revive(2)
+        cable.lead_to(start("local", name="rebooting"))
+        server.revive(30)
+        require_device(endpoint, KEY)
+    assert any("waiting for" in line for line in notebook.lines)
+
+
+def test_a_tracker_that_was_killed_has_its_devices_again(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+    with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY) as server:
+        require_device(endpoint, KEY)
+        process = owner(sockets()[endpoint.host, endpoint.port])
+        assert process is not None
+        os.kill(process, signal.SIGKILL)
+        assert becomes(lambda: not listening(endpoint.port))
+        assert becomes(lambda: listening(endpoint.port))
+        assert require_device(endpoint, KEY, 20).total == 1
+        assert server.alive
+
+
+SERVE = """
+import json, sys, time
+from pathlib import Path
+from edgedeploy.board import load_board
+from edgedeploy.remote.address import Address
+from edgedeploy.rpc.server import BoardServer
+from edgedeploy.rpc.tracker import tracker
+
+host, user, port, key, known_hosts = json.loads(sys.argv[1])
+place = Address(host, user, port, Path(key), Path(known_hosts)) if host else None
+with tracker() as endpoint, BoardServer(place, load_board("local"), endpoint, "key") as server:
+    print(json.dumps([endpoint.port, server.port]), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize("on_board", [True, False], ids=["on a board", "here"])
+def test_nothing_is_left_when_the_process_that_serves_ends(virtual: VirtualBoard, how: int, on_board: bool) -> None:
+    address = address_of(virtual)
+    place = [address.host, address.user, address.port, str(address.key), str(address.known_hosts)]
+    command = [sys.executable, "-c", SERVE, json.dumps(place if on_board else [""] * 5)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        ports = json.loads(process.stdout.readline())
+        require_device(Endpoint("127.0.0.1", ports[0]), KEY)
+        process.send_signal(how)
+        process.wait(30)
+    assert becomes(lambda: not any(map(listening, ports)))
+    assert becomes(lambda: left_on(address) == "")
+    home = Path(os.environ["XDG_DATA_HOME"]) / "edgedeploy" / "rpc"
+    assert becomes(lambda: not home.is_dir() or not list(home.iterdir()))
+
+
+def test_what_a_dead_server_left_is_removed_by_the_next(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+    with Connection(address_of(virtual)) as connection:
+        connection.run("cd && mkdir -p .local/share/edgedeploy/rpc/4194303")
+    with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY):
+        pass
+    assert left_on(address_of(virtual)) == ""
+
+
+def test_a_full_disk_is_said(start: Start, endpoint: Endpoint) -> None:
+    address = address_of(start("local", name="full", disk_mib=16))
+    with Connection(address) as connection:
+        connection.run("dd if=/dev/zero of=fill bs=1M count=64")
+    began = time.monotonic()
+    with pytest.raises(UnsuitableBoardError, match="not enough room"):
+        BoardServer(address, load_board("local"), endpoint, KEY)
+    assert time.monotonic() - began < 15
+    assert left_on(address) == ""
+    assert free(endpoint) == 0
+
+
+@pytest.mark.slow  # needs another board's agent
+def test_a_board_of_another_architecture_is_refused(virtual: VirtualBoard, endpoint: Endpoint) -> None:
+    with pytest.raises(UnsuitableBoardError, match="EM_AARCH64"):
+        BoardServer(address_of(virtual), load_board("rpi4"), endpoint, KEY)
+    assert left_on(address_of(virtual)) == ""
+
+
+def test_a_device_of_another_architecture_is_found_by_asking_it(endpoint: Endpoint) -> None:
+    with BoardServer(None, load_board("local"), endpoint, KEY):
+        began = time.monotonic()
+        with pytest.raises(UnsuitableBoardError, match="does not run code for armv7a"):
+            require_fitting_device(endpoint, KEY, load_board("rpi-armhf"))
+        assert time.monotonic() - began < 15
+        notebook = Notebook()
+        require_fitting_device(endpoint, KEY, load_board("local"), progress=notebook)
+        assert notebook.lines == []

@@ -1,0 +1,198 @@
+"""TCP through a board's SSH connection, in both directions, and SSH servers that do not allow it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cable import Cable
+from listeners import listening
+from rpc_clients import becomes
+from virtual_boards import Start
+
+from edgedeploy.errors import BoardConnectionError
+from edgedeploy.remote.address import Address, address_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.tunnel import backward, forward
+from edgedeploy.virtual.board import VirtualBoard
+
+LOOPBACK = "127.0.0.1"
+MEBIBYTE = os.urandom(1 << 20)
+
+
+@pytest.fixture(scope="module")
+def virtual(start: Start) -> VirtualBoard:
+    return start("local", name="tunnel")
+
+
+@contextmanager
+def echo() -> Iterator[int]:
+    """A server of ours that sends back what it gets, to the end of it; boards here share our loopback interface."""
+
+    def serve(stream: socket.socket) -> None:
+        with stream:
+            content = b"".join(iter(lambda: stream.recv(1 << 16), b""))
+            stream.sendall(content)
+
+    def accept() -> None:
+        while True:
+            try:
+                stream, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(stream,), daemon=True).start()
+
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield int(listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def echoed(port: int, content: bytes) -> bytes:
+    with socket.create_connection((LOOPBACK, port), 20) as stream:
+        sender = threading.Thread(target=lambda: (stream.sendall(content), stream.shutdown(socket.SHUT_WR)))
+        sender.start()
+        received = b"".join(iter(lambda: stream.recv(1 << 16), b""))
+        sender.join()
+    return received
+
+
+def tunnelled(direction: str, connection: Connection, port: int) -> object:
+    return forward(connection, lambda: port) if direction == "forward" else backward(connection, port)
+
+
+DIRECTIONS = pytest.mark.parametrize("direction", ["forward", "backward"])
+
+
+@DIRECTIONS
+def test_bytes_go_through_and_so_does_their_end(virtual: VirtualBoard, direction: str) -> None:
+    with echo() as port, Connection(address_of(virtual)) as connection:
+        with tunnelled(direction, connection, port) as near:  # type: ignore[attr-defined]
+            assert near != port
+            assert echoed(near, MEBIBYTE) == MEBIBYTE
+            results: list[bytes] = []
+            threads = [threading.Thread(target=lambda: results.append(echoed(near, b"ab"))) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert results == [b"ab"] * 8
+        assert becomes(lambda: not listening(near))
+        assert connection.run("echo still there").text == "still there"
+
+
+@DIRECTIONS
+def test_nobody_at_the_other_end_is_an_end(virtual: VirtualBoard, direction: str) -> None:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        nobody = int(listener.getsockname()[1])
+    with Connection(address_of(virtual)) as connection, tunnelled(direction, connection, nobody) as near:  # type: ignore[attr-defined]
+        assert closed_at_once(near)
+        assert closed_at_once(near)
+        assert connection.alive
+
+
+def closed_at_once(port: int) -> bool:
+    with socket.create_connection((LOOPBACK, port), 20) as stream:
+        return end_of(stream)
+
+
+@DIRECTIONS
+def test_connections_that_stand_end_with_the_tunnel_and_no_thread_stays(virtual: VirtualBoard, direction: str) -> None:
+    with echo() as port, Connection(address_of(virtual)) as connection:
+        before = threading.active_count()
+        with tunnelled(direction, connection, port) as near:  # type: ignore[attr-defined]
+            stream = socket.create_connection((LOOPBACK, near), 20)
+            stream.sendall(b"x")
+            time.sleep(0.3)
+        with stream:
+            assert stream.recv(1) == b""
+        # The echo's thread for that connection ends with it.
+        assert becomes(lambda: threading.active_count() <= before)
+
+
+@DIRECTIONS
+def test_a_connection_that_breaks_ends_what_went_through(virtual: VirtualBoard, direction: str, tmp_path: Path) -> None:
+    with echo() as port, Cable(virtual, tmp_path) as cable, Connection(cable.address) as connection:
+        with tunnelled(direction, connection, port) as near, socket.create_connection((LOOPBACK, near), 20) as stream:  # type: ignore[attr-defined]
+            stream.sendall(b"x")
+            time.sleep(0.3)
+            cable.cut()
+            assert end_of(stream)
+        assert becomes(lambda: not listening(near))
+
+
+def end_of(stream: socket.socket) -> bool:
+    try:
+        return stream.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_a_port_that_is_asked_for_is_had_if_it_is_free(virtual: VirtualBoard) -> None:
+    with Connection(address_of(virtual)) as connection, echo() as port:
+        with forward(connection, lambda: port) as free:
+            pass
+        with forward(connection, lambda: port, free) as near:
+            assert near == free
+            with forward(connection, lambda: port, free) as other:
+                assert other != free
+                assert echoed(other, b"x") == b"x"
+
+
+SSHD = """
+cd && umask 077 && mkdir -p own && cd own && cat >host_key &&
+printf '%s\\n' "$@" "HostKey $PWD/host_key" "ListenAddress 127.0.0.1" "AuthorizedKeysFile /etc/ssh/authorized_keys" \
+    "UsePAM no" "PidFile none" >config && exec /usr/sbin/sshd -D -e -f "$PWD/config"
+"""
+
+
+@pytest.fixture
+def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Address]]:
+    """Starts an SSH server of the board's user with some lines of configuration, and gives its address."""
+    with Connection(address_of(virtual)) as connection:
+        channels = []
+
+        def start_one(*lines: str) -> Address:
+            with socket.create_server((LOOPBACK, 0)) as listener:
+                port = int(listener.getsockname()[1])
+            # The key that logs in serves as the host's as well.
+            public = connection.run("cat /etc/ssh/authorized_keys").text
+            channels.append(connection.open(SSHD, *lines, f"Port {port}"))
+            channels[-1].sendall(virtual.key.read_bytes())
+            channels[-1].shutdown_write()
+            assert becomes(lambda: listening(port))
+            known_hosts = tmp_path / "known_hosts"
+            known_hosts.write_text(f"[{LOOPBACK}]:{port} {public}\n")
+            return replace(address_of(virtual), port=port, known_hosts=known_hosts, name=None)
+
+        yield start_one
+        connection.run("for id in /proc/[0-9]*; do grep -q own/config $id/cmdline && kill ${id##*/}; done")
+        for channel in channels:
+            channel.close()
+
+
+@DIRECTIONS
+def test_an_ssh_server_that_forwards_nothing_is_said(sshd: Callable[..., Address], direction: str) -> None:
+    with (
+        Connection(sshd("AllowTcpForwarding no")) as connection,
+        pytest.raises(BoardConnectionError, match="forwards no ports") as refused,
+        tunnelled(direction, connection, 9),  # type: ignore[attr-defined]
+    ):
+        pass
+    assert "AllowTcpForwarding" in refused.value.hints[0]
+
+
+def test_an_ssh_server_that_opens_ports_to_its_networks_is_refused(sshd: Callable[..., Address]) -> None:
+    with (
+        Connection(sshd("GatewayPorts yes")) as connection,
+        pytest.raises(BoardConnectionError, match="opens forwarded ports"),
+        backward(connection, 9),
+    ):
+        pass

@@ -1,0 +1,86 @@
+"""Which ports are listened on, as the kernel says, by whom, and who can reach them."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import getpid
+from pathlib import Path
+
+Listener = tuple[str, int]
+LISTEN = "0A"
+
+
+def listening(port: int) -> bool:
+    """Whether somebody listens on a port of 127.0.0.1."""
+    return ("127.0.0.1", port) in sockets()
+
+
+def sockets() -> dict[Listener, str]:
+    """Address and port of everything that listens for TCP in this network namespace, with the socket's inode."""
+    found = {}
+    for name in ("tcp", "tcp6"):
+        for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+            fields = line.split()
+            words, _, port = fields[1].partition(":")
+            packed = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
+            if fields[3] == LISTEN:
+                family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+                found[socket.inet_ntop(family, packed), int(port, 16)] = fields[9]
+    return found
+
+
+def owner(inode: str) -> int | None:
+    """A process that holds a socket open, if one can be found."""
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            if str(link.readlink()) == f"socket:[{inode}]":
+                return int(link.parts[2])
+    return None
+
+
+@contextmanager
+def beyond_loopback() -> Iterator[set[Listener]]:
+    """Gives a set that in the end holds where this process, or one that it started, was ever in other machines' reach.
+
+    What runs beside the tests does not count.
+    """
+    seen, done = set[Listener](), threading.Event()
+
+    def watch() -> None:
+        known = set(sockets().values())
+        while not done.is_set():
+            for listener, inode in sockets().items():
+                if inode not in known and not _is_loopback(listener[0]) and _is_ours(owner(inode)):
+                    seen.add(listener)
+                known.add(inode)
+            time.sleep(0.01)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        thread.join()
+
+
+def _is_loopback(address: str) -> bool:
+    parsed = ipaddress.ip_address(address)
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
+
+
+def _is_ours(process: int | None) -> bool:
+    while process not in (None, 0, getpid()):
+        try:
+            stat = Path(f"/proc/{process}/stat").read_text()
+        except OSError:
+            return False
+        process = int(stat.rpartition(")")[2].split()[1])
+    return process == getpid()

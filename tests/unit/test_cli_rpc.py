@@ -1,0 +1,136 @@
+"""`edgedeploy rpc`: parts in the background, what is shown of them, and that an end is an end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Command
+from listeners import listening
+from rpc_clients import becomes
+
+pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(command: Command) -> Iterator[None]:
+    yield
+    command("rpc", "stop", "--all")
+
+
+def status(command: Command) -> dict[str, object]:
+    code, out, err = command("rpc", "status", "--json")
+    assert code == 0, err
+    return dict(json.loads(out))
+
+
+def port_of(command: Command) -> int:
+    [part] = status(command)["running"]  # type: ignore[misc]
+    return int(part["addresses"][0].rpartition(":")[2])
+
+
+def test_where_nothing_runs_that_is_said(command: Command) -> None:
+    assert "no tracker" in command("rpc", "status")[1]
+    assert status(command) == {"running": [], "trackers": {}}
+    assert command("rpc", "stop", "--all")[:2] == (0, "")
+
+
+def test_a_tracker_in_the_background_is_listed_and_stopped(command: Command) -> None:
+    code, out, err = command("rpc", "tracker", "--port", 0, "--detach")
+    assert code == 0, err
+    port = port_of(command)
+    assert f"127.0.0.1:{port}" in out
+    assert listening(port)
+    assert status(command)["trackers"] == {f"127.0.0.1:{port}": {}}
+    assert f"tracker-{port}" in command("rpc", "status")[1]
+    assert command("rpc", "status", "--tracker", f"127.0.0.1:{port}")[0] == 0
+    assert command("rpc", "stop", f"tracker-{port}")[0] == 0
+    assert becomes(lambda: not listening(port))
+    assert status(command)["running"] == []
+
+
+def test_a_tracker_whose_process_was_killed_leaves_nothing(command: Command) -> None:
+    command("rpc", "tracker", "--port", 0, "--detach")
+    port = port_of(command)
+    [part] = status(command)["running"]  # type: ignore[misc]
+    os.kill(part["pid"], signal.SIGKILL)
+    assert becomes(lambda: not listening(port))
+    assert status(command)["running"] == []
+    assert not list((Path(os.environ["XDG_STATE_HOME"]) / "edgedeploy" / "rpc").iterdir())
+
+
+def test_ctrl_c_ends_a_tracker_in_the_foreground(command: Command) -> None:
+    arguments = [sys.executable, "-m", "edgedeploy", "rpc", "tracker", "--port", "0"]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert becomes(lambda: status(command)["running"], 60)
+        port = port_of(command)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    assert f"tracker at 127.0.0.1:{port}" in out
+    assert not listening(port)
+    assert status(command)["running"] == []
+
+
+def test_a_process_that_is_not_ours_is_not_ended(command: Command) -> None:
+    command("rpc", "tracker", "--port", 0, "--detach")
+    folder = Path(os.environ["XDG_STATE_HOME"]) / "edgedeploy" / "rpc"
+    [record] = folder.glob("*.json")
+    content = json.loads(record.read_text())
+    with subprocess.Popen(["sleep", "600"]) as other:
+        content["process"]["pid"] = other.pid
+        content["name"] = "impostor"
+        (folder / f"{other.pid}.json").write_text(json.dumps(content))
+        code, _, err = command("rpc", "stop", "impostor")
+        assert (code, "no tracker or server 'impostor'" in err) == (4, True)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_server_registers_with_the_tracker_that_runs_here(command: Command) -> None:
+    command("rpc", "tracker", "--port", 0, "--detach")
+    port = port_of(command)
+    code, out, err = command("rpc", "server", "--detach", "--key", "mine")
+    assert code == 0, err
+    assert "mine runs at" in out
+    assert becomes(lambda: "mine" in status(command)["trackers"][f"127.0.0.1:{port}"])  # type: ignore[index]
+    code, out, err = command("rpc", "server", "--detach", "--key", "mine")
+    assert "mine-2 runs at" in out
+    assert "mine-2" in command("rpc", "status")[1]
+    assert command("rpc", "stop", "mine", "mine-2")[0] == 0
+    known = status(command)["trackers"][f"127.0.0.1:{port}"]  # type: ignore[index]
+    assert known.get("mine", {"total": 0})["total"] == 0
+
+
+def test_what_keeps_a_background_part_from_starting_is_said(command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        code, _, err = command("rpc", "tracker", "--port", listener.getsockname()[1], "--detach")
+    assert code == 19
+    assert "in use" in err
+    assert status(command)["running"] == []
+
+
+def test_listening_beyond_loopback_is_warned_of(command: Command) -> None:
+    code, _, err = command("rpc", "tracker", "--port", 0, "--host", "0.0.0.0", "--detach")
+    assert code == 0
+    assert "warning: whoever reaches 0.0.0.0" in err
+
+
+def test_a_tracker_that_does_not_answer_is_an_error(command: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    code, _, err = command("rpc", "status", "--tracker", f"127.0.0.1:{port}")
+    assert (code, "no tracker answers" in err) == (19, True)
+    assert command("rpc", "status", "--tracker", "nonsense")[0] == 7
+
+
+def test_what_does_not_run_cannot_be_stopped(command: Command) -> None:
+    assert command("rpc", "stop", "nothing")[0] == 4
+    assert command("rpc", "stop")[0] == 7

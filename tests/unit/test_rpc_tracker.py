@@ -1,0 +1,211 @@
+"""Trackers: started, asked, ended; what does not answer as one is said to, in time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from listeners import beyond_loopback, listening, owner, sockets
+from rpc_clients import becomes
+
+from edgedeploy.errors import InputError, RpcError
+from edgedeploy.progress import Progress
+from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker
+
+pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
+
+TRACKER_MAGIC = 0x2F271
+PUT, UPDATE_INFO = 3, 5
+
+
+class Notebook(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Endpoint]:
+    with tracker() as endpoint:
+        yield endpoint
+
+
+def told(stream: socket.socket, message: object) -> object:
+    """The answer to one message of TVM's protocol for trackers."""
+    content = json.dumps(message).encode()
+    stream.sendall(struct.pack("<i", len(content)) + content)
+    (size,) = struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL))
+    return json.loads(stream.recv(size, socket.MSG_WAITALL))
+
+
+@contextmanager
+def device(endpoint: Endpoint, key: str, port: int, secret: str) -> Iterator[None]:
+    """A server that is registered, as TVM's own servers do it."""
+    with socket.create_connection((endpoint.host, endpoint.port), 10) as stream:
+        stream.sendall(struct.pack("<i", TRACKER_MAGIC))
+        assert struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL)) == (TRACKER_MAGIC,)
+        assert told(stream, [UPDATE_INFO, {"key": f"server:{key}", "addr": ["127.0.0.1", port]}]) == 0
+        assert told(stream, [PUT, key, [port, f"{key}:{secret}"], "127.0.0.1"]) == 0
+        yield
+
+
+def test_a_tracker_listens_on_loopback_alone_and_ends_with_its_block() -> None:
+    with beyond_loopback() as beyond:
+        with tracker() as endpoint:
+            assert listening(endpoint.port)
+            assert summary(endpoint) == {}
+        assert not listening(endpoint.port)
+    assert beyond == set()
+
+
+def test_a_tracker_beyond_loopback_would_be_seen() -> None:
+    with beyond_loopback() as beyond, tracker(host="0.0.0.0") as endpoint:
+        assert becomes(lambda: ("0.0.0.0", endpoint.port) in beyond)
+
+
+def test_devices_are_counted_by_key(running: Endpoint) -> None:
+    with device(running, "a", 7001, "1"), device(running, "a", 7002, "2"), device(running, "b", 7003, "3"):
+        known = summary(running)
+        assert (known["a"].total, known["a"].free, known["a"].pending) == (2, 2, 0)
+        assert known["a"].addresses == ("127.0.0.1:7001", "127.0.0.1:7002")
+        assert known["b"].total == 1
+    assert becomes(lambda: not any(devices.total for devices in summary(running).values()))
+
+
+def test_a_request_takes_a_device_and_its_secret(running: Endpoint) -> None:
+    with device(running, "taken", 7004, "s"):
+        assert request(running, "taken", 5) == (Endpoint("127.0.0.1", 7004), "taken:s")
+        assert summary(running)["taken"].free == 0
+        with pytest.raises(RpcError, match="no device of key 'taken' was free"):
+            request(running, "taken", 1)
+
+
+def test_a_key_without_devices_is_said_with_those_that_have_some(running: Endpoint) -> None:
+    began = time.monotonic()
+    with device(running, "rpi4", 7005, "1"), pytest.raises(RpcError, match="no device for key 'rpi5'") as refused:
+        require_device(running, "rpi5", 2)
+    assert "'rpi4'" in str(refused.value)
+    assert time.monotonic() - began < 5
+
+
+def test_a_device_that_registers_late_is_waited_for(running: Endpoint) -> None:
+    def register() -> None:
+        time.sleep(1)
+        with device(running, "late", 7006, "1"):
+            done.wait(20)
+
+    done = threading.Event()
+    thread = threading.Thread(target=register)
+    thread.start()
+    try:
+        assert require_device(running, "late", 15).total == 1
+    finally:
+        done.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        struct.pack("<i", 0xFF271 + 2),
+        struct.pack("<ii", TRACKER_MAGIC, -1),
+        struct.pack("<ii", TRACKER_MAGIC, 2**31 - 1),
+        struct.pack("<ii", TRACKER_MAGIC, 3) + b"[0]",
+        struct.pack("<ii", TRACKER_MAGIC, 4) + b"[1,2",
+        struct.pack("<ii", TRACKER_MAGIC, 6) + b"[0,[]]",
+        struct.pack("<ii", TRACKER_MAGIC, 200) + b"[" * 200,
+        struct.pack("<ii", TRACKER_MAGIC, 40) + b'[0,{"queue_info":{"a":7},"server_info":5}',
+    ],
+)
+@pytest.mark.parametrize("stays", [True, False], ids=["silent after", "closes after"])
+def test_what_is_no_tracker_is_said_to_be_none(answer: bytes, stays: bool) -> None:
+    def serve() -> None:
+        stream, _ = listener.accept()
+        with stream:
+            stream.sendall(answer)
+            stream.shutdown(socket.SHUT_WR) if not stays else None
+            done.wait(20)
+
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(RpcError, match="no tracker answers"):
+                summary(Endpoint(*listener.getsockname()), 1)
+        finally:
+            done.set()
+            thread.join()
+    assert time.monotonic() - began < 5
+
+
+def test_nobody_at_the_address_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        free = Endpoint(*listener.getsockname())
+    with pytest.raises(RpcError, match="no tracker answers") as refused:
+        summary(free)
+    assert "Connection refused" in str(refused.value)
+
+
+def test_a_port_that_is_taken_is_said(running: Endpoint) -> None:
+    with pytest.raises(RpcError, match="the tracker does not start") as refused, tracker(running.port):
+        pass
+    assert "in use" in str(refused.value)
+
+
+def test_a_tracker_that_is_killed_is_started_again_at_its_port() -> None:
+    notebook = Notebook()
+    with tracker(progress=notebook) as endpoint:
+        process = owner(sockets()[endpoint.host, endpoint.port])
+        assert process is not None
+        os.kill(process, signal.SIGKILL)
+        assert becomes(lambda: not listening(endpoint.port))
+        assert becomes(lambda: listening(endpoint.port))
+        assert summary(endpoint) == {}
+    assert any("started again" in line for line in notebook.lines)
+
+
+HOLD = """
+import time
+from edgedeploy.rpc.tracker import tracker
+
+with tracker() as endpoint:
+    print(endpoint.port, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_tracker_does_not_outlive_who_started_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        port = int(holder.stdout.readline())
+        assert listening(port)
+        holder.kill()
+    assert becomes(lambda: not listening(port))
+
+
+@pytest.mark.parametrize(("text", "host", "port"), [("farm:9190", "farm", 9190), ("[::1]:80", "::1", 80)])
+def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None:
+    assert Endpoint.parse(text) == Endpoint(host, port)
+    assert str(Endpoint.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "farm", "farm:", ":9190", "farm:0", "farm:65536", "-o:1", "a b:1", "farm:9190x"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is no address"):
+        Endpoint.parse(text)
