@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgedeploy.errors import RecordsError
+from edgedeploy.errors import RecordsError, last_line
 
 if TYPE_CHECKING:
     from tvm import IRModule
