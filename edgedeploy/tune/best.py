@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edgedeploy.board import Board
 from edgedeploy.errors import RecordsError
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.tune.database import schedule_of
 from edgedeploy.tune.header import HEADER, Header, default_folder, find_folder
 from edgedeploy.tune.records import Records
 
@@ -62,7 +63,7 @@ def tuned_by(records: Records | None) -> Tuned:
         if best is None:
             return None
         if best.trace is not None:
-            return _replayed(best.trace, workload)
+            return schedule_of(best.trace, workload).mod["main"]
         return _known(best.trial.configuration)
 
     return find
@@ -76,12 +77,3 @@ def _known(configuration: object) -> Configuration | None:
         return CONFIGURATION.validate_python(configuration)
     except ValueError:
         return None
-
-
-def _replayed(trace: tvm.s_tir.schedule.Trace, workload: tvm.IRModule) -> tvm.tirx.PrimFunc:
-    """The function as MetaSchedule scheduled it."""
-    from tvm.s_tir import Schedule
-
-    schedule = Schedule(workload)
-    trace.apply_to_schedule(schedule, remove_postproc=False)
-    return schedule.mod["main"]

@@ -204,11 +204,8 @@ def _prepare() -> None:
 def _write_object(function: PrimFunc, name: str, target: dict[str, Any], path: Path) -> None:
     """In a worker: the object file of one candidate."""
     import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     from edgedeploy.compile.codegen import write_object
 
     module = tvm.IRModule({name: function.with_attr("global_symbol", name)})
-    # MetaSchedule marks weights that it would re-lay; what is measured takes them as they were re-laid.
-    module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
     write_object(module, tvm.target.Target(target), path)

@@ -11,12 +11,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgedeploy.errors import RecordsError
+from edgedeploy.errors import RecordsError, last_line
 
 if TYPE_CHECKING:
     from tvm import IRModule
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
-    from tvm.s_tir.schedule import Trace
+    from tvm.s_tir.schedule import Schedule, Trace
 
     from edgedeploy.tune.proving import Prover
 
@@ -209,6 +209,22 @@ def trace_in(line: bytes, workload: IRModule, seconds: list[float], prover: Prov
     if measured != seconds:
         raise RecordsError("a tuning record is not of its trial", hints=["do it again, if the records just changed"])
     return record.trace
+
+
+def schedule_of(trace: Trace, workload: IRModule) -> Schedule:
+    """A workload as a trace schedules it.
+
+    Raises:
+        RecordsError: the trace does not fit the workload.
+    """
+    from tvm.s_tir import Schedule
+
+    schedule = Schedule(workload)
+    try:
+        trace.apply_to_schedule(schedule, remove_postproc=False)
+    except Exception as error:  # TVM raises errors of many types
+        raise RecordsError("a tuning record does not fit its function", why=last_line(error)) from error
+    return schedule
 
 
 def _line(content: Any) -> bytes:

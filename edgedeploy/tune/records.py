@@ -49,7 +49,8 @@ class Best:
 
     Attributes:
         trial: its measurement; `trial.configuration` is the candidate, if it is one of the templates'.
-        trace: the candidate, if it is one of MetaSchedule's space.
+        trace: the candidate, if it is one of MetaSchedule's space. Where there is neither, it is the default of a
+            function without a layer.
     """
 
     trial: Trial
@@ -210,7 +211,7 @@ class Records:
         if entry is None:
             return None
         trial = entry.trial
-        if trial.configuration is not None:
+        if trial.configuration is not None or entry.record is None:
             self._used[key] = json.dumps(trial.configuration, sort_keys=True)
             return Best(trial, None)
         [trace] = self._traces(workload, [entry])
@@ -218,7 +219,7 @@ class Records:
         return Best(trial, trace)
 
     def candidates(self, workload: IRModule) -> list[Best]:
-        """Every success of MetaSchedule's space, with its trace: what a search goes on from.
+        """Every candidate of MetaSchedule's space that could be measured, with its trace: what a search goes on from.
 
         Raises:
             RecordsError: a record is damaged.
@@ -226,7 +227,7 @@ class Records:
         entries = [
             entry
             for entry in self._entries.get(workload_hash(workload), ())
-            if entry.record is not None and entry.trial.space == "metaschedule"
+            if entry.record is not None and entry.trial.space == "metaschedule" and entry.trial.configuration is None
         ]
         traces = self._traces(workload, entries)
         return [Best(entry.trial, trace) for entry, trace in zip(entries, traces, strict=True)]

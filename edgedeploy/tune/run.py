@@ -6,7 +6,7 @@ In the final the default and the best few take turns on one board: what won a ba
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Literal, Protocol
@@ -15,8 +15,7 @@ from edgedeploy.tune.building import Batch, Builder
 from edgedeploy.tune.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.tune.measuring import Outcome
 from edgedeploy.tune.records import Records
-from edgedeploy.tune.search import CostModel
-from edgedeploy.tune.spaces import Candidate, Space, space_for
+from edgedeploy.tune.spaces import Candidate, Space, model_for, require_tuner, space_for
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Conditions, Trial
 
@@ -75,6 +74,14 @@ class Options:
     resume: bool = True
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Check them.
+
+        Raises:
+            InputError: the tuner cannot search the space.
+        """
+        require_tuner(self.space, self.tuner)
+
 
 class TuningRun:
     """One run over the tasks of a network."""
@@ -88,7 +95,7 @@ class TuningRun:
         options: Options,
         listener: Listener,
         *,
-        known: Callable[[Task], Iterable[Trial]] = lambda task: (),
+        others: Sequence[Records] = (),
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Prepare it.
@@ -99,7 +106,7 @@ class TuningRun:
             builder, farm: build and measure.
             options: of the search.
             listener: is told what happens.
-            known: trials of a task from other records, to begin with.
+            others: other records, to begin with what they know.
             stopping: whether the user asked for an end.
 
         Raises:
@@ -107,14 +114,14 @@ class TuningRun:
         """
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
-        self._options, self._listener, self._known, self._stopping = options, listener, known, stopping
+        self._options, self._listener, self._others, self._stopping = options, listener, others, stopping
         # Defaults that another candidate won against, with their measurements in the final.
         self._replaced: list[tuple[Candidate, Trial]] = []
-        self._model = CostModel() if options.tuner == "xgb" and options.space == "templates" else None
+        self._model = model_for(options.space, options.tuner, options.seed)
 
     def summaries(self) -> list[TaskSummary]:
         """The tasks, with what earlier runs did of them."""
-        return [self._summary(task, self._earlier(task), len(task.candidates) or None) for task in self._tasks]
+        return [self._summary(task, self._earlier(task)) for task in self._tasks]
 
     def run(self) -> list[TaskResult]:
         """Tune all tasks.
@@ -145,9 +152,10 @@ class TuningRun:
 
     def _tune(self, task: Task) -> TaskResult:
         options = self._options
-        space = space_for(options.space, task, options.tuner, self._model, [*self._known(task)], options.seed)
+        records = self._records if options.resume else None
+        space = space_for(options.space, task, options.tuner, self._model, records, self._others, options.seed)
         earlier = self._earlier(task)
-        summary = self._summary(task, earlier, space.size)
+        summary = self._summary(task, earlier)
         self._listener(TaskStarted(task=summary))
         progress = _Progress(task)
         known = [(candidate, trial) for trial in earlier if (candidate := space.of(trial))]
@@ -165,7 +173,8 @@ class TuningRun:
         self._listener(event)
         return result
 
-    def _summary(self, task: Task, earlier: Sequence[Trial], candidates: int | None) -> TaskSummary:
+    def _summary(self, task: Task, earlier: Sequence[Trial]) -> TaskSummary:
+        candidates = len(task.candidates) if self._options.space == "templates" else None
         trials = max(self._options.trials, len(earlier))
         return TaskSummary(
             number=task.number,
@@ -278,6 +287,7 @@ class TuningRun:
             number=number,
             space=self._options.space,
             configuration=configuration.model_dump(mode="json") if configuration else None,
+            scheduled=candidate.key if candidate.schedule else None,
             seconds=outcome.seconds,
             failure=outcome.failure,
             error=outcome.error,

@@ -55,6 +55,8 @@ class Trial(Record):
         number: of the trial in its task, counted from 0, which is the untuned default.
         space: where the candidate is from.
         configuration: the candidate of the templates' space, as JSON; None for one of MetaSchedule's.
+        scheduled: the hash of the function as MetaSchedule scheduled it; None for one of the templates' space, and for
+            the default.
         seconds: each measurement of one run of the kernel; empty if it failed.
         failure: of which kind, or None.
         error: what went wrong, or None.
@@ -70,6 +72,7 @@ class Trial(Record):
     number: Count
     space: Literal["templates", "metaschedule"] = "templates"
     configuration: dict[str, Any] | None = None
+    scheduled: str | None = None
     seconds: list[Quantity] = []
     failure: Failure | None = None
     error: str | None = None

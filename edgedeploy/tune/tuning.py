@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,6 @@ from edgedeploy.tune.records import Records
 from edgedeploy.tune.remote import Evaluation
 from edgedeploy.tune.run import Options, TuningRun
 from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
-from edgedeploy.tune.trial import Trial
 
 # A network that takes so many times as long as before is slower; less is chance.
 MOST_LOSS = 1.01
@@ -161,11 +160,8 @@ def tune(
             hints=["search TVM's own schedules of its other functions: --space metaschedule"],
         )
 
-    def known_of(task: Task) -> Iterable[Trial]:
-        return [trial for records in others for trial in records.trials(task.key)]
-
     with Records.open(folder, Header.of(boards.name, boards.profile.target()), progress) as records:
-        run = TuningRun(chosen, records, shop.builder, shop.farm, options, listener, known=known_of, stopping=stopping)
+        run = TuningRun(chosen, records, shop.builder, shop.farm, options, listener, others=others, stopping=stopping)
         started = RunStarted(
             run=run.identity,
             model=source.name,

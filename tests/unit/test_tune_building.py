@@ -20,8 +20,6 @@ import pytest
 import tvm
 from elftools.elf.elffile import ELFFile
 from networks import tiny
-from tvm import te
-from tvm.s_tir import meta_schedule
 
 from edgedeploy.board import load_board
 from edgedeploy.build import find_source
@@ -90,30 +88,6 @@ def test_all_functions_of_a_network_are_built(builder: Builder, tmp_path: Path) 
     batch = builder.build(functions)
     assert len(batch.entries) == len(functions) >= 2
     assert not [entry.error for entry in batch.entries if entry.error]
-
-
-@pytest.mark.slow  # the import of TVM's tensor intrinsics takes half a minute
-def test_what_metaschedule_makes_is_built(builder: Builder) -> None:
-    left, right = te.placeholder((32, 48), name="left"), te.placeholder((48, 64), name="right")
-    k = te.reduce_axis((0, 48), name="k")
-    product = te.compute((32, 64), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="product")
-    function = te.create_prim_func([left, right, product]).with_attr("layout_free_buffers", [1])
-    target = tvm.target.Target(load_board("local").cpu_target())
-    context = meta_schedule.TuneContext(
-        tvm.IRModule({"main": function}),
-        target=target,
-        space_generator="post-order-apply",
-        search_strategy="replay-trace",
-        rand_state=1,
-    )
-    [*designs] = context.generate_design_space()
-    for schedule in designs:
-        for postprocess in context.space_generator.postprocs:
-            assert postprocess.apply(schedule)
-    rewritten = [schedule.mod["main"] for schedule in designs]
-    assert any("layout_rewrite" in function.script() for function in rewritten)
-    batch = builder.build(rewritten)
-    assert [entry.error for entry in batch.entries] == [None] * len(designs)
 
 
 @pytest.mark.parametrize(

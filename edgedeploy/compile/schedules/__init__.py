@@ -63,8 +63,9 @@ class Scheduled:
 
     @staticmethod
     def elsewhere(function: tvm.tirx.PrimFunc) -> Scheduled:
-        """A function that MetaSchedule's own rules have scheduled."""
-        return Scheduled(_final(function), "metaschedule", None, None, 0, parallel=True, tuned=True)
+        """A function that MetaSchedule's own rules have scheduled, under a name of its own."""
+        anonymous = function.without_attr("global_symbol")
+        return Scheduled(_final(anonymous), "metaschedule", None, None, 0, parallel=True, tuned=True)
 
 
 TEMPLATES = (

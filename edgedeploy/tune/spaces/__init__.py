@@ -3,29 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from edgedeploy.errors import InputError
+from edgedeploy.tune.records import Records
 from edgedeploy.tune.search import CostModel
 from edgedeploy.tune.spaces.space import Candidate, Space
 from edgedeploy.tune.spaces.templates import TemplateSpace
 from edgedeploy.tune.task import Task
-from edgedeploy.tune.trial import Trial
 
 SPACES = ("templates", "metaschedule")
 
 
-def space_for(name: str, task: Task, tuner: str, model: CostModel | None, known: Sequence[Trial], seed: int) -> Space:
+def require_tuner(space: str, tuner: str) -> None:
+    """Refuse a tuner that a space cannot be searched by.
+
+    Raises:
+        InputError: it needs a list of all candidates, which the space has not.
+    """
+    if (space, tuner) == ("metaschedule", "gridsearch"):
+        raise InputError(
+            "gridsearch does not go with --space metaschedule",
+            why="nobody can list that space",
+            hints=["--tuner xgb, ga or random", "list edgedeploy's own space: --space templates"],
+        )
+
+
+def model_for(space: str, tuner: str, seed: int) -> Any:
+    """The cost model that the spaces of all tasks of a run learn with; None if the tuner has none.
+
+    Raises:
+        UnsupportedError: XGBoost is needed and not installed.
+    """
+    if space == "templates":
+        return CostModel() if tuner == "xgb" else None
+    from edgedeploy.tune.spaces import metaschedule
+
+    return metaschedule.model_of(tuner, seed)
+
+
+def space_for(
+    name: str,
+    task: Task,
+    tuner: str,
+    model: Any,
+    records: Records | None = None,
+    others: Sequence[Records] = (),
+    seed: int = 0,
+) -> Space:
     """The space of a task.
 
     Args:
         name: one of `SPACES`.
         task: it.
-        tuner: one of `search.TUNERS`.
-        model: of all tasks of the run, for the tuner `xgb`.
-        known: trials of the task from other records, to begin with.
+        tuner: one of `search.TUNERS`, which `require_tuner` allows.
+        model: of `model_for`.
+        records: those whose trials the search goes on from, if there are any.
+        others: other records, to begin with what they know.
         seed: of random choices.
     """
-    assert name == "templates"
-    return TemplateSpace(task, tuner, model, known, seed)
+    if name == "templates":
+        known = [trial for each in others for trial in each.trials(task.key)]
+        return TemplateSpace(task, tuner, model, known, seed)
+    from edgedeploy.tune.spaces.metaschedule import MetaScheduleSpace
+
+    return MetaScheduleSpace(task, model, records, others, seed)
 
 
-__all__ = ["SPACES", "Candidate", "Space", "space_for"]
+__all__ = ["SPACES", "Candidate", "Space", "model_for", "require_tuner", "space_for"]

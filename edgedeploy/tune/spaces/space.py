@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
 
+# As many of the best from other records are tried right after the default.
+MOST_KNOWN = 16
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A way to compute a task.

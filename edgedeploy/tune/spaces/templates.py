@@ -8,12 +8,9 @@ from typing_extensions import override
 
 from edgedeploy.compile.configuration import CONFIGURATION, Configuration
 from edgedeploy.tune.search import CostModel, search_for
-from edgedeploy.tune.spaces.space import Candidate, Space
+from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Trial
-
-# As many of the best from other records are tried right after the default.
-MOST_KNOWN = 16
 
 
 class TemplateSpace(Space):
@@ -22,7 +19,15 @@ class TemplateSpace(Space):
     def __init__(
         self, task: Task, tuner: str, model: CostModel | None, known: Sequence[Trial] = (), seed: int = 0
     ) -> None:
-        """Prepare a search; arguments as for `space_for`."""
+        """Prepare a search.
+
+        Args:
+            task: with a layer.
+            tuner: one of `search.TUNERS`.
+            model: of all tasks of the run, for the tuner `xgb`.
+            known: trials of the task from other records, to begin with.
+            seed: of random choices.
+        """
         assert task.group is not None
         self.task, self.size = task, len(task.candidates)
         self._model = model
