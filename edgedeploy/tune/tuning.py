@@ -10,7 +10,6 @@ from pathlib import Path
 from secrets import token_hex
 
 from edgedeploy.board import NO_OVERRIDES, Board, Overrides
-from edgedeploy.build import Source
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, addresses
@@ -18,6 +17,7 @@ from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
+from edgedeploy.source import Source
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.comparison import Comparison, compare
 from edgedeploy.tune.conditions import governor, require_governor_name

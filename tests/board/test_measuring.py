@@ -20,13 +20,13 @@ from networks import Graph
 from virtual_boards import Start
 
 from edgedeploy.board import load_board
-from edgedeploy.build import find_source
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import RpcError
 from edgedeploy.remote.address import address_of
 from edgedeploy.rpc.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, summary, tracker
+from edgedeploy.source import find_source
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.conditions import read_conditions
 from edgedeploy.tune.measuring import DeviceLostError, Measurer, Outcome
