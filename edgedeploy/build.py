@@ -31,6 +31,7 @@ from edgedeploy.zoo.entry import MODELS
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.frontends.network import Network
+    from edgedeploy.tune.records import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
@@ -186,6 +187,7 @@ def build(
     output: Path,
     *,
     overrides: Overrides = NO_OVERRIDES,
+    tuning_records: str | None = None,
     dumps: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> Built:
@@ -196,6 +198,7 @@ def build(
         board_name: the board.
         output: the archive to write.
         overrides: fields that go before those of the board's profile.
+        tuning_records: as `tune.best.find_records` takes it: the board's own unless given.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         progress: is told about each step.
 
@@ -203,6 +206,7 @@ def build(
         InputError: as `Board.overridden`.
         ConfigurationError: LLVM does not know what the board's profile names.
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
+        RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     from edgedeploy.compile.linking import link
@@ -210,17 +214,25 @@ def build(
     from edgedeploy.compile.targets import check_target
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
+    from edgedeploy.tune.best import find_records, tuned_by
 
     board = load_board(board_name, overrides)
     require_cpu(board)
     check_target(board)
     linker = c_compiler(board)
     linker.check()
-    key = build_key(source, board)
+    label = _board_label(board_name)
+    records = find_records(tuning_records, label, board, progress)
+    key = build_key(source, board, records)
     with replacing(output) as temporary:  # before the long work: an unwritable folder should not cost it
         with progress.stage("import"):
             network = source.read()
-        compiled = compile_network(network, board, progress)
+        compiled = compile_network(network, board, progress, tuned_by(records))
+        if records and records.sha256:
+            count = sum(entry.tuned for entry in compiled.functions.values())
+            progress.note(
+                f"{count} of {len(compiled.functions)} functions are as tuned, by the records in {records.folder}"
+            )
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             library = Path(folder) / LIBRARY_NAME
             with progress.stage("link"):
@@ -237,8 +249,9 @@ def build(
             model_sha256=source.sha256[0],
             weights=source.options.weights,
             heads=list(network.heads),
-            board=_board_label(board_name),
+            board=label,
             build_key=key,
+            tuning_records=records.sha256 if records else None,
             target=board.target(),
             threads=board.cores,
             versions=_versions(source.format),
@@ -268,6 +281,7 @@ def prepare(
     input_shapes: Shapes | None = None,
     overrides: Overrides = NO_OVERRIDES,
     options: ImportOptions = AS_THE_FILE_SAYS,
+    tuning_records: str | None = None,
 ) -> Prepared:
     """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
@@ -279,12 +293,13 @@ def prepare(
     import platformdirs
 
     from edgedeploy.package.archive import read_manifest
+    from edgedeploy.tune.best import find_records
 
     board = load_board(board_name, overrides)
     source = find_source(model, input_shapes, progress, options)
     note_weights(source, options, progress)
-    key = build_key(source, board)
     label = _board_label(board_name)
+    key = build_key(source, board, find_records(tuning_records, label, board, progress))
     cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)
     for path in (default_output(source.name, board_name), cached):
         try:
@@ -295,7 +310,7 @@ def prepare(
         except Exception as error:
             progress.note(f"{path} is not used: {error}")
     progress.note(f"building {source.name} for {label}, kept for later runs")
-    build(source, board_name, cached, overrides=overrides, progress=progress)
+    build(source, board_name, cached, overrides=overrides, tuning_records=tuning_records, progress=progress)
     return Prepared(cached, source)
 
 
@@ -316,7 +331,7 @@ def last_built_board() -> str | None:
     return newest.parent.name if newest else None
 
 
-def build_key(source: Source, board: Board) -> str:
+def build_key(source: Source, board: Board, records: Records | None = None) -> str:
     """SHA-256 over everything that a package depends on."""
     parts = {
         "name": source.name,
@@ -327,6 +342,7 @@ def build_key(source: Source, board: Board) -> str:
         "toolchain": TOOLCHAINS.load(board.toolchain).model_dump(mode="json"),
         "versions": _versions(source.format),
         "compiler": _compiler_fingerprint(),
+        "tuning": records.bests_sha256 if records else None,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

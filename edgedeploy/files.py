@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -42,13 +43,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
+def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True) -> Iterator[None]:
     """Hold `folder`, which is made if need be, alone among all processes that use this function.
 
     The lock is on the folder itself, so that it leaves nothing behind and ends with the process.
 
     Raises:
         OSError: the folder cannot be made or read.
+        BlockingIOError: another process holds it, and we are not to wait.
     """
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,6 +59,8 @@ def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if not wait:
+                    raise
                 progress.note(f"waiting for another process that works in {folder}")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not _is_same_folder(folder, descriptor):
@@ -65,6 +69,22 @@ def folder_lock(folder: Path, progress: Progress = SILENT) -> Iterator[None]:
             return
         finally:
             os.close(descriptor)
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Let two files or folders of one file system swap their names at once: no reader finds either of them missing.
+
+    Raises:
+        OSError: the system cannot.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Linux's renameat2(2), which Python does not offer; relative paths are those of the working folder.
+    if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(second))
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def _is_same_folder(folder: Path, descriptor: int) -> bool:
@@ -76,11 +96,9 @@ def _is_same_folder(folder: Path, descriptor: int) -> bool:
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
     """The error for a file that the system refuses to have written."""
-    return OutputError(
-        f"cannot write {path}",
-        why=error.strerror or str(error),
-        hints=["choose another folder, or make this one writable"],
-    )
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "make room there, or choose another folder" if full else "choose another folder, or make this one writable"
+    return OutputError(f"cannot write {path}", why=error.strerror or str(error), hints=[hint])
 
 
 def is_file(path: Path) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edgedeploy.bench.machine import Machine
+from edgedeploy.text import significant
 
 # Outputs that differ from the reference's by more than this part of their largest value are pointed out: such an
 # engine may do other work. Below the absolute bound, the part is large because the output is nearly zero.
@@ -203,11 +204,7 @@ def as_markdown(report: Report) -> str:
 
 
 def _time(row: Row | None) -> str:
-    """Milliseconds with three significant digits."""
-    if row is None:
-        return "-"
-    decimals = max(0, 2 - math.floor(math.log10(row.median_ms)))
-    return f"{row.median_ms:.{decimals}f}"
+    return significant(row.median_ms) if row else "-"
 
 
 def _markdown(lines: list[list[str]]) -> str:

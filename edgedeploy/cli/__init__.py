@@ -13,12 +13,27 @@ from typing import Annotated
 import typer
 
 from edgedeploy import __version__
-from edgedeploy.cli import bench, boards, build, demo, models, package, push, releases, rpc, run, toolchains, virtual
+from edgedeploy.cli import (
+    bench,
+    boards,
+    build,
+    demo,
+    models,
+    package,
+    push,
+    records,
+    releases,
+    rpc,
+    run,
+    toolchains,
+    tune,
+    virtual,
+)
 from edgedeploy.errors import EdgedeployError
 
 app = typer.Typer(
     name="edgedeploy",
-    help="Take a trained neural network to a small board: build, push, run, demo, bench.",
+    help="Take a trained neural network to a small board: build, push, run, demo, bench, tune.",
     epilog="Start with: edgedeploy demo all",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -35,6 +50,8 @@ app.add_typer(boards.app, name="boards")
 app.add_typer(toolchains.app, name="toolchains")
 app.add_typer(package.app, name="package")
 app.add_typer(releases.app, name="releases")
+app.add_typer(tune.app, name="tune")
+app.add_typer(records.app, name="records")
 app.add_typer(virtual.app, name="virtual")
 app.add_typer(rpc.app, name="rpc")
 

@@ -13,6 +13,7 @@ from edgedeploy.cli.options import (
     EpsilonOption,
     InputShapeOption,
     JsonOption,
+    TuningRecordsOption,
     Weights,
     WeightsOption,
     complete_model,
@@ -45,6 +46,7 @@ def build(
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
+    tuning_records: TuningRecordsOption = None,
     *,
     overrides: Overrides,
     dump: Annotated[
@@ -69,6 +71,8 @@ def build(
 
     The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
     For other boards the check is part of `edgedeploy push`; --virtual does it on an emulated board at once.
+
+    Functions that were tuned on such a board (`edgedeploy tune`) are built as they were found to be quickest.
 
     What the board's profile says of its code and of what links it is overridden by --toolchain and the options
     after it, for this build.
@@ -117,7 +121,15 @@ def build(
     for source in sources.values():
         path = (output / package_name(source.name)) if output else default_output(source.name, board)
         progress.note(f"{source.name} for {label}")
-        built = build_package(source, board, path, overrides=overrides, dumps=kinds, progress=progress)
+        built = build_package(
+            source,
+            board,
+            path,
+            overrides=overrides,
+            tuning_records=tuning_records,
+            dumps=kinds,
+            progress=progress,
+        )
         size = built.path.stat().st_size
         error = check(built.path) if check else built.error
         results.append(
@@ -128,6 +140,7 @@ def build(
                 "bytes": size,
                 "target": built.manifest.target,
                 "linker": built.manifest.linker,
+                "tuning_records": built.manifest.tuning_records,
                 "abi": built.manifest.abi.model_dump(),
                 "memory": built.manifest.memory.model_dump(),
                 "checked": error is not None,

@@ -29,6 +29,18 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in MODELS.names() if name.startswith(incomplete)]
 
 
+def complete_records(incomplete: str) -> list[str]:
+    """Boards with records whose names begin with what was typed; the shell itself completes paths."""
+    from edgedeploy.tune.header import folders
+
+    return [folder.name for folder in folders() if folder.name.startswith(incomplete)]
+
+
+def complete_records_or_none(incomplete: str) -> list[str]:
+    """The same, and what stands for no records."""
+    return [*complete_records(incomplete), *(["none"] if "none".startswith(incomplete) else [])]
+
+
 def board_or_last(board: str | None, progress: Progress, *, otherwise: str | None = None) -> str:
     """The board that was named, else the last one that was built for, which the user is told, else `otherwise`.
 
@@ -121,6 +133,15 @@ WeightsOption = Annotated[
         "--weights",
         help="`random` takes seeded weights where a network's own lie in a file beside it, or are not in reach: to "
         "measure, not to see anything.",
+    ),
+]
+TuningRecordsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tuning-records",
+        metavar="none|BOARD|DIR",
+        help="Which tuning records are used: the board's own unless given.",
+        autocompletion=complete_records_or_none,
     ),
 ]
 EpsilonOption = Annotated[

@@ -75,7 +75,7 @@ def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
     builder = relax.ExecBuilder()
     functions = vm_build._filter_tir(vm_build._vmcodegen(builder, module))
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder, ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda part: _write_object(part, target, Path(folder)), enumerate(_deal(functions))))
+        parts = list(pool.map(lambda part: _static_library(part, target, Path(folder)), enumerate(_deal(functions))))
     objects, libraries = [part[0] for part in parts], [part[1] for part in parts]
     executable = vm_build._vmlink(builder, target, ext_libs=objects, params=dict(constants))
     return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))
@@ -90,12 +90,23 @@ def _deal(functions: tvm.IRModule | None) -> list[tvm.IRModule]:
     return [tvm.IRModule(dict(part), attrs=functions.attrs) for part in parts if part]
 
 
-def _write_object(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
+def _static_library(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
     """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
     index, functions = part
-    with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
-        library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)
     path = folder / f"part{index}.o"
-    library.write_to_file(str(path), "o")
+    library = write_object(functions, target, path)
     names = [variable.name_hint for variable in functions.get_global_vars()]
     return tvm.runtime.load_static_library(str(path), names), library
+
+
+def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
+    """Generate the machine code of scheduled functions, and write it as an object file.
+
+    Returns:
+        The LLVM module that it was written from.
+    """
+    use_vector_arithmetic()
+    with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
+        library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)
+    library.write_to_file(str(path), "o")
+    return library

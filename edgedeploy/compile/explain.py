@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import is_call
@@ -33,19 +34,20 @@ def explain(network: Lowered) -> dict[str, Any]:
 def functions(network: Lowered) -> list[dict[str, Any]]:
     """One record for each function, most work first.
 
-    The fields are `function`, `calls` (in one inference), `template`, `tile`, `parallel`, `mflop`: millions
-    of arithmetic operations in all calls together, and `fallback`: whether more than `FEW_STORES` of its values
-    are computed one after the other by one thread, with no vectors. A template is None where TVM's own form was
-    kept: a reshape that costs nothing.
+    The fields are `function`, `calls` (in one inference), `template`, `tuned` (by measurements), `tile`, `parallel`,
+    `mflop`: millions of arithmetic operations in all calls together, and `fallback`: whether more than `FEW_STORES`
+    of its values are computed one after the other by one thread, with no vectors. A template is None where TVM's own
+    form was kept: a reshape that costs nothing.
     """
     records = []
-    for name, count in Counter(_name(call) for _, call in _calls(network)).items():
+    for name, count in call_counts(network.module).items():
         entry = network.functions.get(name)
         records.append(
             {
                 "function": name.removesuffix("_scheduled"),
                 "calls": count,
                 "template": entry.template if entry else None,
+                "tuned": entry.tuned if entry else False,
                 "tile": entry.tile if entry else "",
                 "parallel": entry.parallel if entry else False,
                 "fallback": entry is not None and stores_of(entry.function).serial_scalar > FEW_STORES,
@@ -55,13 +57,18 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
     return sorted(records, key=lambda record: (-record["mflop"], record["function"]))
 
 
+def call_counts(module: tvm.IRModule) -> Counter[str]:
+    """How often one inference calls each function, by name."""
+    return Counter(_name(call) for _, call in _calls(module))
+
+
 def transposes(network: Lowered) -> dict[str, int]:
     """How many calls of one inference only, or also, transpose.
 
     Those at the `edges` read an input of the network or write an output, but for free reshapes; layouts that
     differ from a user's NCHW cost them. The others are `inside`.
     """
-    calls = list(_calls(network))
+    calls = list(_calls(network.module))
     given, returned = set(network.module["main"].params), _returned(network)
     for variable, call in calls:
         if _is_free(network, call) and given & set(call.args[1].fields):
@@ -77,9 +84,9 @@ def transposes(network: Lowered) -> dict[str, int]:
     return {"edges": sum(edges), "inside": len(edges) - sum(edges)}
 
 
-def _calls(network: Lowered) -> Iterator[tuple[relax.Var, relax.Call]]:
+def _calls(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Call]]:
     """The calls of generated functions, with the variables that their results are bound to."""
-    for block in network.module["main"].body.blocks:
+    for block in module["main"].body.blocks:
         for binding in block.bindings:
             if is_call(binding.value, "relax.call_tir"):
                 yield binding.var, binding.value

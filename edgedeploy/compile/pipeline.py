@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -15,15 +15,19 @@ from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.concatenations import split_concatenations
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.folding import fold_scales
+from edgedeploy.compile.groups import Group, groups
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled, schedule_function
+from edgedeploy.compile.schedules.kernel import after
 from edgedeploy.compile.transposed import rewrite_transposed
+from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
@@ -33,6 +37,30 @@ _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"
 
 # TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
 _INJECTIVE = 2
+
+
+@dataclass(frozen=True)
+class Optimised:
+    """A network as plain functions.
+
+    Attributes:
+        module: the `tvm.IRModule` that calls them.
+        groups: those of them that hold a layer, by name.
+        removed: the layers that lost channels.
+    """
+
+    module: Any
+    groups: dict[str, Group]
+    removed: list[RemovedChannels]
+
+    @property
+    def functions(self) -> dict[str, Any]:
+        """By name, those that can be scheduled."""
+        return {
+            variable.name_hint: function
+            for variable, function in self.module.functions.items()
+            if isinstance(function, tvm.tirx.PrimFunc) and _can_be_scheduled(function)
+        }
 
 
 @dataclass(frozen=True)
@@ -66,21 +94,29 @@ class Compiled(Lowered):
     code: Code
 
 
-def compile_network(network: Network, board: Board, progress: Progress = SILENT) -> Compiled:
+def compile_network(network: Network, board: Board, progress: Progress = SILENT, tuned: Tuned = untuned) -> Compiled:
     """Generate code for a board's CPU.
+
+    Args:
+        network: what `frontends` read.
+        board: whose CPU the code is for.
+        progress: is told about each step.
+        tuned: what measuring on the board has found out.
 
     Raises:
         UnsupportedError: the board's networks run on a device that this version generates no code for.
         CompileError: TVM refuses the network or the target.
     """
-    lowered = lower_network(network, board, progress)
+    lowered = lower_network(network, board, progress, tuned)
     with _compiling(network, board) as target, progress.stage("generate code"):
         code = generate(lowered.module, target)
     return Compiled(lowered.module, lowered.functions, lowered.removed, code)
 
 
-def lower_network(network: Network, board: Board, progress: Progress = SILENT) -> Lowered:
+def lower_network(network: Network, board: Board, progress: Progress = SILENT, tuned: Tuned = untuned) -> Lowered:
     """Optimise a network and schedule its functions.
+
+    Arguments are those of `compile_network`.
 
     Raises:
         UnsupportedError, CompileError: as `compile_network`.
@@ -88,24 +124,42 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT) -
     require_cpu(board)
     with _compiling(network, board):
         with progress.stage("optimise"):
-            module, removed = _optimise(network.module, board)
+            optimised = _optimise(network.module, board)
         with progress.stage("schedule"):
-            constants = constant_parameters(module)
+            constants = constant_parameters(optimised.module)
             scheduled = {
-                variable.name_hint: schedule_function(
-                    function, board, packable=constants.get(variable.name_hint, set())
-                )
-                for variable, function in module.functions.items()
-                if isinstance(function, tvm.tirx.PrimFunc) and _can_be_scheduled(function)
+                name: _schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
+                for name, function in optimised.functions.items()
             }
-            module = replace_functions(module, scheduled)
-    return Lowered(module, {scheduled_name(name): entry for name, entry in scheduled.items()}, removed)
+            module = replace_functions(optimised.module, scheduled)
+    return Lowered(module, {scheduled_name(name): entry for name, entry in scheduled.items()}, optimised.removed)
 
 
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
     """Whether a function computes something, in blocks below a root; TVM writes a few, as scattering, without one."""
     below_root = isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
     return below_root and not relax.analysis.has_reshape_pattern(function)
+
+
+def schedule_configured(group: Group, configuration: Configuration, board: Board, packable: set[int]) -> Scheduled:
+    """Schedule a group with its layer in a configuration, which must fit it."""
+    written = group.written(configuration, board)
+    scheduled = schedule_function(written, board, packable=packable, configuration=configuration)
+    return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
+
+
+def _schedule(
+    function: tvm.tirx.PrimFunc, group: Group | None, board: Board, packable: set[int], tuned: Tuned
+) -> Scheduled:
+    """Schedule a function as tuning found best, else as the models of the board say."""
+    found = tuned(workload_of(function))
+    if isinstance(found, tvm.tirx.PrimFunc):
+        return Scheduled.elsewhere(found)
+    if group is None:
+        return schedule_function(function, board, packable=packable)
+    if found is not None and group.layer.fits(found, board):
+        return replace(schedule_configured(group, found, board, packable), tuned=True)
+    return schedule_configured(group, group.layer.default(board), board, packable)
 
 
 @contextmanager
@@ -135,7 +189,18 @@ def require_cpu(board: Board) -> None:
         )
 
 
-def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[RemovedChannels]]:
+def optimise(network: Network, board: Board) -> Optimised:
+    """The functions of a network, before they are scheduled.
+
+    Raises:
+        UnsupportedError, CompileError: as `compile_network`.
+    """
+    require_cpu(board)
+    with _compiling(network, board):
+        return _optimise(network.module, board)
+
+
+def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     """Fold constants, remove what is constant, move to NHWC, and fuse operators into the functions to schedule."""
     module = relax.transform.DecomposeOpsForInference()(module)
     module = rewrite_transposed(round_in_float(fold_constants(module)))
@@ -144,16 +209,14 @@ def _optimise(module: tvm.IRModule, board: Board) -> tuple[tvm.IRModule, list[Re
     module = fold_scales(module) if removed else module
     module = pad_channels(split_concatenations(module), board)
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
-    module = lower_layers(module, board)
+    module = lower_layers(module)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
     module = _keep_slices_apart(module)
-    passes = [
-        relax.transform.FoldConstant(),
-        relax.transform.FuseOps(),
-        relax.transform.FuseTIR(),
-        relax.transform.DeadCodeElimination(),
-    ]
-    return tvm.transform.Sequential(passes)(module), removed
+    fused = tvm.transform.Sequential([relax.transform.FoldConstant(), relax.transform.FuseOps()])(module)
+    finish = tvm.transform.Sequential([relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()])
+    finished = finish(fused)
+    names = {variable.name_hint for variable in finished.get_global_vars()}
+    return Optimised(finished, {name: group for name, group in groups(fused).items() if name in names}, removed)
 
 
 def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:

@@ -7,7 +7,7 @@ All costs are in cycles of one core. The constants without a source were fitted 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from edgedeploy.board import Board
@@ -121,21 +121,43 @@ def choose_tile(height: int, width: int, channels: int, kernel: tuple[int, int],
         board: whose registers and multiply-add units are modelled.
     """
     best, best_rate = Tile(1, 1, 1), 0.0
-    depth = math.prod(kernel) * inputs
-    steps = _steps_at_once(kernel[1], inputs, board)
+    for tile in fitting_tiles(height, width, channels, kernel, inputs, board):
+        rate = tile_rate(tile, height, width, kernel, inputs, board)
+        if rate > best_rate * 1.001:
+            best, best_rate = tile, rate
+    return best
+
+
+def fitting_tiles(
+    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, board: Board
+) -> Iterator[Tile]:
+    """The tiles that fit the registers; arguments as for `choose_tile`."""
     for vectors, length in _vectors(channels, lanes_for(board)):
         for rows in range(1, min(MAX_ROWS, height) + 1):
             for columns in range(1, min(width, tile_registers(board)) + 1):
-                pixels = rows * columns
-                if pixels * vectors + vectors * steps + 1 > tile_registers(board):
-                    break
                 tile = Tile(rows, columns, vectors * length)
-                useful = tile.useful(height, width)
-                cycles = tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
-                rate = pixels * tile.channels * useful / cycles
-                if rate > best_rate * 1.001:
-                    best, best_rate = tile, rate
-    return best
+                if not tile_fits(tile, height, width, kernel, inputs, board):
+                    break
+                yield tile
+
+
+def tile_fits(tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, board: Board) -> bool:
+    """Whether a tile's sums fit the registers beside its weights and one input; arguments as for `choose_tile`."""
+    vectors = tile.channels // vector_length(tile.channels, lanes_for(board))
+    steps = _steps_at_once(kernel[1], inputs, board)
+    return (
+        1 <= tile.rows <= min(MAX_ROWS, height)
+        and 1 <= tile.columns <= width
+        and tile.rows * tile.columns * vectors + vectors * steps + 1 <= tile_registers(board)
+    )
+
+
+def tile_rate(tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, board: Board) -> float:
+    """Useful sums that a tile gives in a cycle; arguments as for `choose_tile`."""
+    pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
+    useful = tile.useful(height, width)
+    depth = math.prod(kernel) * inputs
+    return pixels * tile.channels * useful / tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
 
 
 def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int]:
@@ -145,15 +167,24 @@ def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int
     is bound by the reading of the weights: it takes several vectors, to read whole lines.
     """
     length = vector_length(columns, lanes_for(board))
-    counts = [count for count in PRODUCT_VECTORS if columns % (count * length) == 0]
-    tiles = [
-        (count, vectors)
-        for vectors in counts
+
+    def preference(tile: tuple[int, int]) -> tuple[float, int]:
+        count, vectors = tile[0], tile[1] // length
+        return count * vectors / (count + vectors), vectors
+
+    return max(product_tiles(rows, columns, board), key=preference)
+
+
+def product_tiles(rows: int, columns: int, board: Board) -> list[tuple[int, int]]:
+    """The tiles, rows x columns, that fit the registers and divide a product."""
+    length = vector_length(columns, lanes_for(board))
+    return [
+        (count, vectors * length)
+        for vectors in PRODUCT_VECTORS
+        if columns % (vectors * length) == 0
         for count in divisors(rows)
         if count * vectors + vectors + 1 <= board.vector.registers
     ]
-    count, vectors = max(tiles, key=lambda tile: (tile[0] * tile[1] / (tile[0] + tile[1]), tile[1]))
-    return count, vectors * length
 
 
 def whole_columns(rows: int, columns: int, padded: int, board: Board) -> int:
@@ -168,14 +199,18 @@ def whole_columns(rows: int, columns: int, padded: int, board: Board) -> int:
     """
 
     def cycles(whole: int) -> float:
-        tile_rows, tile_columns = choose_product_tile(rows, whole, board)
-        arithmetic = step_cycles(tile_rows, tile_columns // vector_length(whole, lanes), board)
-        reading = 4 * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
-        return whole // tile_columns * max(rows // tile_rows * arithmetic, reading)
+        return product_cycles(rows, whole, *choose_product_tile(rows, whole, board), board)
 
     lanes = lanes_for(board)
     wider = (round_up(columns, count * lanes) for count in PRODUCT_VECTORS)
     return min([padded, *wider], key=lambda whole: (cycles(whole), whole))
+
+
+def product_cycles(rows: int, columns: int, tile_rows: int, tile_columns: int, board: Board) -> float:
+    """An estimate of one term of all sums of a product, with tiles of a size."""
+    arithmetic = step_cycles(tile_rows, tile_columns // vector_length(columns, lanes_for(board)), board)
+    reading = 4 * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
+    return columns // tile_columns * max(rows // tile_rows * arithmetic, reading)
 
 
 def choose_depthwise_tile(
@@ -205,6 +240,25 @@ def choose_depthwise_tile(
         most = max(2, (tile_registers(board) - 3 * stride) // vectors - kernel[1])
     tiles = [Tile(1, columns, vectors * length) for columns in range(1, min(most, width) + 1)]
     return max(tiles, key=lambda tile: tile.useful(height, width) * tile.columns / (tile.columns + 0.5))
+
+
+def tasks_for(cores: int) -> int:
+    """How many tasks a function should have at least: so many that the last ones end together."""
+    return 3 * cores
+
+
+def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
+    """How many rows one task takes, when other dimensions give `other_tasks` tasks already.
+
+    As many as leave `tasks_for(cores)` tasks; a divisor of `rows`.
+    """
+    wanted = max(1, other_tasks * rows // tasks_for(cores))
+    return max(count for count in divisors(rows) if count <= wanted)
+
+
+def imbalance(tasks: int, cores: int) -> float:
+    """How many times as long equal tasks take on all cores as they would if they could be cut to fit."""
+    return -(-tasks // cores) * cores / tasks
 
 
 def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
@@ -279,10 +333,18 @@ def choose_order(
     return WeightOrder(True, slices, interval)
 
 
-def direct_cycles(height: int, width: int, kernel: tuple[int, int], inputs: int, outputs: int, board: Board) -> float:
-    """An estimate of a direct convolution, its weights read once from memory."""
+def direct_cycles(
+    height: int,
+    width: int,
+    kernel: tuple[int, int],
+    inputs: int,
+    outputs: int,
+    board: Board,
+    tile: Tile | None = None,
+) -> float:
+    """An estimate of a direct convolution with the best tile or a given one, its weights read once from memory."""
     depth = math.prod(kernel) * inputs
-    tile = choose_tile(height, width, outputs, kernel, inputs, board)
+    tile = tile or choose_tile(height, width, outputs, kernel, inputs, board)
     pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
     useful = tile.useful(height, width)
     tiles = height * width / useful / pixels * outputs / tile.channels

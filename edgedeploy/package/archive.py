@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
-import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,34 +12,14 @@ from pydantic import ValidationError
 from edgedeploy.errors import PackageError
 from edgedeploy.files import replacing
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member
+from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
 
 # A manifest is a few kB; a network of a board rarely exceeds 250 MB. Archives beyond that are refused: what is read is
 # kept in memory.
 MAXIMUM_MANIFEST = 1 << 20
 MAXIMUM_CONTENT = 1 << 30
 
-# Weights hardly compress: more effort takes five times as long for a tenth of the size.
-COMPRESSION = 3
-
 Contents = Mapping[str, bytes]
-
-
-class _HostileEntryError(Exception):
-    """An entry of an archive that no package has."""
-
-
-class _PlainEntry(tarfile.TarInfo):
-    """A plain file. Whatever else an archive may hold is refused by its header, before its content is read.
-
-    tarfile would read long names and extended headers, however large, into memory by itself.
-    """
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _PlainEntry:
-        entry = super().frombuf(buf, encoding, errors)
-        if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise _HostileEntryError(f"{entry.name!r} is not a plain file")
-        return entry
 
 
 def describe(contents: Contents) -> dict[str, Member]:
@@ -60,19 +36,9 @@ def write_package(path: Path, manifest: Manifest, contents: Contents) -> None:
     Raises:
         OutputError: the file cannot be written.
     """
-    members = {MANIFEST_NAME: manifest_bytes(manifest), **contents}
-    with (
-        replacing(path) as temporary,
-        temporary.open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=COMPRESSION) as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive,
-    ):
+    with replacing(path) as temporary:
         # The manifest comes first, so that a reader knows what follows.
-        for name in sorted(members, key=lambda name: (name != MANIFEST_NAME, name)):
-            entry = tarfile.TarInfo(name)
-            entry.size = len(members[name])
-            entry.mode = 0o644
-            archive.addfile(entry, io.BytesIO(members[name]))
+        write_archive(temporary, {MANIFEST_NAME: manifest_bytes(manifest), **dict(sorted(contents.items()))})
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
@@ -105,14 +71,12 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
     contents: dict[str, bytes] = {}
     manifest: Manifest | None = None
     try:
-        with tarfile.open(path, mode="r|gz", tarinfo=_PlainEntry) as archive:
-            for entry in archive:
-                stream = archive.extractfile(entry)
-                assert stream is not None
+        with opened_archive(path) as entries:
+            for entry in entries:
                 if manifest is None:
                     if entry.name != MANIFEST_NAME or entry.size > MAXIMUM_MANIFEST:
                         raise refuse(f"it does not begin with {MANIFEST_NAME}")
-                    manifest = Manifest.model_validate_json(stream.read(MAXIMUM_MANIFEST))
+                    manifest = Manifest.model_validate_json(entry.stream.read(MAXIMUM_MANIFEST))
                     total = sum(member.size for member in manifest.files.values())
                     if total > MAXIMUM_CONTENT:
                         raise refuse(f"it holds {total:,} bytes, more than the {MAXIMUM_CONTENT:,} that are read")
@@ -124,7 +88,7 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
                     raise refuse(f"{entry.name!r} is not in its manifest, or comes twice")
                 if entry.size != expected.size:
                     raise refuse(f"{entry.name!r} has {entry.size} bytes instead of {expected.size}")
-                content = stream.read()
+                content = entry.stream.read()
                 if hashlib.sha256(content).hexdigest() != expected.sha256:
                     raise refuse(f"{entry.name!r} has another content than its manifest says")
                 contents[entry.name] = content
@@ -134,10 +98,8 @@ def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"])) or "(document)"
         raise refuse(f"{MANIFEST_NAME}: {field}: {first['msg']}") from error
-    except _HostileEntryError as error:
+    except DamagedArchiveError as error:
         raise refuse(str(error)) from error
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise refuse(getattr(error, "strerror", None) or str(error) or type(error).__name__) from error
     if manifest is None:
         raise refuse("it is empty")
     missing = sorted(manifest.files.keys() - contents.keys())

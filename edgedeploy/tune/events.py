@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from edgedeploy.documents import Record
-from edgedeploy.tune.trial import Conditions, Trial
+from edgedeploy.tune.trial import Conditions, Count, Quantity, Trial
 
 
 class TaskSummary(Record):
@@ -24,18 +24,18 @@ class TaskSummary(Record):
         weight: how often one inference runs it.
         mflop: millions of arithmetic operations of one run.
         candidates: how many the space has, the default among them; None if that is not known.
-        trials: how many will be measured at most in this run.
-        done: how many an earlier run measured, which count.
+        trials: how many it has at most, those of earlier runs among them.
+        done: how many earlier runs measured.
     """
 
-    number: int
+    number: Count
     name: str
     workload: str
-    weight: int
-    mflop: float
-    candidates: int | None
-    trials: int
-    done: int = 0
+    weight: Count
+    mflop: Quantity
+    candidates: Count | None
+    trials: Count
+    done: Count = 0
 
 
 class TaskResult(Record):
@@ -50,14 +50,14 @@ class TaskResult(Record):
         configuration: the best candidate of the templates' space.
     """
 
-    number: int
+    number: Count
     name: str
     workload: str
-    weight: int
-    default_ms: float | None
-    best_ms: float | None
-    trials: int
-    failures: int
+    weight: Count
+    default_ms: Quantity | None
+    best_ms: Quantity | None
+    trials: Count
+    failures: Count
     configuration: dict[str, Any] | None = None
 
     @property
@@ -103,8 +103,8 @@ class Measured(Record):
 
     event: Literal["measured"] = "measured"
     trial: Trial
-    best_s: float | None
-    gflops: float | None
+    best_s: Quantity | None
+    gflops: Quantity | None
 
 
 class Noted(Record):
@@ -127,9 +127,9 @@ class RunEnded(Record):
     event: Literal["run ended"] = "run ended"
     run: str
     results: list[TaskResult]
-    before_ms: float | None = None
-    after_ms: float | None = None
-    seconds: float
+    before_ms: Quantity | None = None
+    after_ms: Quantity | None = None
+    seconds: Quantity
     interrupted: bool = False
 
 

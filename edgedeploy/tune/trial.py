@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 from statistics import median
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from edgedeploy.documents import Record
+
+# Records come from files, which may say anything: what no run can have counted or measured is refused where it is read,
+# so that nothing that calculates or draws has to look again.
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Quantity = Annotated[float, Field(ge=0, lt=1e15, allow_inf_nan=False)]
+Temperature = Annotated[float, Field(gt=-274, lt=1e6)]
+
+
+def _in_utc(time: datetime) -> datetime:
+    """A time without a zone is taken for one in UTC."""
+    return time.replace(tzinfo=timezone.utc) if time.tzinfo is None else time
+
+
+Time = Annotated[datetime, AfterValidator(_in_utc)]
 
 
 class Conditions(Record):
@@ -20,8 +36,8 @@ class Conditions(Record):
     """
 
     governor: str | None = None
-    frequency_mhz: float | None = None
-    temperature_c: float | None = None
+    frequency_mhz: Quantity | None = None
+    temperature_c: Temperature | None = None
     throttled: bool | None = None
 
 
@@ -47,14 +63,14 @@ class Trial(Record):
         conditions: of that board.
     """
 
-    time: datetime
+    time: Time
     run: str
     task: str
     workload: str
-    number: int
+    number: Count
     space: Literal["templates", "metaschedule"] = "templates"
     configuration: dict[str, Any] | None = None
-    seconds: list[float] = []
+    seconds: list[Quantity] = []
     failure: Failure | None = None
     error: str | None = None
     final: bool = False

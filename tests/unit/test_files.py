@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgedeploy.errors import OutputError
-from edgedeploy.files import replacing
+from edgedeploy.files import exchange, folder_lock, replacing
 
 
 def fail_writing(path: Path, others: Path | None = None) -> None:
@@ -63,4 +63,28 @@ def test_a_folder_that_others_use_meanwhile_stays(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_an_output_error() -> None:
     with pytest.raises(OutputError, match="cannot write /proc/a/file"), replacing(Path("/proc/a/file")):
+        pass
+
+
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="No space left") as raised, replacing(tmp_path / "file"):
+        Path("/dev/full").write_text("x")
+    assert raised.value.hints == ("make room there, or choose another folder",)
+
+
+def test_two_folders_swap_their_names(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    exchange(tmp_path / "a", tmp_path / "b")
+    assert (tmp_path / "a" / "b").exists()
+    assert (tmp_path / "b" / "a").exists()
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "a", tmp_path / "none")
+
+
+def test_who_does_not_wait_for_a_folder_is_told_that_it_is_held(tmp_path: Path) -> None:
+    with folder_lock(tmp_path), pytest.raises(BlockingIOError), folder_lock(tmp_path, wait=False):
+        pass
+    with folder_lock(tmp_path, wait=False):
         pass

@@ -69,8 +69,8 @@ def convolution(
         weights: kernel height x kernel width x inputs of one group x outputs.
         window: the taps.
         groups: output channels are as many equal groups, each of which sums over its own inputs.
-        tile: what the template will compute at a time; a note on the block that accumulates.
-        order: how the template goes through the weights; another note.
+        tile: what the template will compute at a time.
+        order: how the template will go through the weights.
         prefetch: the values of the vectors of weights that are asked for ahead, or 0.
 
     Returns:
@@ -88,7 +88,6 @@ def convolution(
             (batch, *whole, outputs),
             lambda n, y, x, f: te.sum(read(n, *taps(y, x), f) * weights[ky, kx, 0, f], axis=[ky, kx]),
             name=DEPTHWISE,
-            attrs=_note(tile),
         )
     else:
         ic = te.reduce_axis((0, inputs), "rc")
@@ -113,7 +112,7 @@ def convolution(
             once = tvm.tirx.all(first, ic % order.interval == 0)
             return te.sum(value * fetching(weights, ahead, once, prefetch, weight), axis=[ky, kx, ic])
 
-        whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE, attrs=_note(tile, order))
+        whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE)
     return crop(whole_result, rows, columns)
 
 
@@ -157,7 +156,7 @@ def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window,
         value = padded[n, ic, row, tvm.tirx.floordiv(column, lanes), tvm.tirx.floormod(column, lanes)]
         return te.sum(value * weights[ky, kx, ic, f], axis=[ky, kx, ic])
 
-    whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE, attrs=_note(tile))
+    whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE)
     return crop(whole_result, rows, columns)
 
 
@@ -181,13 +180,6 @@ def crop(whole: te.Tensor, rows: int, columns: int) -> te.Tensor:
     if (height, width) == (rows, columns):
         return whole
     return te.compute((batch, rows, columns, channels), lambda n, y, x, f: whole[n, y, x, f], name="crop")
-
-
-def _note(tile: Tile, order: WeightOrder = WeightOrder()) -> dict[str, list[int]]:
-    return {
-        "tile": [tile.rows, tile.columns, tile.channels],
-        "order": [order.by_channels, order.slices, order.interval],
-    }
 
 
 def _taps(window: Window) -> tuple[Any, Any, Any]:

@@ -9,7 +9,8 @@ Source: A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import tvm
 from tvm import te
 
 from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Winograd
 from edgedeploy.compile.operators.direct import crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.tiles import (
@@ -81,34 +83,7 @@ TRANSFORMS = {
 _TRANSFORM_CYCLES = 30
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a Winograd convolution is divided.
-
-    Attributes:
-        size: outputs of a tile, in rows and in columns (m).
-        band: rows of tiles that are transformed, multiplied and transformed back together.
-        product: pixels and channels of the matrix products' register tile; its pixels are tiles of the picture.
-        shared: the weights exceed the second cache: each thread multiplies all tiles by a part of the weights,
-            and all tiles are one band. Otherwise each thread takes bands, and all of the weights.
-    """
-
-    size: int
-    band: int
-    product: Tile
-    shared: bool
-
-    @property
-    def values(self) -> int:
-        """Inputs of a tile, in rows and in columns (m + 2)."""
-        return self.size + TAPS - 1
-
-    def tiles(self, width: int) -> int:
-        """Tiles of a band, in whole register tiles."""
-        return round_up(self.band * -(-width // self.size), self.product.columns)
-
-
-def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Plan | None:
+def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Winograd | None:
     """The division that costs the least, or None where a direct convolution costs no more.
 
     Args:
@@ -116,15 +91,41 @@ def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board
         inputs, outputs: channels.
         board: whose vectors, registers and second cache are modelled.
     """
-    plans = [plan for size in TRANSFORMS for plan in _plans(size, rows, columns, inputs, outputs, board)]
-    cycles, _, plan = min(
-        (_cycles(plan, rows, columns, inputs, outputs, board), order, plan) for order, plan in enumerate(plans)
+
+    def estimate(plan: Winograd) -> float:
+        return cycles(plan, rows, columns, inputs, outputs, board)
+
+    plan = min((p for size in TRANSFORMS for p in _likely(size, rows, columns, inputs, outputs, board)), key=estimate)
+    direct = direct_cycles(rows, columns, (TAPS, TAPS), inputs, outputs, board)
+    return plan if estimate(plan) < 0.9 * direct else None
+
+
+def plans(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Iterator[Winograd]:
+    """All divisions with register tiles that fit; arguments as for `choose_plan`."""
+    for size, shared in itertools.product(TRANSFORMS, (False, True)):
+        tile_rows, tile_columns = -(-rows // size), -(-columns // size)
+        for band in [tile_rows] if shared else range(1, tile_rows + 1):
+            for product in _product_tiles(outputs, board):
+                if product.columns > round_up(band * tile_columns, 2):
+                    continue
+                plan = Winograd(size=size, band=band, product=product, shared=shared)
+                between = 4 * plan.values**2 * plan.tiles(columns) * (inputs + product.channels)
+                if shared or band == 1 or between <= board.cache.l2_kib * 1024:
+                    yield plan
+
+
+def fits(plan: Winograd, rows: int, columns: int, outputs: int, board: Board) -> bool:
+    """Whether a convolution can be divided so; arguments as for `choose_plan`."""
+    tile_rows = -(-rows // plan.size)
+    return (
+        (plan.band == tile_rows if plan.shared else plan.band <= tile_rows)
+        and plan.product.columns <= round_up(plan.band * -(-columns // plan.size), 2)
+        and plan.product in _product_tiles(outputs, board)
     )
-    return plan if cycles < 0.9 * direct_cycles(rows, columns, (TAPS, TAPS), inputs, outputs, board) else None
 
 
-def _plans(size: int, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> list[Plan]:
-    """The divisions that fit the caches."""
+def _likely(size: int, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> list[Winograd]:
+    """The divisions that fit the caches, each with the register tile that the model prefers."""
     tile_rows, tile_columns = -(-rows // size), -(-columns // size)
     values = (size + TAPS - 1) ** 2
     cache = board.cache.l2_kib * 1024
@@ -132,7 +133,7 @@ def _plans(size: int, rows: int, columns: int, inputs: int, outputs: int, board:
     plans = []
     for band in [tile_rows] if shared else range(1, tile_rows + 1):
         product = _product_tile(band * tile_columns, outputs, board)
-        plan = Plan(size, band, product, shared)
+        plan = Winograd(size=size, band=band, product=product, shared=shared)
         between = 4 * values * plan.tiles(columns) * (inputs + product.channels)
         if not shared and between > cache / 3 and band > 1:
             break
@@ -142,24 +143,30 @@ def _plans(size: int, rows: int, columns: int, inputs: int, outputs: int, board:
 
 def _product_tile(tiles: int, channels: int, board: Board) -> Tile:
     """The register tile of the products: `tiles` pixels in one row."""
-    lanes = lanes_for(board)
-    length = vector_length(channels, lanes)
+    length = vector_length(channels, lanes_for(board))
     best, best_rate = Tile(1, 1, length), 0.0
-    for vectors in (2, 1, 3, 4):
-        for columns in range(1, tile_registers(board)):
-            if columns * vectors + vectors + 1 > tile_registers(board):
-                break
-            if channels % (vectors * length):
-                continue
-            tile = Tile(1, columns, vectors * length)
-            rate = columns * vectors * tile.useful(1, tiles) / step_cycles(columns, vectors, board)
-            if rate > best_rate * 1.001:
-                best, best_rate = tile, rate
+    for tile in _product_tiles(channels, board):
+        vectors = tile.channels // length
+        rate = tile.columns * vectors * tile.useful(1, tiles) / step_cycles(tile.columns, vectors, board)
+        if rate > best_rate * 1.001:
+            best, best_rate = tile, rate
     return best
 
 
-def _cycles(plan: Plan, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> float:
-    """An estimate for all cores together."""
+def _product_tiles(channels: int, board: Board) -> list[Tile]:
+    """The register tiles of products that fit the registers and divide the channels."""
+    length, registers = vector_length(channels, lanes_for(board)), tile_registers(board)
+    return [
+        Tile(1, columns, vectors * length)
+        for vectors in (2, 1, 3, 4)
+        if channels % (vectors * length) == 0
+        for columns in range(1, registers)
+        if columns * vectors + vectors + 1 <= registers
+    ]
+
+
+def cycles(plan: Winograd, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> float:
+    """An estimate of a division's cost for all cores together; arguments as for `choose_plan`."""
     bands = -(-rows // (plan.size * plan.band))
     tiles, values = plan.tiles(columns), plan.values**2
     length = vector_length(plan.product.channels, lanes_for(board))
@@ -182,7 +189,7 @@ def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
 
 
 def convolution(
-    data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, int, int], plan: Plan, prefetch: int = 0
+    data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, int, int], plan: Winograd, prefetch: int = 0
 ) -> te.Tensor:
     """A convolution in NHWC with 3x3 taps and steps of one.
 
@@ -190,7 +197,7 @@ def convolution(
         data: 1 x height x width x inputs, float.
         weights: transformed, (m+2) x (m+2) x inputs x outputs.
         padding: rows and columns of zeros at top, left, bottom, right.
-        plan: how it is divided; a note on the block that multiplies.
+        plan: how it is divided.
         prefetch: the values of the vectors of weights that are asked for ahead, or 0.
 
     Returns:
@@ -232,12 +239,6 @@ def convolution(
         (bands, values, values, tiles, outputs),
         sum_of_products,
         name=PRODUCT,
-        attrs={
-            "size": size,
-            "band": band,
-            "tile": [1, plan.product.columns, plan.product.channels],
-            "shared": int(plan.shared),
-        },
     )
     half_back = te.compute(
         (bands, tiles, size, values, outputs),

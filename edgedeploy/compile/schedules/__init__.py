@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import tvm
 
 from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.schedules import convolution, depthwise, general, matmul, winograd
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
@@ -41,17 +42,29 @@ class Scheduled:
         function: the scheduled `PrimFunc`.
         template: the name of the template that did it.
         packing: how the constant behind one of its parameters must be re-laid, or None.
-        tile: the tile's sizes, as text, where the template has tiles.
+        configuration: of the layer in it; None where the template has none.
         operations: arithmetic operations of one call; a multiply-add is two.
         parallel: whether any part of it runs on all threads.
+        tuned: whether measurements decided how.
     """
 
     function: tvm.tirx.PrimFunc
     template: str
     packing: Packing | None
-    tile: str
+    configuration: Configuration | None
     operations: int
     parallel: bool
+    tuned: bool = False
+
+    @property
+    def tile(self) -> str:
+        """The sizes of the layer's tile, for reports; empty where there is none."""
+        return str(self.configuration) if self.configuration else ""
+
+    @staticmethod
+    def elsewhere(function: tvm.tirx.PrimFunc) -> Scheduled:
+        """A function that MetaSchedule's own rules have scheduled."""
+        return Scheduled(_final(function), "metaschedule", None, None, 0, parallel=True, tuned=True)
 
 
 TEMPLATES = (
@@ -63,22 +76,33 @@ TEMPLATES = (
 )
 
 
-def schedule_function(function: tvm.tirx.PrimFunc, board: Board, *, packable: set[int]) -> Scheduled:
+def schedule_function(
+    function: tvm.tirx.PrimFunc,
+    board: Board,
+    *,
+    packable: set[int],
+    configuration: Configuration | None = None,
+) -> Scheduled:
     """Schedule one function by the first template that matches it.
 
     Args:
         function: one operator or a fused group of them, as Relax's legalisation writes it.
         board: whose CPU the code is for.
         packable: the parameters, by index, that are constant wherever the function is called.
+        configuration: that the layer in the function was written in.
     """
-    kernel = Kernel(function, packable)
+    kernel = Kernel(function, packable, configuration)
     template = next(template for template in TEMPLATES if template.matches(kernel))
     if template.partitions:
-        kernel = Kernel(_with_narrow_indices(function), packable)
+        kernel = Kernel(_with_narrow_indices(function), packable, configuration)
     packing = template.apply(kernel, board)
-    # TVM's pipeline leaves alone what carries this attribute.
-    scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
-    return Scheduled(scheduled, template.name, packing, kernel.tile, kernel.operations, kernel.parallel)
+    scheduled = _final(kernel.schedule.mod["main"])
+    return Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
+
+
+def _final(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
+    """The function with the attribute that makes TVM's pipeline leave it as it is."""
+    return function.with_attr("tirx.is_scheduled", True)
 
 
 def _with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:

@@ -13,9 +13,10 @@ import numpy as np
 import tvm
 
 from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Direct
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, rows_per_task, whole_vectors
-from edgedeploy.compile.tiles import MAX_ROWS, MAX_VECTORS, WeightOrder, divisors, lanes_for
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import Tile, WeightOrder, lanes_for
 
 # Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
 CACHE_PAGE = 4096
@@ -31,9 +32,10 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it."""
     schedule, lanes = kernel.schedule, lanes_for(board)
     convolution = kernel.block(direct.DENSE)
-    tile, order = kernel.noted_tile(direct.DENSE), kernel.noted_order(direct.DENSE)
-    kernel.tile = str(tile)
-    _, whole_height, whole_width, _, *reduced = kernel.extents(convolution)
+    chosen = kernel.configuration
+    assert isinstance(chosen, Direct)
+    tile, order = chosen.tile, chosen.order
+    reduced = kernel.extents(convolution)[4:]
     packing = pack(kernel, convolution, tile.channels)
 
     padding = kernel.needed_padding(direct.DENSE)
@@ -41,20 +43,15 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     output = kernel.output_of(direct.DENSE)
     batch, row, column, channel = schedule.get_loops(output)
     _, height, width, channels = kernel.extents(output)
-    tile_rows = kernel.choose([count for count in divisors(whole_height) if count <= MAX_ROWS], tile.rows)
-    tile_columns = kernel.choose(divisors(whole_width), tile.columns)
-    tile_channels = kernel.choose(whole_vectors(channels, MAX_VECTORS, tile.channels, lanes), tile.channels)
-    row, row_in = schedule.split(row, [None, tile_rows])
-    column, column_in = schedule.split(column, [None, tile_columns])
-    channel, channel_in = schedule.split(channel, [None, tile_channels])
+    row, row_in = schedule.split(row, [None, tile.rows])
+    block, row = schedule.split(row, [None, chosen.rows_per_task])
+    column, column_in = schedule.split(column, [None, tile.columns])
+    channel, channel_in = schedule.split(channel, [None, tile.channels])
     if order.by_channels:
         if not padding and tile.columns > WAYS and inputs % (CACHE_PAGE // 4) == 0:
             padding = [kernel.copied(convolution, 0)]
-        tasks, tiles, innermost = [batch, channel], [row, column], column
+        tasks, tiles, innermost = [batch, channel, block], [row, column], column
     else:
-        tiles_down = -(-height // tile.rows)
-        per_task = kernel.choose(divisors(tiles_down), rows_per_task(tiles_down, 1, board.cores))
-        block, row = schedule.split(row, [None, per_task])
         tasks, tiles, innermost = [batch, block], [row, column, channel], channel
     schedule.reorder(*tasks, *tiles, row_in, column_in, channel_in)
     task = kernel.parallelize(tasks, 2 * height * width * channels * math.prod(reduced))
@@ -62,7 +59,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     schedule.unroll(row_in)
     schedule.unroll(column_in)
     if order.slices > 1:
-        _accumulate_slices(kernel, convolution, task, [tile_rows, tile_columns], order, lanes)
+        _accumulate_slices(kernel, convolution, task, tile, order, lanes)
     else:
         kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2, steps=max(1, order.interval))
     if order.by_channels:
@@ -74,16 +71,14 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     return packing
 
 
-def _accumulate_slices(
-    kernel: Kernel, convolution: Any, task: Any, tile: list[Any], order: WeightOrder, lanes: int
-) -> None:
+def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, order: WeightOrder, lanes: int) -> None:
     """Accumulate one row of taps after the other over all of a task's pixels."""
     schedule = kernel.schedule
     sums_of_rows = schedule.rfactor(schedule.get_loops(convolution)[4], 0)
     schedule.compute_at(convolution, task, preserve_unit_loops=True)
     *_, taps, batch, row, column, channel = schedule.get_loops(convolution)
-    row, row_in = schedule.split(row, [None, tile[0]])
-    column, column_in = schedule.split(column, [None, tile[1]])
+    row, row_in = schedule.split(row, [None, tile.rows])
+    column, column_in = schedule.split(column, [None, tile.columns])
     schedule.reorder(taps, batch, row, column, row_in, column_in, channel)
     kernel.vectorize(channel, lanes, unroll=True)
     schedule.unroll(row_in)

@@ -10,7 +10,8 @@ import numpy as np
 import tvm
 from tvm.s_tir import Schedule
 
-from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, vector_length
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.tiles import vector_length
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
 SERIAL_WORK = 30_000
@@ -29,6 +30,14 @@ class Packing:
     relay: Callable[[np.ndarray], np.ndarray]
 
 
+def after(first: Packing | None, then: Packing | None) -> Packing | None:
+    """Two packings of the same parameter, one after the other."""
+    if first is None or then is None:
+        return first or then
+    assert first.parameter == then.parameter
+    return Packing(first.parameter, lambda constant: then.relay(first.relay(constant)))
+
+
 @dataclass
 class Kernel:
     """A function being scheduled.
@@ -36,16 +45,16 @@ class Kernel:
     Attributes:
         function: the function as it came.
         packable: parameters, by index, whose values are constants that may be re-laid.
+        configuration: of the layer in it; a template that computes tiles of no layer sets the one that it chose.
         schedule: the schedule that templates work on.
         names: the names of its blocks, in the order in which they run.
-        tile: the sizes of the tile that a template chose, as text for reports.
         operations: arithmetic operations of one call, as far as templates count them.
         parallel: whether any part of it runs on all threads.
     """
 
     function: tvm.tirx.PrimFunc
     packable: set[int]
-    tile: str = ""
+    configuration: Configuration | None = None
     operations: int = 0
     parallel: bool = False
     schedule: Schedule = field(init=False)
@@ -98,14 +107,6 @@ class Kernel:
         """The shape of the buffer that a block reads as its `read`-th."""
         return [int(size) for size in self.schedule.get(block).reads[read].source.ty.shape]
 
-    def note(self, name: str, key: str) -> Any:
-        """What the operator's author noted on a block, such as the tile that it was written for."""
-        return self.schedule.get(self.block(name)).annotations[key]
-
-    def noted_tile(self, name: str) -> Tile:
-        """The tile that a convolution was written for."""
-        return Tile(*(int(size) for size in self.note(name, "tile")))
-
     def inline(self, names: Iterable[str]) -> None:
         """Compute blocks where they are used."""
         for name in names:
@@ -138,12 +139,6 @@ class Kernel:
             block = self.block(name)
             self.schedule.compute_at(block, loop)
             self.vectorize(self.schedule.get_loops(block)[-1], lanes, unroll=True)
-
-    def choose(self, candidates: Iterable[int], default: int) -> Any:
-        """A size that a tuner may vary: a sampled value, which is `default` until a tuner decides otherwise."""
-        values = sorted({*candidates, default})
-        chances = [1 / len(values)] * len(values)
-        return self.schedule.sample_categorical(values, chances, decision=values.index(default))
 
     def copied(self, block: Any, read: int) -> str:
         """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
@@ -184,11 +179,6 @@ class Kernel:
         """
         self.schedule.annotate(loop, "pragma_loop_partition_hint", 1)
 
-    def noted_order(self, name: str) -> WeightOrder:
-        """The order in which a convolution was written to go through its weights."""
-        by_channels, slices, interval = (int(value) for value in self.note(name, "order"))
-        return WeightOrder(bool(by_channels), slices, interval)
-
     def accumulate_inside(
         self, block: Any, loop: Any, reductions: int, lanes: int, *, pixels: int = 0, steps: int = 1
     ) -> list[Any]:
@@ -225,23 +215,3 @@ class Kernel:
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
         return reduced
-
-
-def whole_vectors(channels: int, vectors: int, tile: int, lanes: int) -> list[int]:
-    """Tiles of up to so many vectors, of the length that `tile` has, that divide the channels."""
-    length = vector_length(tile, lanes)
-    return [count * length for count in range(1, vectors + 1) if channels % (count * length) == 0]
-
-
-def tasks_for(cores: int) -> int:
-    """How many tasks a function should have at least: so many that the last ones end together."""
-    return 3 * cores
-
-
-def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
-    """How many rows one task takes, when other dimensions give `other_tasks` tasks already.
-
-    As many as leave `tasks_for(cores)` tasks; a divisor of `rows`.
-    """
-    wanted = max(1, other_tasks * rows // tasks_for(cores))
-    return max(count for count in divisors(rows) if count <= wanted)

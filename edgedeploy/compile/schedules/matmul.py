@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Product
 from edgedeploy.compile.schedules.convolution import pack
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import choose_product_tile, lanes_for, vector_length
@@ -36,15 +37,17 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     assert anchor is not None
     product = kernel.block(anchor)
     extents = kernel.extents(product)
-    rows, columns = extents[-3:-1]
-    tile_rows, tile_columns = choose_product_tile(rows, columns, board)
-    packing = pack(kernel, product, tile_columns)
-    kernel.tile = f"{tile_rows} rows x {tile_columns} columns"
+    if kernel.configuration is None:  # a product of two activations
+        tile_rows, tile_columns = choose_product_tile(extents[-3], extents[-2], board)
+        kernel.configuration = Product(whole=extents[-2], rows=tile_rows, columns=tile_columns)
+    chosen = kernel.configuration
+    assert isinstance(chosen, Product)
+    packing = pack(kernel, product, chosen.columns)
 
     output = kernel.output_of(anchor)
     *stack, row, column = schedule.get_loops(output)
-    row, row_in = schedule.split(row, [None, tile_rows])
-    column, column_in = schedule.split(column, [None, tile_columns])
+    row, row_in = schedule.split(row, [None, chosen.rows])
+    column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents))
     kernel.vectorize(column_in, lanes, unroll=True)

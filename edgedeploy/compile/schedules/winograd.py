@@ -10,10 +10,11 @@ import math
 from typing import Any
 
 from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Winograd
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.schedules.convolution import pack
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, whole_vectors
-from edgedeploy.compile.tiles import MAX_VECTORS, divisors, lanes_for, vector_length
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import lanes_for, vector_length
 
 
 def matches(kernel: Kernel) -> bool:
@@ -25,10 +26,9 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the transforms, the products and everything fused with them."""
     schedule, lanes = kernel.schedule, lanes_for(board)
     product = kernel.block(winograd.PRODUCT)
-    tile = kernel.noted_tile(winograd.PRODUCT)
-    size, band = int(kernel.note(winograd.PRODUCT, "size")), int(kernel.note(winograd.PRODUCT, "band"))
-    shared = bool(kernel.note(winograd.PRODUCT, "shared"))
-    kernel.tile = f"F({size}x{size}), {tile.columns} tiles x {tile.channels} channels"
+    plan = kernel.configuration
+    assert isinstance(plan, Winograd)
+    tile, size, shared = plan.product, plan.size, plan.shared
     packing = pack(kernel, product, tile.channels)
     inputs = kernel.extents(product)[-1]
 
@@ -37,10 +37,9 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     output = kernel.block(last)
     extents = kernel.extents(output)
     batch, row, column, channel = schedule.get_loops(output)
-    block, row, row_in = schedule.split(row, [None, band, size])
+    block, row, row_in = schedule.split(row, [None, plan.band, size])
     column, column_in = schedule.split(column, [None, size])
-    tile_channels = kernel.choose(whole_vectors(extents[3], MAX_VECTORS, tile.channels, lanes), tile.channels)
-    channel, channel_in = schedule.split(channel, [None, tile_channels])
+    channel, channel_in = schedule.split(channel, [None, tile.channels])
     vector, channel_in = schedule.split(channel_in, [None, vector_length(tile.channels, lanes)])
     order = [channel, block] if shared else [block, channel]
     schedule.reorder(batch, *order, row, column, vector, row_in, column_in, channel_in)
@@ -65,8 +64,7 @@ def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -
     store = schedule.cache_write(product, 0, "local")
     schedule.compute_at(store, loop, preserve_unit_loops=True)
     pixel, channel = schedule.get_loops(store)[-2:]
-    tile_pixels = kernel.choose(divisors(int(schedule.get(pixel).extent)), tiles)
-    pixel, pixel_in = schedule.split(pixel, [None, tile_pixels])
+    pixel, pixel_in = schedule.split(pixel, [None, tiles])
     kernel.vectorize(channel, lanes, unroll=True)
     schedule.unroll(pixel_in)
     kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1)

@@ -1,8 +1,14 @@
-"""C sources that become a part of each network's library."""
+"""C sources that become a part of each network's library, or of libraries that are measured when tuning."""
 
 from pathlib import Path
 
 THREAD_POOL = Path(__file__).with_name("thread_pool.c")
+MEASURING = Path(__file__).with_name("measuring.c")
 
-# The function of a network's library that says with how many threads it runs.
+# The function of a library that says with how many threads it runs.
 SET_THREADS = "edgedeploy_set_threads"
+
+# The function of a library that is measured which makes the other one known to TVM's time evaluator: the first takes
+# the number of threads, and whether weights are to be cold; the second is called before each time that is taken.
+PREPARE_MEASURING = "edgedeploy_prepare_measuring"
+BEFORE_EACH = "edgedeploy.before_each"

@@ -1,0 +1,362 @@
+"""`edgedeploy records`: what tuning found out, per board: looking at it, moving it, thinning it out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgedeploy.cli.options import JsonOption, complete_board, complete_records
+
+if TYPE_CHECKING:
+    from edgedeploy.tune.content import Entry
+    from edgedeploy.tune.exchange import Merged
+    from edgedeploy.tune.overview import TaskOverview
+    from edgedeploy.tune.trial import Trial
+
+app = typer.Typer(help="List, show, merge, pack and prune tuning records.", no_args_is_help=True)
+
+
+RecordsArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="BOARD|DIR", help="A board's name, or a folder of records.", autocompletion=complete_records
+    ),
+]
+
+
+@app.command("list")
+def list_records(json_output: JsonOption = False) -> None:
+    """List the tuning records on this machine, by board.
+
+    Example: edgedeploy records list
+    """
+    from edgedeploy.cli.console import print_json, stderr, stdout
+    from edgedeploy.errors import RecordsError
+    from edgedeploy.tune.header import folders
+
+    summaries = []
+    for folder in folders():
+        try:
+            summaries.append(_summary(folder))
+        except RecordsError as error:
+            stderr().print(f"warning: {folder} is left out: {error}", markup=False)
+    if json_output:
+        print_json(summaries)
+        return
+    if not summaries:
+        stdout().print("there are no tuning records; `edgedeploy tune` makes some")
+        return
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    table = Table("board", "cpu", "triple", box=None, pad_edge=False)
+    for title in ("tasks", "trials", "failures", "best speed-up", "size"):
+        table.add_column(title, justify="right")
+    for each in summaries:
+        target = each["target"]
+        table.add_row(
+            _cell(each["board"]),
+            _cell(target.get("mcpu", "")),
+            _cell(target.get("mtriple", "")),
+            f"{each['workloads']}",
+            f"{each['trials']}",
+            f"{each['failures']}",
+            _factor(each["best_speed_up"]),
+            decimal(each["bytes"]),
+        )
+    stdout().print(table)
+
+
+@app.command()
+def show(
+    name: RecordsArgument,
+    task: Annotated[
+        str | None, typer.Option("--task", help="Show each trial of one task: its name, or how its workload begins.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show what records hold: whose they are, which runs made them, and each task; or each trial of one task.
+
+    Examples: edgedeploy records show rpi4; edgedeploy records show rpi4 --task conv2d_3
+    """
+    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.tune.content import events_in, trials_in
+    from edgedeploy.tune.events import RunStarted
+    from edgedeploy.tune.header import find_folder, read_header
+    from edgedeploy.tune.overview import overview
+
+    folder = find_folder(name)
+    header = read_header(folder)
+    entries = trials_in(folder)
+    if task is not None:
+        _show_task(_of_task(entries, task, folder), json_output)
+        return
+    tasks = overview(entries)
+    runs = [event for event in events_in(folder) if isinstance(event, RunStarted)]
+    if json_output:
+        content = {"folder": str(folder), **header.model_dump(mode="json")}
+        content["runs"] = [run.model_dump(mode="json") for run in runs]
+        print_json({**content, "tasks": [each.as_json() for each in tasks]})
+        return
+    console = stdout()
+    console.print(_cell(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}"))
+    console.print(_cell(" ".join(f"{key}={value}" for key, value in header.target.items())))
+    for run in runs:
+        hosts = ", ".join(run.hosts)
+        count = len(run.tasks)
+        console.print(_cell(f"run {run.run}: {run.model} on {hosts}, {count} tasks, {run.tuner}, {run.space}"))
+    console.print(_task_table(tasks))
+
+
+@app.command()
+def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
+    """Show the candidate that builds use for each task.
+
+    Example: edgedeploy records best rpi4
+    """
+    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.tune.content import trials_in
+    from edgedeploy.tune.header import find_folder, read_header
+    from edgedeploy.tune.overview import overview
+
+    folder = find_folder(name)
+    read_header(folder)
+    tasks = overview(trials_in(folder))
+    if json_output:
+        print_json([each.as_json() for each in tasks])
+        return
+    stdout().print(_task_table(tasks, candidates=True))
+
+
+@app.command()
+def merge(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="BOARD|DIR...", help="Records to add.", autocompletion=complete_records),
+    ],
+    into: Annotated[
+        str, typer.Option("--into", metavar="BOARD|DIR", help="Where to add them; a folder is made if need be.")
+    ],
+) -> None:
+    """Add records to others of the same board and target. A trial that is there already counts once.
+
+    Example: edgedeploy records merge laptop/records desk/records --into all/records
+    """
+    from edgedeploy.cli.console import ConsoleProgress
+    from edgedeploy.tune.exchange import merge as merge_records
+    from edgedeploy.tune.header import find_folder
+
+    _print_merged(merge_records([find_folder(source) for source in sources], _destination(into), ConsoleProgress()))
+
+
+@app.command()
+def export(
+    name: RecordsArgument,
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, .tar.gz.")],
+) -> None:
+    """Pack records into an archive; equal records give equal bytes.
+
+    Example: edgedeploy records export rpi4 rpi4-records.tar.gz
+    """
+    from edgedeploy.cli.console import stdout
+    from edgedeploy.tune.exchange import export as export_records
+    from edgedeploy.tune.header import find_folder
+
+    count = export_records(find_folder(name), output)
+    stdout().print(_cell(f"{output}: {_count(count, 'trial')}, {output.stat().st_size:,} bytes"))
+
+
+@app.command(name="import")
+def import_records(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE|DIR", help="An archive or folder of records, or of a JSON database of MetaSchedule."
+        ),
+    ],
+    into: Annotated[
+        str | None,
+        typer.Option("--into", metavar="BOARD|DIR", help="Where to add them, if not to the records of their board."),
+    ] = None,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            "--board",
+            "-b",
+            help="The board that a database of MetaSchedule is of, which does not say it.",
+            autocompletion=complete_board,
+        ),
+    ] = None,
+) -> None:
+    """Add the records in an archive or a folder to those of their board. Archives are checked, never trusted.
+
+    Examples: edgedeploy records import rpi4-records.tar.gz; edgedeploy records import work_dir --board rpi4
+    """
+    from edgedeploy.cli.console import ConsoleProgress
+    from edgedeploy.tune.exchange import import_records as add_records
+    from edgedeploy.tune.header import Header
+
+    header = None
+    if board is not None:
+        from edgedeploy.board import BOARDS, load_board
+
+        header = Header.of(BOARDS.find(board).stem, load_board(board).target())
+    _print_merged(add_records(source, _destination(into) if into else None, header, ConsoleProgress()))
+
+
+@app.command()
+def prune(
+    name: RecordsArgument,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="How many of each task's best trials to keep.")] = 16,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Drop failed trials, and all but the best of each task. Builds come out as before.
+
+    The untuned default stays, and what the last run measured at its end. A run that is resumed may try again what was
+    dropped.
+
+    Example: edgedeploy records prune rpi4 --keep 8
+    """
+    from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.tune.exchange import prune as prune_records
+    from edgedeploy.tune.header import find_folder
+
+    folder = find_folder(name)
+    pruned = prune_records(folder, keep, dry_run=dry_run, progress=ConsoleProgress())
+    verb = "would go" if dry_run else "went"
+    stdout().print(_cell(f"{folder}: {_count(pruned.removed, 'trial')} {verb}, {pruned.kept} stay"))
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    """What the listing says of a folder, as JSON has it."""
+    from edgedeploy.tune.content import trials_in
+    from edgedeploy.tune.header import read_header
+    from edgedeploy.tune.overview import overview
+
+    header = read_header(folder)
+    tasks = overview(trials_in(folder))
+    return {
+        "folder": str(folder),
+        **header.model_dump(mode="json"),
+        "workloads": len(tasks),
+        "trials": sum(task.trials for task in tasks),
+        "failures": sum(task.failures for task in tasks),
+        "best_speed_up": max((task.speed_up for task in tasks if task.speed_up), default=None),
+        "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
+    }
+
+
+def _of_task(entries: list[Entry], task: str, folder: Path) -> list[Entry]:
+    """The entries of the task that a user names.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    from edgedeploy.errors import UnknownNameError
+
+    found = [entry for entry in entries if entry.trial.task == task]
+    found = found or [entry for entry in entries if task and entry.trial.workload.startswith(task)]
+    if not found:
+        raise UnknownNameError(
+            f"there is no task {task!r} in {folder}", hints=["list them with `edgedeploy records show`"]
+        )
+    return found
+
+
+def _show_task(entries: list[Entry], json_output: bool) -> None:
+    """Print each trial."""
+    from edgedeploy.cli.console import print_json, stdout
+
+    if json_output:
+        print_json([{**entry.trial.model_dump(mode="json"), "record": entry.record} for entry in entries])
+        return
+    from rich.table import Table
+
+    table = Table("trial", "time (UTC)", "host", box=None, pad_edge=False)
+    table.add_column("ms", justify="right")
+    table.add_column("temperature", justify="right")
+    table.add_column("candidate or failure")
+    for trial in (entry.trial for entry in entries):
+        conditions = trial.conditions
+        warmth = conditions.temperature_c if conditions else None
+        said = f"{trial.failure}: {(trial.error or '').strip()[-100:]}" if trial.failure else _candidate(trial)
+        table.add_row(
+            f"{trial.number}{' final' if trial.final else ''}",
+            f"{trial.time:%Y-%m-%d %H:%M:%S}",
+            _cell(trial.host),
+            _milliseconds(trial.median_s * 1e3 if trial.median_s is not None else None),
+            f"{warmth:.0f} °C" if warmth is not None else "",
+            _cell(said),
+        )
+    stdout().print(table)
+
+
+def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Any:
+    from rich.table import Table
+
+    table = Table("task", "workload", box=None, pad_edge=False)
+    for title in ("trials", "failures", "default ms", "best ms", "speed-up"):
+        table.add_column(title, justify="right")
+    if candidates:
+        table.add_column("candidate")
+    for each in tasks:
+        row = [
+            _cell(each.name),
+            _cell(each.workload),
+            f"{each.trials}",
+            f"{each.failures}",
+            _milliseconds(each.default_ms),
+            _milliseconds(each.best_ms),
+            _factor(each.speed_up),
+        ]
+        table.add_row(*row, *([_cell(_candidate(each.best))] if candidates else []))
+    return table
+
+
+def _candidate(trial: Trial | None) -> str:
+    """What a trial measured, in one line."""
+    import json
+
+    if trial is None:
+        return ""
+    if trial.configuration is None:
+        return f"{trial.space}, trial {trial.number}"
+    return json.dumps(trial.configuration, sort_keys=True)
+
+
+def _print_merged(merged: Merged) -> None:
+    from edgedeploy.cli.console import stdout
+
+    text = f"{merged.folder}: {_count(merged.added, 'trial')} added, {merged.known} known"
+    if merged.unfit:
+        text += f"; {merged.unfit} of other machines left out"
+    stdout().print(_cell(text))
+
+
+def _destination(name: str) -> Path:
+    """The folder that a user names, which need not be there: a path, or a board's name."""
+    from edgedeploy.board import BOARDS
+    from edgedeploy.tune.header import default_folder
+
+    return default_folder(name) if "/" not in name and name in BOARDS.names() else Path(name)
+
+
+def _cell(text: str) -> Any:
+    """Text of records, which anybody may have written: no markup, and nothing that moves a terminal's cursor."""
+    from rich.text import Text
+
+    return Text("".join(letter if letter.isprintable() else " " for letter in str(text)))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _factor(value: float | None) -> str:
+    return f"{value:.2f}x" if value else ""
+
+
+def _milliseconds(value: float | None) -> str:
+    return f"{value:.4g}" if value is not None else ""

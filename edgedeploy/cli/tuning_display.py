@@ -1,0 +1,364 @@
+"""What `edgedeploy tune` shows of a run: a live display, plain lines, or JSON; the results at its end.
+
+Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import RLock
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from edgedeploy.cli.console import ConsoleProgress, print_json_line, stderr, stdout
+from edgedeploy.progress import Progress
+from edgedeploy.text import printable, significant
+from edgedeploy.tune.events import (
+    Event,
+    Measured,
+    Noted,
+    RunEnded,
+    RunStarted,
+    TaskEnded,
+    TaskResult,
+    TaskStarted,
+    TaskSummary,
+)
+from edgedeploy.tune.results import TITLES, cells, count, duration, end_to_end, milliseconds, times
+from edgedeploy.tune.state import RunState, TaskState
+from edgedeploy.tune.trial import Conditions
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+# Into a pipe goes one line for so many trials, or for those of so many seconds. Batches come at once, which is told
+# from lines that would follow one another within `TOGETHER` seconds.
+TRIALS_PER_LINE, SECONDS_PER_LINE, TOGETHER = 16, 30.0, 1.0
+
+THROTTLED = "throttled"
+
+# A farm can have more boards than a terminal has lines.
+MOST_BOARDS = 6
+
+
+class Display(Progress):
+    """Shows events, each by a call, and the progress of what is done between them. Calls may come from any thread."""
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+
+    def close(self) -> None:
+        """Show nothing any more."""
+
+
+@contextmanager
+def display(json_output: bool) -> Iterator[Display]:
+    """The display of a run: JSON on standard output if that is asked for, else what suits standard error.
+
+    It is a listener of events, and a `Progress` for steps between them, whose own bars a live display would spoil.
+    """
+    console = stderr()
+    alive = console.is_terminal and not console.is_dumb_terminal
+    shown: Display
+    if json_output:
+        shown = JsonDisplay(LiveDisplay(results=False) if alive else Display())
+    else:
+        shown = LiveDisplay() if alive else LineDisplay()
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+class JsonDisplay(Display):
+    """One line of JSON for each event; notes are events too. What a terminal shows besides is another display's."""
+
+    def __init__(self, beside: Display) -> None:
+        self._beside = beside
+        self._lock = RLock()
+
+    def __call__(self, event: Event) -> None:
+        """Print it."""
+        with self._lock:
+            print_json_line(event.model_dump(mode="json"))
+            self._beside(event)
+
+    def note(self, text: str) -> None:
+        """Print it as an event."""
+        self(Noted(text=text))
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """Leave it to the display beside this one."""
+        with self._beside.stage(title):
+            yield
+
+    @contextmanager
+    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+        """Leave it to the display beside this one."""
+        with self._beside.transfer(title, total, done) as advance:
+            yield advance
+
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Leave it to the display beside this one."""
+        with self._beside.steps(title, total) as advance:
+            yield advance
+
+    def close(self) -> None:
+        """Close the display beside this one."""
+        self._beside.close()
+
+
+class _TextDisplay(ConsoleProgress, Display):
+    """What the displays for people have in common: the lines that stay, and the results."""
+
+    def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
+        """With `results`, those are printed at the end of a run; `clock` gives seconds."""
+        super().__init__()
+        self._state = RunState(clock)
+        self._clock = clock
+        self._results = results
+        self._lock = RLock()
+
+    def __call__(self, event: Event) -> None:
+        """Print the lines of the event."""
+        with self._lock:
+            self._state.follow(event)
+            match event:
+                case RunStarted():
+                    self._line(_start_line(event))
+                case Noted(text=text):
+                    self.note(text)
+                case TaskEnded(result=result):
+                    self._line(f"  {_result_line(result)}")
+                case RunEnded():
+                    self._end(event)
+
+    def note(self, text: str) -> None:
+        """Print it."""
+        self._line(text)
+
+    def _line(self, text: str) -> None:
+        self._console.print(printable(text), markup=False)
+
+    def _end(self, ended: RunEnded) -> None:
+        whole = f"{count(self._state.done, 'trial')} in {duration(ended.seconds)}"
+        if ended.interrupted:
+            self._line(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
+        else:
+            self._line(f"done: {whole}")
+        if self._results:
+            print_results(ended, self._state.started)
+
+
+class LineDisplay(_TextDisplay):
+    """Plain lines, for pipes and logs: a few for each task, none that changes later."""
+
+    def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
+        """As the base."""
+        super().__init__(results=results, clock=clock)
+        self._told, self._told_at = 0, clock()
+
+    def __call__(self, event: Event) -> None:
+        """Print the lines of the event, if it is time for one."""
+        with self._lock:
+            super().__call__(event)
+            match event:
+                case TaskStarted(task=summary):
+                    self._line(_task_line(self._state, summary))
+                    self._told, self._told_at = 0, self._clock()
+                case Measured(trial=trial) if not trial.final:
+                    if task := self._state.tasks.get(trial.workload):
+                        self._tell(task)
+
+    def _tell(self, task: TaskState) -> None:
+        measured, waited = len(task.measured), self._clock() - self._told_at
+        if (measured - self._told >= TRIALS_PER_LINE and waited >= TOGETHER) or waited >= SECONDS_PER_LINE:
+            self._told, self._told_at = measured, self._clock()
+            state = [_trial_line(task)]
+            if (left := self._state.seconds_left) is not None:
+                state.append(f"about {duration(left)} left")
+            self._line("  " + ", ".join([*state, *_board_lines(self._state)]))
+
+
+class LiveDisplay(_TextDisplay):
+    """A few lines at the bottom of a terminal that always say how far the run is; notes and results stay above."""
+
+    def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
+        """As the base."""
+        super().__init__(results=results, clock=clock)
+        self._live: Live | None = None
+        self._doing: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        """Show the event."""
+        with self._lock:
+            if isinstance(event, RunEnded):
+                self.close()
+            super().__call__(event)
+            if isinstance(event, RunStarted):
+                self._open()
+            self._update()
+
+    def close(self) -> None:
+        """Remove the lines at the bottom."""
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """Name it in the last line while it runs."""
+        with self._activity(title) if self._live else super().stage(title):
+            yield
+
+    @contextmanager
+    def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+        """Name it in the last line while it runs."""
+        with self._activity(title) if self._live else super().transfer(title, total, done) as advance:
+            yield advance
+
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Name it in the last line while it runs."""
+        with self._activity(title) if self._live else super().steps(title, total) as advance:
+            yield advance
+
+    @contextmanager
+    def _activity(self, title: str) -> Iterator[Callable[..., None]]:
+        self._do(self._doing.append, title)
+        try:
+            yield lambda *count: None
+        finally:
+            self._do(self._doing.remove, title)
+
+    def _do(self, change: Callable[[str], None], title: str) -> None:
+        with self._lock:
+            change(title)
+            self._update()
+
+    def _update(self) -> None:
+        # What is drawn is made here and not when it is drawn: another thread draws, and holds locks of its own.
+        if self._live:
+            self._live.update(self._lines())
+
+    def _open(self) -> None:
+        from rich.live import Live
+
+        self.close()
+        # By default rich would take over results on their way into a file, too.
+        redirect = sys.stdout.isatty()
+        self._live = Live(console=self._console, transient=True, redirect_stdout=redirect)
+        self._live.start()
+
+    def _lines(self) -> Table:
+        """The lines at the bottom, as wide as the terminal and no wider."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        state, task = self._state, self._state.current
+        width = max(8, min(30, self._console.width // 4))
+        table = Table.grid(padding=(0, 1))
+        table.add_column(width=width, no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        table.add_row(ProgressBar(state.done + state.left, state.done, width=width), Text(_run_line(state)))
+        if task:
+            table.add_row("", Text(printable(_task_line(state, task.summary))))
+            table.add_row(ProgressBar(task.summary.trials, task.done, width=width), Text(_trial_line(task)))
+        for line in _board_lines(state):
+            table.add_row("", Text(line, style="red" if THROTTLED in line else ""))
+        for title in self._doing[-1:]:
+            table.add_row("", Text(printable(title), style="dim"))
+        return table
+
+
+def print_results(ended: RunEnded, started: RunStarted | None) -> None:
+    """What was tuned, the table of its tasks and the times of one inference, on standard output."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console = stdout()
+    if started:
+        console.print(printable(f"{started.model} on {started.board}"), markup=False)
+    if ended.results:
+        table = Table(box=None, pad_edge=False)
+        for index, title in enumerate(TITLES):
+            table.add_column(title, justify="right" if index else "left", no_wrap=index > 0, overflow="fold")
+        for line in cells(ended.results):
+            table.add_row(*map(Text, line))
+        console.print(table)
+    console.print(end_to_end(ended.before_ms, ended.after_ms), markup=False)
+
+
+def _start_line(started: RunStarted) -> str:
+    trials = sum(task.trials for task in started.tasks)
+    done = sum(task.done for task in started.tasks)
+    parts = [
+        f"{started.model} on {started.board}: {count(len(started.tasks), 'task')}",
+        f"at most {count(trials, 'trial')}" + (f" with {done:,} of earlier runs" if done else ""),
+        f"space {started.space}",
+        f"tuner {started.tuner}",
+        f"measured by {', '.join(started.hosts)}" if started.hosts else "",
+    ]
+    return ", ".join(filter(None, parts)) + f"; records in {started.folder}"
+
+
+def _run_line(state: RunState) -> str:
+    parts = [
+        f"{state.done:,} of {count(state.done + state.left, 'trial')}",
+        f"{state.tasks_done} of {count(len(state.tasks), 'task')}",
+        count(state.failures, "failure"),
+    ]
+    if (left := state.seconds_left) is not None:
+        parts.append(f"about {duration(left)} left")
+    return ", ".join(parts)
+
+
+def _task_line(state: RunState, task: TaskSummary) -> str:
+    place = list(state.tasks).index(task.workload) + 1
+    work = f", {significant(task.mflop)} MFLOP" if task.mflop else ""
+    return f"{place} of {len(state.tasks)}: task {task.number}, {task.name} (weight {task.weight}{work})"
+
+
+def _trial_line(task: TaskState) -> str:
+    parts = [f"trial {task.done:,} of {task.summary.trials:,}"]
+    if task.failed:
+        parts.append(count(len(task.failed), "failure"))
+    if task.best_s is not None:
+        best = f"best {significant(task.best_s * 1e3)} ms"
+        parts.append(f"{best}, {significant(task.gflops)} GFLOP/s" if task.gflops else best)
+    if task.default_s is not None:
+        gain = f" ({times(task.speed_up)})" if task.speed_up else ""
+        parts.append(f"default {significant(task.default_s * 1e3)} ms{gain}")
+    return ", ".join(parts)
+
+
+def _result_line(result: TaskResult) -> str:
+    return (
+        f"task {result.number}, {result.name}: default {milliseconds(result.default_ms)} ms, "
+        f"best {milliseconds(result.best_ms)} ms, {times(result.speed_up)}, "
+        f"{count(result.trials, 'trial')}, {count(result.failures, 'failure')}"
+    )
+
+
+def _board_lines(state: RunState) -> list[str]:
+    """What is known of the boards, a line for each; those beyond the first few are counted."""
+    told = {host: text for host, conditions in state.conditions.items() if (text := _conditions(conditions))}
+    alone = len(state.conditions) == 1
+    lines = [text if alone else f"{printable(host)}: {text}" for host, text in list(told.items())[:MOST_BOARDS]]
+    return [*lines, f"and {count(len(told) - MOST_BOARDS, 'more board')}"] if len(told) > MOST_BOARDS else lines
+
+
+def _conditions(conditions: Conditions) -> str:
+    parts = [
+        f"{conditions.temperature_c:.1f} °C" if conditions.temperature_c is not None else "",
+        f"{conditions.frequency_mhz:.0f} MHz" if conditions.frequency_mhz is not None else "",
+        f"governor {printable(conditions.governor)}" if conditions.governor else "",
+        THROTTLED if conditions.throttled else "",
+    ]
+    return ", ".join(filter(None, parts))

@@ -1,0 +1,113 @@
+"""A layer and the operators that are fused with it: one function of the network, to be written in any configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import tvm
+from tvm import relax
+
+from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.expressions import is_call
+from edgedeploy.compile.layers import LAYER, AnyLayer
+from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
+from edgedeploy.compile.schedules.kernel import Packing
+
+
+@dataclass(frozen=True)
+class Group:
+    """A layer in its group.
+
+    Attributes:
+        layer: it.
+        function: the Relax function of the group, before it becomes one loop nest; or the layer's own alone.
+        module: where the functions are that the group calls.
+    """
+
+    layer: AnyLayer
+    function: relax.Function | tvm.tirx.PrimFunc
+    module: tvm.IRModule
+
+    @property
+    def weights(self) -> int:
+        """The index of the weights among the parameters."""
+        if not isinstance(self.function, relax.Function):
+            return 1
+        variable = next(call.args[1].fields[1] for _, call in _calls(self.function) if _layer_of(call, self.module))
+        return next(index for index, each in enumerate(self.function.params) if each.same_as(variable))
+
+    def relaying(self, configuration: Configuration) -> Packing | None:
+        """How the weights become what the written function takes, if it does not take them as they are."""
+        if self.layer.relaid_shape(configuration) == self.layer.weights:
+            return None
+        return Packing(self.weights, partial(self.layer.relaid, configuration))
+
+    def written(self, configuration: Configuration, board: Board) -> tvm.tirx.PrimFunc:
+        """The group as one function, its layer in a configuration."""
+        form = self.layer.written(configuration, board)
+        weights, relaid = self.weights, self.layer.relaid_shape(configuration)
+        builder = relax.BlockBuilder()
+        if not isinstance(self.function, relax.Function):
+            types = [relax.TensorType(shape, self.layer.dtype) for shape in (self.layer.data, relaid)]
+            parameters = [relax.Var(f"p{index}", kind) for index, kind in enumerate(types)]
+            with builder.function("main", parameters):
+                result = builder.emit(builder.call_te(lambda *tensors: form(*tensors), *parameters))
+                builder.emit_func_output(result)
+            [function] = [each for each in builder.get().functions.values() if isinstance(each, tvm.tirx.PrimFunc)]
+            return function
+        parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
+        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(relaid, self.layer.dtype))
+        values = dict(zip(self.function.params, parameters, strict=True))
+        with builder.function("group", parameters, attrs=dict(self.function.attrs), private=True):
+            with builder.dataflow():
+                for variable, call in _calls(self.function):
+                    arguments = [values.get(each, each) for each in call.args[1].fields]
+                    if _layer_of(call, self.module):
+                        written = builder.call_te(lambda *tensors: form(*tensors), *arguments)
+                    else:
+                        callee = builder.add_func(self.module[call.args[0]], call.args[0].name_hint)
+                        written = relax.call_tir(callee, relax.Tuple(arguments), call.ty_args[0])
+                    values[variable] = builder.emit(written)
+                output = builder.emit_output(values[self.function.body.body])
+            group = builder.emit_func_output(output)
+        outer = [relax.Var(each.name, each.ty) for each in parameters]
+        with builder.function("main", outer):
+            builder.emit_func_output(builder.emit(relax.Call(group, outer)))
+        fused = relax.transform.FuseTIR()(builder.get())
+        call = next(call for call in _bound(fused["main"]) if is_call(call, "relax.call_tir"))
+        return fused[call.args[0]]
+
+
+def groups(module: tvm.IRModule) -> dict[str, Group]:
+    """By name, the functions of a network that hold a layer. Expects what `FuseOps` leaves."""
+    found = {}
+    for variable, function in module.functions.items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            layer = _layer_in(function)
+        elif variable.name_hint == "main":
+            continue
+        else:
+            layers = [_layer_of(call, module) for _, call in _calls(function)]
+            layer = next((each for each in layers if each), None)
+        if layer:
+            found[variable.name_hint] = Group(layer, function, module)
+    return found
+
+
+def _layer_in(function: tvm.tirx.PrimFunc) -> AnyLayer | None:
+    said = function.attrs.get(LAYER_ATTRIBUTE) if function.attrs else None
+    return LAYER.validate_json(str(said)) if said else None
+
+
+def _layer_of(call: relax.Call, module: tvm.IRModule) -> AnyLayer | None:
+    return _layer_in(module[call.args[0]]) if is_call(call, "relax.call_tir") else None
+
+
+def _calls(function: relax.Function) -> list[tuple[relax.Var, relax.Call]]:
+    return [(binding.var, binding.value) for block in function.body.blocks for binding in block.bindings]
+
+
+def _bound(function: relax.Function) -> list[relax.Expr]:
+    return [value for _, value in _calls(function)]

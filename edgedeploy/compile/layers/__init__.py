@@ -1,0 +1,18 @@
+"""Layers that have configurations to choose from: convolutions and products with constant weights."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from edgedeploy.compile.layers.convolution import Convolution, FirstConvolution
+from edgedeploy.compile.layers.depthwise import DepthwiseConvolution
+from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.layers.product import Dense
+
+AnyLayer = Convolution | FirstConvolution | DepthwiseConvolution | Dense
+
+LAYER: TypeAdapter[AnyLayer] = TypeAdapter(Annotated[AnyLayer, Field(discriminator="kind")])
+
+__all__ = ["LAYER", "AnyLayer", "Convolution", "Dense", "DepthwiseConvolution", "FirstConvolution", "Form", "Layer"]

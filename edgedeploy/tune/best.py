@@ -1,0 +1,87 @@
+"""What a build takes from tuning records: for each function the best candidate that was measured on such a board."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgedeploy.board import Board
+from edgedeploy.errors import RecordsError
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.tune.header import HEADER, Header, default_folder, find_folder
+from edgedeploy.tune.records import Records
+
+if TYPE_CHECKING:
+    import tvm
+
+    from edgedeploy.compile.configuration import Configuration
+    from edgedeploy.compile.tuned import Tuned
+
+# In the place of a folder: no records.
+NO_RECORDS = "none"
+
+
+def find_records(chosen: str | None, label: str, board: Board, progress: Progress = SILENT) -> Records | None:
+    """The records that a build for a board uses.
+
+    Args:
+        chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
+        label: the name of the board.
+        board: its profile, with what the command line overrides.
+        progress: is told why the board's own folder is not used.
+
+    Raises:
+        RecordsError: the folder that was chosen holds no records, or of another target or TVM.
+    """
+    if chosen == NO_RECORDS:
+        return None
+    folder = find_folder(chosen) if chosen else default_folder(label)
+    if chosen is None and not (folder / HEADER).exists():
+        return None
+    try:
+        records = Records.open(folder)
+        wanted = Header.of(records.header.board, board.target())
+        if difference := wanted.difference(records.header):
+            raise RecordsError(
+                f"the tuning records in {folder} are not used",
+                why=difference,
+                hints=["tune the board as it is built for", "build without records: --tuning-records none"],
+            )
+    except RecordsError as error:
+        if chosen is not None:
+            raise
+        progress.note(f"built without tuning records: {error}")
+        return None
+    return records
+
+
+def tuned_by(records: Records | None) -> Tuned:
+    """What records know, as the compiler asks for it."""
+
+    def find(workload: tvm.IRModule) -> Configuration | tvm.tirx.PrimFunc | None:
+        best = records.best(workload) if records else None
+        if best is None:
+            return None
+        if best.trace is not None:
+            return _replayed(best.trace, workload)
+        return _known(best.trial.configuration)
+
+    return find
+
+
+def _known(configuration: object) -> Configuration | None:
+    """A configuration as the compiler takes it; None if this version knows no such form."""
+    from edgedeploy.compile.configuration import CONFIGURATION
+
+    try:
+        return CONFIGURATION.validate_python(configuration)
+    except ValueError:
+        return None
+
+
+def _replayed(trace: tvm.s_tir.schedule.Trace, workload: tvm.IRModule) -> tvm.tirx.PrimFunc:
+    """The function as MetaSchedule scheduled it."""
+    from tvm.s_tir import Schedule
+
+    schedule = Schedule(workload)
+    trace.apply_to_schedule(schedule, remove_postproc=False)
+    return schedule.mod["main"]

@@ -1,0 +1,214 @@
+"""Candidates to machine code: each in a worker process, a batch of them in one library for the board."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import shutil
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from edgedeploy.board import Board
+from edgedeploy.errors import ToolchainError
+from edgedeploy.files import cannot_write
+from edgedeploy.runtime.native import MEASURING, THREAD_POOL
+from edgedeploy.runtime.session import processors
+from edgedeploy.toolchain import link_shared
+from edgedeploy.tune.workers import Worker, WorkerError
+
+if TYPE_CHECKING:
+    from tvm.tirx import PrimFunc
+
+# With less space left, a build that failed is put down to that: LLVM ends its process when it cannot write.
+_SPACE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A tensor that a function takes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """The size of its values."""
+        import math
+
+        import numpy as np
+
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A candidate of a batch: a function of its library, or why there is none.
+
+    Attributes:
+        name: the function's name in the library.
+        arguments: what it takes, inputs before outputs.
+        error: why it could not be built; None if it was.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Candidates that were built together.
+
+    Attributes:
+        library: the shared library for the board; None if no candidate could be built.
+        entries: one for each candidate, in their order.
+    """
+
+    library: Path | None
+    entries: list[Entry]
+
+    def remove(self) -> None:
+        """Remove the library, once it is not needed any more."""
+        if self.library is not None:
+            self.library.unlink(missing_ok=True)
+
+
+class Builder:
+    """Builds candidates as the product builds functions; a context manager that ends its processes."""
+
+    def __init__(self, board: Board, timeout_s: float = 120, workers: int | None = None) -> None:
+        """Nothing is started yet.
+
+        Args:
+            board: what is built for.
+            timeout_s: how long one candidate may take.
+            workers: how many are built at the same time; as many as there are processors if None.
+        """
+        self._board, self._timeout_s = board, timeout_s
+        self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
+        self._batches = 0
+        self._workers = [Worker(_prepare, self._folder / f"worker{i}.txt") for i in range(workers or processors())]
+        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(len(self._workers))
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the processes, which takes seconds, so that the first batch need not wait for them.
+
+        Raises:
+            WorkerError: as `Worker.start`.
+        """
+        list(self._threads.map(Worker.start, self._workers))
+
+    def build(self, functions: Iterable[PrimFunc]) -> Batch:
+        """Build scheduled functions, whose arguments are tensors of fixed shapes, into one library.
+
+        Each is begun as soon as it is there: functions may be scheduled while others are built already. One that
+        cannot be built becomes an entry with an error; the others are not touched by that.
+
+        Raises:
+            OutputError: there is no space left for temporary files.
+            ToolchainError: the board's toolchain does not link.
+        """
+        self._batches += 1
+        names = (f"candidate{self._batches}_{index}" for index in itertools.count())
+        try:
+            entries = list(self._threads.map(self._entry, functions, names))
+            built = [self._object(entry.name) for entry in entries if entry.error is None]
+            if len(built) < len(entries):
+                self._require_space()
+            return Batch(self._linked(built) if built else None, entries)
+        finally:
+            for path in self._folder.glob(f"candidate{self._batches}_*.o"):
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End the processes and remove what was built."""
+        for worker in self._workers:
+            worker.close()
+        self._threads.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _object(self, name: str) -> Path:
+        return self._folder / f"{name}.o"
+
+    def _entry(self, function: PrimFunc, name: str) -> Entry:
+        try:
+            arguments = tuple(_arguments(function))
+        except ValueError as error:
+            return Entry(name, (), str(error))
+        worker = self._idle.get()
+        try:
+            target = self._board.cpu_target()
+            worker.start()
+            worker.call(_write_object, function, name, target, self._object(name), timeout_s=self._timeout_s)
+        except WorkerError as error:
+            return Entry(name, arguments, f"the compiler failed: {error}")
+        finally:
+            self._idle.put(worker)
+        return Entry(name, arguments)
+
+    def _linked(self, objects: list[Path]) -> Path:
+        library = self._folder / f"batch{self._batches}.so"
+        try:
+            link_shared([*objects, THREAD_POOL, MEASURING], library, self._board)
+        except ToolchainError:
+            self._require_space()
+            raise
+        return library
+
+    def _require_space(self) -> None:
+        """Tell a full disk from what it causes."""
+        try:
+            with tempfile.TemporaryFile(dir=self._folder) as stream:
+                stream.write(bytes(_SPACE_BYTES))
+        except OSError as error:
+            raise cannot_write(self._folder, error) from error
+
+
+def _arguments(function: PrimFunc) -> list[Argument]:
+    """The tensors that a function takes."""
+    from tvm.tirx.buffer import BufferType
+
+    arguments = []
+    for parameter in function.params:
+        if not isinstance(parameter.ty, BufferType):
+            raise ValueError(f"parameter {parameter} is no tensor")
+        try:
+            shape = tuple(int(size) for size in parameter.ty.shape)
+        except TypeError as error:
+            raise ValueError(f"the shape of tensor {parameter} is not fixed: {parameter.ty.shape}") from error
+        arguments.append(Argument(shape, str(parameter.ty.dtype)))
+    return arguments
+
+
+def _prepare() -> None:
+    """Import what a worker needs: seconds that are no candidate's."""
+    import edgedeploy.compile.codegen  # noqa: F401
+
+
+def _write_object(function: PrimFunc, name: str, target: dict[str, Any], path: Path) -> None:
+    """In a worker: the object file of one candidate."""
+    import tvm
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    from edgedeploy.compile.codegen import write_object
+
+    module = tvm.IRModule({name: function.with_attr("global_symbol", name)})
+    # MetaSchedule marks weights that it would re-lay; what is measured takes them as they were re-laid.
+    module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
+    write_object(module, tvm.target.Target(target), path)

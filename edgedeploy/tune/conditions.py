@@ -1,0 +1,168 @@
+"""The state of a board while it measures: frequency, temperature, and whether it slowed itself down."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.tune.trial import Conditions
+
+# Runs a POSIX shell script on the board, and gives what it prints.
+Run = Callable[[str], str]
+
+_SCRIPT = Path(__file__).with_name("conditions.sh")
+
+# Bits of Raspberry Pi's firmware, from the documentation of `vcgencmd get_throttled`: the clock is capped (by low
+# voltage or by heat), throttled, held at the soft limit of temperature; 16 bits further on, whether that ever
+# happened since the board was started.
+_SLOWER_NOW = 0b1110
+_EVER = 16
+
+_DECIMAL = re.compile(r"-?\d{1,15}(\.\d{1,15})?", re.ASCII)
+_HEXADECIMAL = re.compile(r"(0x)?[0-9a-fA-F]{1,15}", re.ASCII)
+_GOVERNOR = re.compile(r"[a-z_]{1,32}")
+_POLICY = re.compile(r"policy\d{1,5}", re.ASCII)
+
+
+class Throttling:
+    """Says of a board whether it slowed itself down between one reading and the next."""
+
+    def __init__(self, run: Run, root: str = "") -> None:
+        """Nothing is read yet.
+
+        Args:
+            run: runs scripts on the board.
+            root: what stands before the paths of system files.
+        """
+        self._run, self._root = run, root
+        self._ever: int | None = None
+        self._count: int | None = None
+
+    def conditions(self) -> Conditions:
+        """The state of the board now; `throttled` tells of the time since the last reading.
+
+        The first reading tells of this moment, where the board does: counters only say more when they are read again.
+
+        Raises:
+            BoardConnectionError: as `run`.
+        """
+        said = dict(_pairs(self._run(f"root={shlex.quote(self._root)}\n{_SCRIPT.read_text(encoding='utf-8')}")))
+        firmware, count = _number(said.get("firmware"), 16), _number(said.get("count"))
+        throttled = None
+        if firmware is not None:
+            ever = firmware >> _EVER & _SLOWER_NOW
+            # What happened once stays set: a second time shows only while it lasts.
+            throttled = bool(firmware & _SLOWER_NOW) or bool(self._ever is not None and ever & ~self._ever)
+            self._ever = ever
+        elif count is not None:
+            throttled = None if self._count is None else count != self._count
+            self._count = count
+        return Conditions(
+            governor=said.get("governor"),
+            frequency_mhz=_frequency(said),
+            temperature_c=_scaled(said.get("temperature"), 1e-3),
+            throttled=throttled,
+        )
+
+
+def read_conditions(run: Run, root: str = "") -> Conditions:
+    """The state of a board at this moment.
+
+    Raises:
+        BoardConnectionError: as `run`.
+    """
+    return Throttling(run, root).conditions()
+
+
+def require_governor_name(name: str) -> None:
+    """Refuse what no governor can be called.
+
+    Raises:
+        InputError: it is such a name.
+    """
+    if not _GOVERNOR.fullmatch(name):
+        raise InputError(f"{name!r} cannot be the name of a governor", hints=["performance"])
+
+
+@contextlib.contextmanager
+def governor(run: Run, name: str, root: str = "", progress: Progress = SILENT) -> Iterator[bool]:
+    """Have a board's processors run under another governor while the block runs; gives whether they do.
+
+    They get their own governors back when the block ends, however it ends. It takes root's rights, or a `sudo` that
+    asks for no password; without them a note says so, and nothing is changed.
+
+    Args:
+        run: runs scripts on the board.
+        name: of the governor, such as `performance`.
+        root: what stands before the paths of system files.
+        progress: is told what could not be done.
+
+    Raises:
+        InputError: no governor can have this name.
+        BoardConnectionError: as `run`, at the beginning.
+    """
+    require_governor_name(name)
+    folder = shlex.quote(f"{root}/sys/devices/system/cpu/cpufreq")
+    said = _pairs(run(f'cd {folder} && for p in policy*; do echo "$p $(cat "$p/scaling_governor")"; done'))
+    before = {policy: old for policy, old in said if _POLICY.fullmatch(policy) and _GOVERNOR.fullmatch(old)}
+    if not before:
+        progress.note("the board has no governor to set: its frequency is not for the system to choose")
+        yield False
+        return
+    try:
+        refused = run(_setting(folder, dict.fromkeys(before, name))).strip()
+        if refused:
+            progress.note(f"the governor stays {', '.join(sorted(set(before.values())))}: {refused.splitlines()[-1]}")
+        yield not refused
+    finally:
+        try:
+            refused = run(_setting(folder, before)).strip()
+        except EdgedeployError as error:
+            refused = str(error)
+        if refused and set(before.values()) != {name}:
+            old = ", ".join(sorted(set(before.values())))
+            progress.note(f"the board's governor may still be {name}, it was {old}: {refused.splitlines()[-1]}")
+
+
+def _setting(folder: str, governors: dict[str, str]) -> str:
+    """A script that sets governors, and prints nothing unless it cannot."""
+    lines = [
+        f"cd {folder} || exit 0",
+        "put() {",
+        '[ "$(cat "$1/scaling_governor")" = "$2" ] && return',
+        'if [ -w "$1/scaling_governor" ]; then echo "$2" >"$1/scaling_governor"',
+        'else echo "$2" | sudo -n tee "$1/scaling_governor" >/dev/null; fi',
+        "}",
+    ]
+    lines += [f"put {policy} {name} 2>&1" for policy, name in governors.items()]
+    return "\n".join([*lines, "exit 0"])
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values of lines; what has no value is left out."""
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if value.strip():
+            yield name, value.strip()
+
+
+def _frequency(said: dict[str, str]) -> float | None:
+    """In MHz, of the source that knows best: the firmware, the kernel's driver, or what the processor says."""
+    readings = (
+        _scaled(said.get(f"frequency_{unit}"), factor) for unit, factor in (("hz", 1e-6), ("khz", 1e-3), ("mhz", 1))
+    )
+    return next((reading for reading in readings if reading), None)
+
+
+def _scaled(text: str | None, factor: float) -> float | None:
+    return round(float(text) * factor, 3) if text and _DECIMAL.fullmatch(text) else None
+
+
+def _number(text: str | None, base: int = 10) -> int | None:
+    digits = _HEXADECIMAL if base == 16 else _DECIMAL
+    return int(text, base) if text and digits.fullmatch(text) and "." not in text else None

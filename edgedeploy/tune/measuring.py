@@ -1,0 +1,275 @@
+"""Batches timed on devices of a tracker, so that a bad kernel costs its own measurement and nothing else.
+
+A session measures one function after the other. If it breaks, what was not measured yet goes into another one,
+beginning with the function that ran: that one is to blame only if it breaks sessions that begin with it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from concurrent import futures
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from edgedeploy.errors import RpcError
+from edgedeploy.rpc.tracker import Endpoint, request, require_device
+from edgedeploy.tune.building import Batch
+from edgedeploy.tune.remote import (
+    TIMEOUT_MARK,
+    Begun,
+    Done,
+    Evaluation,
+    Job,
+    Refused,
+    session,
+)
+from edgedeploy.tune.trial import Failure
+from edgedeploy.tune.workers import Worker, WorkerError
+
+# A session begins functions for so long; the server ends it when the last one has had its time as well.
+SESSION_S = 5.0
+# How long the server's end of a session may take to be heard of, and what a session needs besides functions.
+_GRACE_S = 5.0
+# What a slow link carries in a second: the upload of the library is part of the session's time.
+_UPLOAD_BYTES_PER_S = 200_000
+
+# Servers whose connection to the tracker broke connect again within seconds, or not at all.
+_REGISTERED_S = 10.0
+
+# How often a function may break a session that begins with it, before it is to blame.
+_CRASHES = 2
+# How often in a row a session may break before any function began.
+_FALSE_STARTS = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a candidate.
+
+    Attributes:
+        seconds: the time of one run, as often as it was taken; empty if it failed.
+        failure: of which kind, or None.
+        error: what went wrong, or None.
+        device: where the tracker said that the device is which measured it, as HOST:PORT.
+    """
+
+    seconds: list[float]
+    failure: Failure | None = None
+    error: str | None = None
+    device: str | None = None
+
+
+class DeviceLostError(RpcError):
+    """A device went away, or the tracker did: nobody is to blame, and the batch is to be measured again.
+
+    Args:
+        suspect: the index of the candidate that ran at that moment, if one did: one that is there twice may be why.
+    """
+
+    def __init__(self, what: str, *, why: str | None = None, suspect: int | None = None) -> None:
+        hints = ["look whether the board has power and network, and do it again: what was measured is kept"]
+        super().__init__(what, why=why, hints=hints)
+        self.suspect = suspect
+
+
+class Measurer:
+    """Measures batches; a context manager that ends its processes."""
+
+    def __init__(
+        self,
+        tracker: Endpoint,
+        key: str,
+        evaluation: Evaluation = Evaluation(),
+        devices: int = 1,
+        threads: int = 1,
+        patience_s: float = 30,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            tracker: hands out devices.
+            key: of the devices.
+            evaluation: how a function is timed.
+            devices: how many are used at the same time.
+            threads: how many threads functions run with.
+            patience_s: how long to wait for a device that others use.
+        """
+        self._tracker, self._key = tracker, key
+        self._evaluation, self._threads, self._patience_s = evaluation, threads, patience_s
+        self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
+        self._workers = [Worker(_prepare, self._folder / f"worker{i}.txt") for i in range(devices)]
+        self._pool = futures.ThreadPoolExecutor(devices)
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the processes, which takes seconds.
+
+        Raises:
+            WorkerError: as `Worker.start`.
+        """
+        list(self._pool.map(Worker.start, self._workers))
+
+    def measure(self, batch: Batch) -> list[Outcome]:
+        """Time each candidate, on as many devices as there are.
+
+        Raises:
+            DeviceLostError: a device or the tracker went away.
+            RpcError: a device cannot load the library: it is another board, or its disk is full.
+        """
+        built = _built(batch)
+        built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
+        return self._measure(batch, [built[part :: len(self._workers)] for part in range(len(self._workers))])
+
+    def measure_in_turns(self, batch: Batch, rounds: int) -> list[Outcome]:
+        """Time candidates one after the other, `rounds` times over, on one device: what changes meets them all.
+
+        Raises:
+            DeviceLostError: as `measure`.
+        """
+        return self._measure(batch, [_built(batch) * rounds])
+
+    def close(self) -> None:
+        """End the processes; sessions end with them."""
+        for worker in self._workers:
+            worker.close()
+        self._pool.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _measure(self, batch: Batch, parts: list[list[int]]) -> list[Outcome]:
+        outcomes = [Outcome([], None if entry.error is None else "build", entry.error) for entry in batch.entries]
+        shares = [_Share(batch, part, outcomes, self._evaluation.timeout_s) for part in parts]
+        runs = [
+            self._pool.submit(self._run, worker, share) for worker, share in zip(self._workers, shares, strict=False)
+        ]
+        futures.wait(runs)
+        for run in runs:
+            run.result()
+        return outcomes
+
+    def _run(self, worker: Worker, share: _Share) -> None:
+        """Sessions on one device until nothing of a share is left."""
+        while share.waiting or share.doubtful:
+            try:
+                self._session(worker, share)
+            except WorkerError as error:
+                share.broken(str(error))
+            else:
+                share.doubtful = False
+
+    def _session(self, worker: Worker, share: _Share) -> None:
+        order = list(share.waiting)
+        jobs = [Job(entry.name, entry.arguments) for entry in map(share.batch.entries.__getitem__, order)]
+        library = share.batch.library if jobs else None
+        begin_s = SESSION_S + (library.stat().st_size / _UPLOAD_BYTES_PER_S if library else 0)
+        session_s = begin_s + self._evaluation.timeout_s
+        worker.start()
+        device, secret = self._device(share)
+        share.opened(str(device))
+        arguments = (device, secret, library, jobs, self._evaluation, self._threads, begin_s, session_s)
+        for message in worker.stream(session, *arguments, timeout_s=session_s + _GRACE_S):
+            if isinstance(message, Begun):
+                share.begun(order[message.job])
+            elif isinstance(message, Refused):
+                raise RpcError(
+                    f"the device at {device} does not take what was built",
+                    why=message.why,
+                    hints=["look whether it is the board that was named, and whether it has space left"],
+                )
+            else:
+                share.done(order[message.job], message)
+
+    def _device(self, share: _Share) -> tuple[Endpoint, str]:
+        """A device from the tracker, as soon as one is free."""
+        try:
+            require_device(self._tracker, self._key, _REGISTERED_S)
+            return request(self._tracker, self._key, self._patience_s)
+        except RpcError as error:
+            raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
+
+
+class _Share:
+    """What one device measures of a batch.
+
+    Attributes:
+        batch: the batch.
+        waiting: indices of candidates, in the order in which they are measured; some may be there more than once.
+        doubtful: a candidate was blamed for a crash, and it is yet to be seen that the device is still there.
+        suspect: the candidate that ran when a session broke, until another one stood.
+    """
+
+    def __init__(self, batch: Batch, waiting: list[int], outcomes: list[Outcome], timeout_s: float) -> None:
+        """Outcomes are written to `outcomes`, of all candidates of the batch."""
+        self.batch, self.waiting = batch, waiting
+        self.doubtful = False
+        self.suspect: int | None = None
+        self._outcomes, self._timeout_s = outcomes, timeout_s
+        self._crashes: Counter[int] = Counter()
+        self._false_starts = 0
+        self._device = ""
+        self._running: int | None = None
+        self._since = 0.0
+
+    def opened(self, device: str) -> None:
+        """A session on a device begins."""
+        self._device, self._running = device, None
+
+    def begun(self, index: int) -> None:
+        """A candidate runs."""
+        self.suspect, self._running, self._since = None, index, time.monotonic()
+
+    def done(self, index: int, message: Done) -> None:
+        """A candidate has run."""
+        self._running, self._false_starts = None, 0
+        if index not in self.waiting:
+            return  # one that failed is not measured again
+        self.waiting.remove(index)
+        if message.error:
+            self._fail(index, "error", message.error)
+        else:
+            seconds = [*self._outcomes[index].seconds, *message.seconds]
+            self._outcomes[index] = Outcome(seconds, device=self._device)
+
+    def broken(self, why: str) -> None:
+        """The session broke.
+
+        Raises:
+            DeviceLostError: so do others, before any candidate runs.
+        """
+        index, self._running = self._running, None
+        if index is None:
+            self._false_starts += 1
+            if self._false_starts == _FALSE_STARTS:
+                raise DeviceLostError(f"no session with the device at {self._device} comes about", why=why)
+            return
+        self.suspect = index
+        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self._timeout_s:
+            self._fail(index, "timeout", f"it took longer than {self._timeout_s:g} s")
+        else:
+            self._crashes[index] += 1
+            if self._crashes[index] == _CRASHES:
+                self._fail(index, "crash", f"it ended its session: {why}")
+                self.doubtful = True
+
+    def _fail(self, index: int, failure: Failure, error: str) -> None:
+        self._outcomes[index] = Outcome([], failure, error, self._device)
+        self.waiting = [each for each in self.waiting if each != index]
+
+
+def _built(batch: Batch) -> list[int]:
+    return [index for index, entry in enumerate(batch.entries) if entry.error is None]
+
+
+def _prepare() -> None:
+    """Import what a worker needs: seconds that are no session's."""
+    import tvm.rpc  # noqa: F401

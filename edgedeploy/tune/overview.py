@@ -1,0 +1,90 @@
+"""Records in numbers: for each task its trials, its default and its best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from edgedeploy.tune.content import Entry, best_of, by_workload
+from edgedeploy.tune.trial import Trial
+
+
+@dataclass(frozen=True)
+class TaskOverview:
+    """What records hold of one task.
+
+    Attributes:
+        name: of its function, as the last trial has it.
+        workload: the structural hash of its function.
+        trials: how many there are, failures among them.
+        failures: how many failed.
+        default: the untuned default's trial, of the same kind as the best one: measured in turns with it, or not.
+        best: the trial that a build uses.
+    """
+
+    name: str
+    workload: str
+    trials: int
+    failures: int
+    default: Trial | None
+    best: Trial | None
+
+    @property
+    def default_ms(self) -> float | None:
+        """The median of the default's times."""
+        return _milliseconds(self.default)
+
+    @property
+    def best_ms(self) -> float | None:
+        """The median of the best's times."""
+        return _milliseconds(self.best)
+
+    @property
+    def speed_up(self) -> float | None:
+        """How many times as fast the best is as the default."""
+        return self.default_ms / self.best_ms if self.default_ms and self.best_ms else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for scripts."""
+        return {
+            "task": self.name,
+            "workload": self.workload,
+            "trials": self.trials,
+            "failures": self.failures,
+            "default_ms": self.default_ms,
+            "best_ms": self.best_ms,
+            "speed_up": self.speed_up,
+            "space": self.best.space if self.best else None,
+            "configuration": self.best.configuration if self.best else None,
+        }
+
+
+def overview(entries: Iterable[Entry]) -> list[TaskOverview]:
+    """Each task of some records, in the order in which they were first tuned."""
+    return [_task(workload, grouped) for workload, grouped in by_workload(entries).items()]
+
+
+def _task(workload: str, entries: list[Entry]) -> TaskOverview:
+    best = best_of(entries)
+    default = best_of(
+        entry
+        for entry in entries
+        if best
+        and entry.trial.number == 0
+        and entry.trial.final == best.trial.final
+        and (entry.trial.run == best.trial.run or not best.trial.final)
+    )
+    return TaskOverview(
+        name=entries[-1].trial.task,
+        workload=workload,
+        trials=len(entries),
+        failures=sum(entry.trial.failure is not None for entry in entries),
+        default=default.trial if default else None,
+        best=best.trial if best else None,
+    )
+
+
+def _milliseconds(trial: Trial | None) -> float | None:
+    median = trial.median_s if trial else None
+    return None if median is None else median * 1e3

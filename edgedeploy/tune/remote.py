@@ -1,0 +1,193 @@
+"""What a measuring process does: one session on a device of a tracker, in which the functions of a library are timed.
+
+All of it blocks, and some of it cannot be interrupted: `measuring.py` runs it in a process that it can end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgedeploy.errors import last_line
+from edgedeploy.rpc.tracker import Endpoint
+from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
+from edgedeploy.tune.building import Argument
+
+# What of the inputs stays on the device between functions: the smallest boards have 512 MB.
+KEPT_BYTES = 128 << 20
+
+_FILL = "tvm.contrib.random.random_fill_for_measure"
+
+# How TVM's servers say that they ended a session because its time was over.
+TIMEOUT_MARK = "RPCSessionTimeoutError"
+
+_NAME_ON_DEVICE = "candidates.so"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How a function is timed.
+
+    Attributes:
+        number: runs in a row that make one time, their mean.
+        repeat: how many times are taken.
+        min_repeat_ms: `number` grows until the runs of one time take so long.
+        timeout_s: how long all of that may take for one function, its first run included.
+        cold: weights are taken out of the caches before each repeat; means nothing where more runs than one are timed.
+    """
+
+    number: int = 1
+    repeat: int = 10
+    min_repeat_ms: int = 0
+    timeout_s: float = 10
+    cold: bool = True
+
+
+@dataclass(frozen=True)
+class Job:
+    """A function of the library that is to be timed."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A function is about to be timed: the index of its job."""
+
+    job: int
+
+
+@dataclass(frozen=True)
+class Done:
+    """A function was timed, in seconds for each repeat; or it raised an error, and the session goes on."""
+
+    job: int
+    seconds: tuple[float, ...]
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The device takes sessions, but not the library."""
+
+    why: str
+
+
+def session(
+    device: Endpoint,
+    secret: str,
+    library: Path | None,
+    jobs: Sequence[Job],
+    evaluation: Evaluation,
+    threads: int,
+    *limits_s: float,
+) -> Iterator[Begun | Done | Refused]:
+    """Time functions one after the other.
+
+    Args:
+        device: was just handed out by its tracker.
+        secret: what it wants to be greeted with.
+        library: what is sent there; None opens and closes a session only.
+        jobs: the functions.
+        evaluation: how they are timed.
+        threads: how many threads they run with.
+        limits_s: no function but the first is begun later than the first of these times, and the server ends the
+            session after the second.
+
+    Raises:
+        Exception: the session could not be opened, or broke.
+    """
+    import tvm
+
+    begin_s, session_s = limits_s
+    opened = time.monotonic()
+    remote = tvm.rpc.connect(device.host, device.port, secret, session_timeout=session_s)
+    try:
+        if library is None:
+            return
+        try:
+            remote.upload(str(library), _NAME_ON_DEVICE)
+            module = remote.load_module(_NAME_ON_DEVICE)
+            module[SET_THREADS](threads)
+            module[PREPARE_MEASURING](threads, int(evaluation.cold))
+            inputs = _Inputs(remote)
+        except Exception as error:
+            if not _stands(remote):
+                raise
+            yield Refused(last_line(error))
+            return
+        for index, job in enumerate(jobs):
+            if index and time.monotonic() - opened > begin_s:
+                return
+            yield Begun(index)
+            try:
+                seconds = _timed(module, job, inputs, evaluation)
+            except Exception as error:
+                if not _stands(remote):
+                    raise
+                yield Done(index, (), f"{type(error).__name__}: {last_line(error)}")
+            else:
+                yield Done(index, seconds)
+    finally:
+        with contextlib.suppress(Exception):  # it broke before
+            remote.get_function("CloseRPCConnection")()
+
+
+def _stands(remote: Any) -> bool:
+    """Whether a session survived an error."""
+    try:
+        remote.get_function(_FILL)
+    except Exception:
+        return False
+    return True
+
+
+def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
+    tensors = inputs.of(job.arguments)
+    evaluator = module.time_evaluator(
+        job.name,
+        inputs.device,
+        number=evaluation.number,
+        repeat=evaluation.repeat,
+        min_repeat_ms=evaluation.min_repeat_ms,
+        f_preproc=BEFORE_EACH,
+    )
+    return tuple(evaluator(*tensors).results)
+
+
+class _Inputs:
+    """Tensors on the device, which functions of the same shapes share."""
+
+    def __init__(self, remote: Any) -> None:
+        self.device = remote.cpu()
+        self._fill = remote.get_function(_FILL)
+        self._kept: dict[tuple[int, Argument], Any] = {}
+
+    def of(self, arguments: tuple[Argument, ...]) -> list[Any]:
+        """Tensors for a function: floats are random; whole numbers, which may be indices, are zero."""
+        wanted = list(enumerate(arguments))
+        new = sum(argument.bytes for position, argument in wanted if (position, argument) not in self._kept)
+        for entry in [entry for entry in self._kept if entry not in wanted]:  # the oldest first
+            if new + sum(argument.bytes for _, argument in self._kept) <= KEPT_BYTES:
+                break
+            del self._kept[entry]
+        return [self._tensor(entry) for entry in wanted]
+
+    def _tensor(self, entry: tuple[int, Argument]) -> Any:
+        import numpy as np
+        import tvm
+
+        if entry not in self._kept:
+            _, argument = entry
+            tensor = tvm.runtime.empty(argument.shape, argument.dtype, self.device)
+            if argument.dtype.startswith("float"):
+                self._fill(tensor)
+            else:
+                tensor.copyfrom(np.zeros(argument.shape, argument.dtype))
+            self._kept[entry] = tensor
+        return self._kept[entry]

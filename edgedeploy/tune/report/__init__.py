@@ -1,0 +1,33 @@
+"""A page about tuning records: one file of HTML that needs neither a network nor a script.
+
+`history` orders what the records say, `page` lays it out, `charts` draws with the axes of `axis`, `markup` makes the
+elements.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgedeploy.files import replacing
+from edgedeploy.tune.report.history import read_history
+from edgedeploy.tune.report.page import page
+
+
+def write_report(folder: Path, output: Path) -> Path:
+    """Write the page of a folder of records.
+
+    Args:
+        folder: the records; a run may be adding to them meanwhile.
+        output: the HTML file; one that is there is replaced.
+
+    Returns:
+        `output`.
+
+    Raises:
+        RecordsError: the folder holds no records, or they are damaged.
+        OutputError: the page cannot be written.
+    """
+    text = page(read_history(folder))
+    with replacing(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return output

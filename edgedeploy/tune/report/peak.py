@@ -1,0 +1,49 @@
+"""The most operations a second that a board's processor could do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.text import significant
+from edgedeploy.tune.records import Header
+from edgedeploy.tune.trial import Trial
+
+_FLOAT_BITS = 32
+_OPERATIONS = 2  # a multiplication and an addition
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A peak: 10^9 operations on float32 a second, or None if it is not known; and how it came about."""
+
+    gflops: float | None
+    explanation: str
+
+
+def peak_of(header: Header, trials: Iterable[Trial]) -> Peak:
+    """The peak of the board that records are of.
+
+    It is cores x frequency x fused multiply-adds that start per cycle x float32 lanes x 2, as the board's profile
+    states them, at the highest frequency that was read with the trials.
+    """
+    try:
+        board = load_board(header.board)
+    except EdgedeployError as error:
+        return Peak(None, f"the peak is not known: {error.what}")
+    read = [trial.conditions.frequency_mhz for trial in trials if trial.conditions]
+    frequencies = [frequency for frequency in read if frequency]
+    if not frequencies:
+        return Peak(None, "the peak is not known: no trial tells the frequency of the board")
+    cores = header.target.get("num-cores")
+    if not isinstance(cores, int) or not 0 < cores <= 1 << 16:
+        cores = board.cores
+    lanes, frequency = board.vector.bits // _FLOAT_BITS, max(frequencies)
+    gflops = cores * frequency / 1e3 * board.fma.per_cycle * lanes * _OPERATIONS
+    return Peak(
+        gflops,
+        f"the peak is {significant(gflops)} GFLOP/s: {cores} cores x {frequency:.0f} MHz, the highest frequency "
+        f"that was read, x {board.fma.per_cycle:g} fused multiply-adds per cycle x {lanes} lanes x {_OPERATIONS}",
+    )

@@ -1,0 +1,332 @@
+"""A tuning run: tasks one after the other, each in batches that are built, measured and recorded, then a final.
+
+In the final the default and the best few take turns on one board: what won a batch by chance does not win there.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Literal, Protocol
+
+from edgedeploy.tune.building import Batch, Builder
+from edgedeploy.tune.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
+from edgedeploy.tune.measuring import Outcome
+from edgedeploy.tune.records import Records
+from edgedeploy.tune.search import CostModel
+from edgedeploy.tune.spaces import Candidate, Space, space_for
+from edgedeploy.tune.task import Task
+from edgedeploy.tune.trial import Conditions, Trial
+
+# Candidates that are built into one library and measured in one session.
+BATCH = 16
+
+# Candidates of the final beside the default, and how often they take turns.
+FINALISTS = 3
+ROUNDS = 5
+
+# What the best must save of the default's time to be preferred: less may be chance.
+LEAST_GAIN = 0.02
+
+# How often a batch is measured again because the board had slowed down.
+MOST_REPETITIONS = 3
+
+
+class Farm(Protocol):
+    """The boards that measure."""
+
+    def measure(self, batch: Batch) -> list[Outcome]:
+        """Time each candidate of a batch, whatever becomes of boards meanwhile.
+
+        Raises:
+            BoardConnectionError, RpcError: there is no board any more, and none comes back in time.
+        """
+
+    def measure_in_turns(self, batch: Batch, rounds: int) -> list[Outcome]:
+        """Time candidates one after the other, `rounds` times over, on one board.
+
+        Raises:
+            BoardConnectionError, RpcError: as `measure`.
+        """
+
+    def conditions(self) -> Mapping[str, Conditions]:
+        """The state of each board, by what outcomes call it; `throttled` tells of the time since the last reading."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How tasks are searched.
+
+    Attributes:
+        tuner: one of `search.TUNERS`.
+        space: one of `spaces.SPACES`.
+        trials: candidates of a task that are measured at most, those of earlier runs among them.
+        early_stopping: trials without a better one after which a task ends; None for no such limit.
+        resume: whether trials of earlier runs count.
+        seed: of random choices.
+    """
+
+    tuner: str = "xgb"
+    space: Literal["templates", "metaschedule"] = "templates"
+    trials: int = 64
+    early_stopping: int | None = None
+    resume: bool = True
+    seed: int = 0
+
+
+class TuningRun:
+    """One run over the tasks of a network."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        records: Records,
+        builder: Builder,
+        farm: Farm,
+        options: Options,
+        listener: Listener,
+        *,
+        known: Callable[[Task], Iterable[Trial]] = lambda task: (),
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Prepare it.
+
+        Args:
+            tasks: what is tuned, in that order.
+            records: where trials go, and those of earlier runs are.
+            builder, farm: build and measure.
+            options: of the search.
+            listener: is told what happens.
+            known: trials of a task from other records, to begin with.
+            stopping: whether the user asked for an end.
+
+        Raises:
+            UnsupportedError: XGBoost is needed and not installed.
+        """
+        self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
+        self._options, self._listener, self._known, self._stopping = options, listener, known, stopping
+        # Defaults that another candidate won against, with their measurements in the final.
+        self._replaced: list[tuple[Candidate, Trial]] = []
+        self._model = CostModel() if options.tuner == "xgb" and options.space == "templates" else None
+
+    def summaries(self) -> list[TaskSummary]:
+        """The tasks, with what earlier runs did of them."""
+        return [self._summary(task, self._earlier(task), len(task.candidates) or None) for task in self._tasks]
+
+    def run(self) -> list[TaskResult]:
+        """Tune all tasks.
+
+        Returns:
+            One result for each task that was begun; fewer than there are tasks if the user asked for an end.
+
+        Raises:
+            OutputError: records cannot be written.
+            BoardConnectionError, RpcError: as `Farm.measure`.
+        """
+        results = []
+        for task in self._tasks:
+            if self._stopping():
+                break
+            results.append(self._tune(task))
+        return results
+
+    def withdraw(self) -> None:
+        """Have builds take the defaults again: what won task by task does not make the whole network quicker.
+
+        Raises:
+            OutputError: records cannot be written.
+        """
+        later = {"run": f"{self.identity}-withdrawn", "time": datetime.now(timezone.utc)}
+        for default, trial in self._replaced:
+            self._record(default, trial.model_copy(update=later))
+
+    def _tune(self, task: Task) -> TaskResult:
+        options = self._options
+        space = space_for(options.space, task, options.tuner, self._model, [*self._known(task)], options.seed)
+        earlier = self._earlier(task)
+        summary = self._summary(task, earlier, space.size)
+        self._listener(TaskStarted(task=summary))
+        progress = _Progress(task)
+        known = [(candidate, trial) for trial in earlier if (candidate := space.of(trial))]
+        for candidate, trial in known:
+            progress.add(candidate, trial)
+        space.learn((candidate, trial.median_s) for candidate, trial in known)
+        while progress.count < summary.trials and not self._stopping() and not self._is_settled(progress):
+            proposed = space.propose(min(BATCH, summary.trials - progress.count))
+            if not proposed:
+                break
+            space.learn(self._batch(proposed, progress))
+        result = self._final(space, progress)
+        event = TaskEnded(result=result)
+        self._records.note(event)
+        self._listener(event)
+        return result
+
+    def _summary(self, task: Task, earlier: Sequence[Trial], candidates: int | None) -> TaskSummary:
+        trials = max(self._options.trials, len(earlier))
+        return TaskSummary(
+            number=task.number,
+            name=task.name,
+            workload=task.key,
+            weight=task.weight,
+            mflop=task.mflop,
+            candidates=candidates,
+            trials=trials if candidates is None else min(trials, candidates),
+            done=len(earlier),
+        )
+
+    def _earlier(self, task: Task) -> list[Trial]:
+        """Trials of earlier runs in this space, of which none is repeated."""
+        if not self._options.resume:
+            return []
+        trials = self._records.trials(task.key)
+        return [trial for trial in trials if trial.space == self._options.space and not trial.final]
+
+    def _is_settled(self, progress: _Progress) -> bool:
+        limit = self._options.early_stopping
+        return limit is not None and progress.since_better >= limit
+
+    def _batch(self, proposed: Sequence[Candidate], progress: _Progress) -> list[tuple[Candidate, float | None]]:
+        """Build, measure and record candidates; what they took, in seconds."""
+        outcomes, conditions = self._measured(proposed, self._farm.measure)
+        results = []
+        for candidate, outcome in zip(proposed, outcomes, strict=True):
+            trial = self._trial(candidate, progress.count, outcome, conditions)
+            self._record(candidate, trial)
+            progress.add(candidate, trial)
+            self._listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
+            results.append((candidate, trial.median_s))
+        return results
+
+    def _measured(
+        self, candidates: Sequence[Candidate], measure: Callable[[Batch], list[Outcome]]
+    ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
+        """Build and measure, and measure again where a board slowed itself down meanwhile."""
+        batch = self._builder.build(candidate.function for candidate in candidates)
+        try:
+            for repetition in range(MOST_REPETITIONS):
+                self._farm.conditions()  # what happened before is no concern of this measurement
+                outcomes = measure(batch)
+                conditions = self._farm.conditions()
+                slow = sorted(name for name, state in conditions.items() if state.throttled)
+                if not slow or repetition == MOST_REPETITIONS - 1:
+                    break
+                self._listener(Noted(text=f"{', '.join(slow)} slowed down from heat or low voltage: measuring again"))
+        finally:
+            batch.remove()
+        return outcomes, conditions
+
+    def _final(self, space: Space, progress: _Progress) -> TaskResult:
+        """Let the default and the best take turns, and record the winner as the one to build with."""
+        task, default = space.task, space.default
+        default_s = winner_s = progress.seconds.get(default)
+        winner = default
+        best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
+        if best and not self._stopping():
+            contenders = [default, *best]
+            outcomes, conditions = self._measured(contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS))
+            trials = [
+                self._trial(each, progress.numbers[each], outcome, conditions, final=True)
+                for each, outcome in zip(contenders, outcomes, strict=True)
+            ]
+            measured = [index for index, trial in enumerate(trials) if trial.seconds]
+            chosen = min(measured, key=lambda index: trials[index].median_s or 0.0, default=0)
+            default_s, winner_s = trials[0].median_s, trials[chosen].median_s
+            if default_s and winner_s and winner_s > (1 - LEAST_GAIN) * default_s:
+                chosen, winner_s = 0, default_s
+            winner = contenders[chosen]
+            if chosen:
+                self._replaced.append((default, trials[0]))
+            # Only what may be chosen is recorded as final, so that a build takes the winner.
+            for index in sorted({0, chosen}):
+                self._record(contenders[index], trials[index])
+        return TaskResult(
+            number=task.number,
+            name=task.name,
+            workload=task.key,
+            weight=task.weight,
+            default_ms=None if default_s is None else 1000 * default_s,
+            best_ms=None if winner_s is None else 1000 * winner_s,
+            trials=progress.count,
+            failures=progress.failures,
+            configuration=winner.configuration.model_dump(mode="json") if winner.configuration else None,
+        )
+
+    def _record(self, candidate: Candidate, trial: Trial) -> None:
+        trace = candidate.schedule.trace if candidate.schedule else None
+        self._records.add(candidate.task.workload, trial, trace)
+
+    def _trial(
+        self,
+        candidate: Candidate,
+        number: int,
+        outcome: Outcome,
+        conditions: Mapping[str, Conditions],
+        *,
+        final: bool = False,
+    ) -> Trial:
+        host = outcome.device or "local"
+        configuration = candidate.configuration
+        return Trial(
+            time=datetime.now(timezone.utc),
+            run=self.identity,
+            task=candidate.task.name,
+            workload=candidate.task.key,
+            number=number,
+            space=self._options.space,
+            configuration=configuration.model_dump(mode="json") if configuration else None,
+            seconds=outcome.seconds,
+            failure=outcome.failure,
+            error=outcome.error,
+            final=final,
+            host=host,
+            conditions=conditions.get(host),
+        )
+
+
+class _Progress:
+    """What is known of a task so far.
+
+    Attributes:
+        seconds: the median of each candidate that could be measured.
+        numbers: of each candidate's trial.
+        count: trials, failures among them.
+        failures: those that failed.
+        since_better: trials since the best one.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._mflop = task.mflop
+        self.seconds: dict[Candidate, float] = {}
+        self.numbers: dict[Candidate, int] = {}
+        self.count = self.failures = self.since_better = 0
+
+    def add(self, candidate: Candidate, trial: Trial) -> None:
+        """Take note of a trial."""
+        self.numbers[candidate] = trial.number
+        self.count += 1
+        self.since_better += 1
+        seconds = trial.median_s
+        if seconds is None:
+            self.failures += 1
+            return
+        if self.best_s is None or seconds < self.best_s:
+            self.since_better = 0
+        self.seconds[candidate] = seconds
+
+    @property
+    def best_s(self) -> float | None:
+        """The shortest median."""
+        return min(self.seconds.values(), default=None)
+
+    @property
+    def gflops(self) -> float | None:
+        """The rate of the best."""
+        return self._mflop / 1000 / self.best_s if self.best_s and self._mflop else None
+
+    def best(self, count: int) -> list[Candidate]:
+        """The quickest candidates."""
+        return sorted(self.seconds, key=self.seconds.__getitem__)[:count]

@@ -1,0 +1,115 @@
+"""The cost model: gradient-boosted trees that predict how fast a candidate is beside the best of its task.
+
+One model learns from all tasks of a run, and from other records where they are given: its features describe layer and
+candidate, not the task. Source of the approach: T. Chen et al., Learning to Optimize Tensor Programs, NeurIPS 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import log2, prod
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.compile.configuration import Configuration, Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.tiles import WeightOrder
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.tune.task import Task
+
+FORMS = (Direct, Winograd, Depthwise, Product)
+
+# Fewer results than this teach nothing.
+LEAST_RESULTS = 12
+
+_PARAMETERS = {"max_depth": 6, "eta": 0.2, "subsample": 0.9, "objective": "reg:squarederror", "nthread": 1, "seed": 0}
+_ROUNDS = 40
+
+
+class CostModel:
+    """What was learnt from results so far."""
+
+    def __init__(self) -> None:
+        """Begin with nothing.
+
+        Raises:
+            UnsupportedError: XGBoost is not installed.
+        """
+        try:
+            import xgboost
+        except ImportError as error:
+            raise UnsupportedError(
+                "the tuner xgb needs XGBoost, which is not installed",
+                hints=["pip install 'edgedeploy[tune]'", "take another: --tuner ga"],
+            ) from error
+        self._xgboost: Any = xgboost
+        self._results: dict[str, dict[Configuration, tuple[np.ndarray, float]]] = {}
+        self._booster: Any = None
+
+    def learn(self, task: Task, results: Iterable[tuple[Configuration, float | None]]) -> None:
+        """Learn from what candidates of a task took, in seconds; None for one that failed."""
+        assert task.group is not None
+        known = self._results.setdefault(task.key, {})
+        for configuration, seconds in results:
+            rate = 0.0 if seconds is None else 1 / seconds
+            known[configuration] = features(task, configuration), rate
+        self._booster = None
+
+    def predict(self, task: Task, configurations: Sequence[Configuration]) -> Sequence[float] | None:
+        """How fast candidates are, the best being about 1; None while too little is known."""
+        if self._booster is None:
+            self._train()
+        if self._booster is None:
+            return None
+        matrix = np.stack([features(task, each) for each in configurations])
+        return [float(value) for value in self._booster.predict(self._xgboost.DMatrix(matrix))]
+
+    def _train(self) -> None:
+        rows, values = [], []
+        for known in self._results.values():
+            best = max((rate for _, rate in known.values()), default=0.0)
+            for row, rate in known.values():
+                rows.append(row)
+                values.append(rate / best if best else 0.0)
+        if len(rows) >= LEAST_RESULTS:
+            data = self._xgboost.DMatrix(np.stack(rows), label=np.array(values))
+            self._booster = self._xgboost.train(_PARAMETERS, data, _ROUNDS)
+
+
+def features(task: Task, configuration: Configuration) -> np.ndarray:
+    """Numbers that describe a candidate: its layer, its form and sizes, what the model of the board expects of it."""
+    assert task.group is not None
+    layer, board = task.group.layer, task.board
+    estimates = log2(1 + layer.estimate(configuration, board)), log2(1 + layer.operations)
+    tile = configuration.register_tile
+    weights = log2(4 * prod(layer.weights[:-1]) * tile.channels)
+    return np.array(
+        [
+            *(log2(size) for size in _padded([*layer.data], 4)),
+            *(log2(size) for size in _padded([*layer.weights], 4)),
+            *(float(isinstance(configuration, form)) for form in FORMS),
+            *estimates,
+            estimates[0] - estimates[1],
+            *(log2(size) for size in (tile.rows, tile.columns, tile.channels)),
+            *(log2(1 + size) for size in _padded(_other_sizes(configuration), 5)),
+            weights - log2(1024 * board.cache.l1_kib),
+            weights - log2(1024 * board.cache.l2_kib),
+        ],
+        dtype=np.float32,
+    )
+
+
+def _other_sizes(configuration: Configuration) -> list[int]:
+    """The numbers of a configuration beside those of its register tile."""
+    found: list[int] = []
+    for name in type(configuration).model_fields:
+        value = getattr(configuration, name)
+        if isinstance(value, WeightOrder):
+            found += [value.by_channels, value.slices, value.interval]
+        elif isinstance(value, int):
+            found.append(int(value))
+    return found
+
+
+def _padded(sizes: list[int], length: int) -> list[int]:
+    return (sizes + [1] * length)[:length]

@@ -1,0 +1,130 @@
+"""Tasks: the functions of a network that can be computed in several ways."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import tvm
+
+from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.explain import call_counts
+from edgedeploy.compile.groups import Group
+from edgedeploy.compile.packing import constant_parameters
+from edgedeploy.compile.pipeline import Optimised, optimise, schedule_configured
+from edgedeploy.compile.schedules import schedule_function
+from edgedeploy.compile.tuned import workload_of
+from edgedeploy.errors import InputError
+from edgedeploy.frontends.network import Network
+from edgedeploy.tune.records import workload_hash
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function of a network.
+
+    Attributes:
+        number: what `--tasks` calls it.
+        name: of the function.
+        workload: the function as records know it.
+        weight: how often one inference runs it.
+        board: that it is for.
+        group: its layer and what is fused with it; None if it has no layer.
+        packable: parameters, by index, that are constants.
+    """
+
+    number: int
+    name: str
+    workload: tvm.IRModule
+    weight: int
+    board: Board
+    group: Group | None
+    packable: frozenset[int]
+
+    @cached_property
+    def key(self) -> str:
+        """The hash that names the workload in records."""
+        return workload_hash(self.workload)
+
+    @cached_property
+    def candidates(self) -> list[Configuration]:
+        """The templates' space, the untuned default first; empty for a function without a layer."""
+        if self.group is None:
+            return []
+        layer = self.group.layer
+        return list(dict.fromkeys([layer.default(self.board), *layer.configurations(self.board)]))
+
+    @cached_property
+    def mflop(self) -> float:
+        """Millions of arithmetic operations of one call; a multiply-add is two."""
+        return self.group.layer.operations / 1e6 if self.group else 0.0
+
+    def scheduled(self, configuration: Configuration | None) -> tvm.tirx.PrimFunc:
+        """The function with its layer in a configuration, or with none as a build without records has it."""
+        if self.group is None:
+            return schedule_function(self.workload["main"], self.board, packable=set(self.packable)).function
+        chosen = configuration or self.candidates[0]
+        return schedule_configured(self.group, chosen, self.board, set(self.packable)).function
+
+
+def tasks_of(network: Network, board: Board) -> list[Task]:
+    """The tasks of the templates' space, those with the most work first.
+
+    Raises:
+        UnsupportedError, CompileError: as `compile_network`.
+    """
+    return _tasks(optimise(network, board), board, layers_only=True)
+
+
+def all_tasks_of(network: Network, board: Board) -> list[Task]:
+    """The tasks of MetaSchedule's space, which has schedules for any function.
+
+    Raises:
+        UnsupportedError, CompileError: as `compile_network`.
+    """
+    return _tasks(optimise(network, board), board, layers_only=False)
+
+
+def _tasks(network: Optimised, board: Board, *, layers_only: bool) -> list[Task]:
+    constants, counts = constant_parameters(network.module), call_counts(network.module)
+    found: dict[str, Task] = {}
+    weights: Counter[str] = Counter()
+    for name, function in network.functions.items():
+        group = network.groups.get(name)
+        if group is None and layers_only:
+            continue
+        task = Task(0, name, workload_of(function), 0, board, group, frozenset(constants.get(name, ())))
+        found.setdefault(task.key, task)
+        weights[task.key] += counts[name]
+    ordered = sorted(found.values(), key=lambda task: (-task.mflop * weights[task.key], task.name))
+    return [
+        Task(number, task.name, task.workload, weights[task.key], board, task.group, task.packable)
+        for number, task in enumerate(ordered)
+    ]
+
+
+def selected(tasks: list[Task], chosen: str) -> list[Task]:
+    """The tasks that `all`, or numbers and ranges such as `0,2,3-5`, name.
+
+    Raises:
+        InputError: it has another form, or names a task that there is not.
+    """
+    if chosen == "all":
+        return tasks
+    numbers = set()
+    for part in chosen.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            numbers |= set(range(int(first), int(last if dash else first) + 1))
+        except ValueError:
+            numbers = set()
+            break
+    if not numbers or not numbers <= set(range(len(tasks))):
+        raise InputError(
+            f"{chosen!r} names no tasks",
+            why=f"there are {len(tasks)}, from 0 to {len(tasks) - 1}" if tasks else "there are none",
+            hints=["write all, or numbers and ranges such as 0,2,3-5", "see them with --tasks list"],
+        )
+    return [task for task in tasks if task.number in numbers]

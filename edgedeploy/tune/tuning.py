@@ -1,0 +1,211 @@
+"""What `edgedeploy tune` does: boards and builders are set up, one network after the other is tuned and compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+
+from edgedeploy.board import NO_OVERRIDES, Board, Overrides
+from edgedeploy.build import Source
+from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.progress import Progress
+from edgedeploy.remote.address import Address, addresses
+from edgedeploy.rpc.device import require_fitting_device
+from edgedeploy.rpc.server import BoardServer
+from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
+from edgedeploy.runtime.opening import Place
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.comparison import Comparison, compare
+from edgedeploy.tune.conditions import governor, require_governor_name
+from edgedeploy.tune.events import Listener, RunEnded, RunStarted
+from edgedeploy.tune.farm import Farm
+from edgedeploy.tune.header import Header
+from edgedeploy.tune.measuring import Measurer
+from edgedeploy.tune.records import Records
+from edgedeploy.tune.remote import Evaluation
+from edgedeploy.tune.run import Options, TuningRun
+from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
+from edgedeploy.tune.trial import Trial
+
+# A network that takes so many times as long as before is slower; less is chance.
+MOST_LOSS = 1.01
+
+# How long to look for a device of somebody else's tracker.
+_DEVICE_S = 10
+
+
+@dataclass(frozen=True)
+class Boards:
+    """The boards that measure.
+
+    Attributes:
+        name: of the profile.
+        profile: it, with what the command line overrides.
+        place: where the first of them is; networks are compared there.
+        hosts: the addresses of all, if not the profile's own.
+        rpc_tracker, rpc_key: a tracker that has them already, in the place of addresses.
+        governor: what their processors are to run under while they measure.
+    """
+
+    name: str
+    profile: Board
+    place: Place
+    hosts: Sequence[str] = ()
+    rpc_tracker: Endpoint | None = None
+    rpc_key: str | None = None
+    governor: str | None = None
+
+
+class Workshop:
+    """What is kept running for all networks: workers that build, boards that measure."""
+
+    def __init__(self, boards: Boards, builder: Builder, farm: Farm) -> None:
+        self.boards, self.builder, self.farm = boards, builder, farm
+
+
+@contextmanager
+def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iterator[Workshop]:
+    """Set it up; everything that was started ends with the block.
+
+    Raises:
+        BoardConnectionError, UnsuitableBoardError, RpcError, ToolchainError: boards cannot be had.
+        InputError: an address has no possible form.
+    """
+    if boards.governor:
+        require_governor_name(boards.governor)
+    with ExitStack() as stack:
+        if boards.rpc_tracker:
+            endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.name
+            servers: list[BoardServer] = []
+            require_fitting_device(endpoint, key, boards.profile, timeout_s=_DEVICE_S, progress=progress)
+            devices = require_device(endpoint, key).total
+        else:
+            key = f"{boards.name}-{token_hex(8)}"
+            with progress.stage("start the tracker"):
+                endpoint = stack.enter_context(tracker(progress=progress))
+            servers = [
+                stack.enter_context(
+                    BoardServer(place, boards.profile, endpoint, key, progress, strict=boards.place.strict)
+                )
+                for place in _places(boards, progress)
+            ]
+            require_device(endpoint, key)
+            devices = len(servers)
+        if boards.governor:
+            for server in servers:
+                stack.enter_context(governor(server.run, boards.governor, progress=progress))
+        with progress.stage("start workers"):
+            builder = stack.enter_context(Builder(boards.profile))
+            measurer = stack.enter_context(
+                Measurer(endpoint, key, evaluation, devices=devices, threads=boards.profile.cores)
+            )
+            builder.start()
+            measurer.start()
+        yield Workshop(boards, builder, Farm(servers, measurer, endpoint, key, progress))
+
+
+def list_tasks(source: Source, board: Board, space: str) -> list[Task]:
+    """The tasks of a network in a space.
+
+    Raises:
+        ModelError, CompileError: the network cannot be imported or compiled.
+    """
+    network = source.read()
+    return tasks_of(network, board) if space == "templates" else all_tasks_of(network, board)
+
+
+def tune(
+    source: Source,
+    shop: Workshop,
+    options: Options,
+    folder: Path,
+    listener: Listener,
+    progress: Progress,
+    *,
+    tasks: str = "all",
+    known: Sequence[Path] = (),
+    overrides: Overrides = NO_OVERRIDES,
+    comparing: bool = True,
+    stopping: Callable[[], bool] = lambda: False,
+) -> RunEnded:
+    """Tune one network, and compare it with what it was before.
+
+    Args:
+        source: the network.
+        shop: builds and measures.
+        options: of the search.
+        folder: of the records.
+        listener: is told what is measured.
+        progress: is told about everything else.
+        tasks: which of them, as `selected` takes it.
+        known: folders of other records, to begin with.
+        overrides: as for `build`.
+        comparing: whether the whole network is measured at the end.
+        stopping: whether the user asked for an end.
+
+    Raises:
+        EdgedeployError: of any kind; what was measured until then is recorded.
+    """
+    boards, began = shop.boards, time.monotonic()
+    others = [Records.open(other) for other in known]
+    with progress.stage("find tasks"):
+        chosen = selected(list_tasks(source, boards.profile, options.space), tasks)
+    if not chosen:
+        raise InputError(
+            f"{source.name} has nothing to tune",
+            why="it has no convolution and no dense layer",
+            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
+        )
+
+    def known_of(task: Task) -> Iterable[Trial]:
+        return [trial for records in others for trial in records.trials(task.key)]
+
+    with Records.open(folder, Header.of(boards.name, boards.profile.target()), progress) as records:
+        run = TuningRun(chosen, records, shop.builder, shop.farm, options, listener, known=known_of, stopping=stopping)
+        started = RunStarted(
+            run=run.identity,
+            model=source.name,
+            board=boards.name,
+            hosts=shop.farm.names,
+            tuner=options.tuner,
+            space=options.space,
+            folder=str(folder),
+            tasks=run.summaries(),
+            conditions=next(iter(shop.farm.conditions().values()), None),
+        )
+        records.note(started)
+        listener(started)
+        results = run.run()
+        compared: Comparison | None = None
+        if comparing and not stopping():
+            try:
+                compared = compare(
+                    source, boards.name, boards.place, folder, progress, overrides=overrides, stopping=stopping
+                )
+            except EdgedeployError as error:
+                progress.note(f"the whole network was not measured: {error}")
+        if compared and compared.after_ms > MOST_LOSS * compared.before_ms:
+            run.withdraw()
+            progress.note("the whole network is not quicker with what was found: builds keep the defaults")
+        ended = RunEnded(
+            run=run.identity,
+            results=results,
+            before_ms=compared.before_ms if compared else None,
+            after_ms=compared.after_ms if compared else None,
+            seconds=time.monotonic() - began,
+            interrupted=stopping(),
+        )
+        records.note(ended)
+    listener(ended)
+    return ended
+
+
+def _places(boards: Boards, progress: Progress) -> list[Address | None]:
+    """Where servers are started: addresses, or None for this machine."""
+    if not boards.place.remote and not boards.hosts:
+        return [None]
+    return list(addresses(boards.name, boards.hosts, virtual=boards.place.virtual, progress=progress))

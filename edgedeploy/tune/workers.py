@@ -1,0 +1,199 @@
+"""Processes that do what may crash, hang, or keep the interpreter busy, one call after the other.
+
+A worker is started by its first call and kept for the next ones. What takes too long is ended with its process; the
+next call starts another. A worker ends with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from edgedeploy.errors import last_line
+
+# How long a process may take to start and to import what it needs: seconds, but other programs may be busy.
+START_S = 180.0
+
+_END_S = 5.0
+_MESSAGE_LENGTH = 500
+
+
+class WorkerError(Exception):
+    """A call gave no result: it raised an error, whose last line is the message. The worker goes on."""
+
+
+class WorkerTimeoutError(WorkerError):
+    """A call took too long, and was ended with its process."""
+
+
+class WorkerCrashError(WorkerError):
+    """The process of a call crashed."""
+
+
+class Worker:
+    """A process that runs functions of modules, one at a time; a context manager that ends it.
+
+    Calls come from one thread at a time; `close` may come from another one, and ends the call that runs.
+    """
+
+    def __init__(self, prepare: Callable[[], object], log: Path) -> None:
+        """Nothing is started yet.
+
+        Args:
+            prepare: a function of a module, that each new process runs first: imports that take long.
+            log: takes what the process prints; each new process starts it anew. Its folder is the caller's to remove,
+                and the worker's if the caller is killed.
+        """
+        self._prepare, self._log = prepare, log
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._connection: Connection | None = None
+        self._closed = False
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the process, unless it runs, and wait until it is prepared.
+
+        Raises:
+            WorkerError: it fails, crashes, or takes longer than `START_S`.
+        """
+        if self._closed:
+            raise WorkerError("the worker was closed")
+        if self._process is not None and self._process.is_alive():
+            return
+        self._end()
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._prepare, self._log), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._receive(START_S)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
+        """What the function returns.
+
+        Args:
+            function: a function of a module.
+            arguments: its arguments, which can be pickled.
+            timeout_s: how long it may take.
+
+        Raises:
+            WorkerError: it raised an error; WorkerTimeoutError and WorkerCrashError, if the process is gone.
+        """
+        self._send(function, arguments)
+        return self._receive(timeout_s)[1]
+
+    def stream(self, function: Callable[..., Iterator[Any]], *arguments: Any, timeout_s: float) -> Iterator[Any]:
+        """What a generator yields, as it comes; each item may take `timeout_s`.
+
+        Raises:
+            WorkerError: as `call`.
+        """
+        self._send(function, arguments)
+        try:
+            while (answer := self._receive(timeout_s))[0] == "item":
+                yield answer[1]
+        except GeneratorExit:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._closed = True
+        self._end()
+
+    def _send(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.start()
+        assert self._connection is not None
+        try:
+            self._connection.send((function, arguments))
+        except OSError as error:
+            raise self._crashed() from error
+
+    def _receive(self, timeout_s: float) -> tuple[str, Any]:
+        assert self._connection is not None
+        try:
+            if not self._connection.poll(timeout_s):
+                self._end()
+                raise WorkerTimeoutError(f"it took longer than {timeout_s:g} s")
+            kind, value = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._crashed() from error
+        if kind == "error":
+            raise WorkerError(value)
+        return kind, value
+
+    def _crashed(self) -> WorkerCrashError:
+        process = self._process
+        if process is not None:
+            process.join(_END_S)  # its pipe ends before it does
+        self._end()
+        code = process.exitcode if process is not None else None
+        how = f"it crashed ({signal.Signals(-code).name})" if code is not None and code < 0 else "its process ended"
+        said = self._log.read_text(errors="replace").strip() if self._log.is_file() else ""
+        return WorkerCrashError(f"{how}: {said.splitlines()[-1][:_MESSAGE_LENGTH]}" if said else how)
+
+    def _end(self) -> None:
+        process, connection = self._process, self._connection
+        self._process = None
+        if process is not None:
+            process.kill()
+            process.join(_END_S)
+        if connection is not None:
+            connection.close()
+
+
+def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> None:
+    """The process: does as told until the other side goes away."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's business
+    threading.Thread(target=_end_with_parent, args=(log.parent,), daemon=True).start()
+    with log.open("wb") as stream:  # what is on standard output belongs to the results
+        for descriptor in (1, 2):
+            os.dup2(stream.fileno(), descriptor)
+    try:
+        prepare()
+        connection.send(("end", None))
+        while True:
+            function, arguments = connection.recv()
+            for answer in _answers(function, arguments):
+                connection.send(answer)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        sys.exit(0)
+
+
+def _answers(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """What is sent back for a call: items if there are any, then the end, or an error."""
+    try:
+        result = function(*arguments)
+        if inspect.isgenerator(result):
+            for item in result:
+                yield "item", item
+            result = None
+        yield "end", result
+    except Exception as error:
+        yield "error", f"{type(error).__name__}: {last_line(error)}"[:_MESSAGE_LENGTH]
+
+
+def _end_with_parent(folder: Path) -> None:
+    """End at once when the other side does, in the middle of whatever runs, and leave nothing behind."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)

@@ -1,0 +1,321 @@
+"""Candidates measured on real servers under a real tracker: times, and what becomes of bad kernels and lost devices."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import kernels
+import pytest
+from networks import Graph
+from virtual_boards import Start
+
+from edgedeploy.board import load_board
+from edgedeploy.build import find_source
+from edgedeploy.compile.pipeline import lower_network
+from edgedeploy.errors import RpcError
+from edgedeploy.remote.address import address_of
+from edgedeploy.rpc.place import ThisMachine
+from edgedeploy.rpc.server import BoardServer
+from edgedeploy.rpc.tracker import Endpoint, summary, tracker
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.conditions import read_conditions
+from edgedeploy.tune.measuring import DeviceLostError, Measurer, Outcome
+from edgedeploy.tune.remote import Evaluation
+
+QUICK = Evaluation(timeout_s=3)
+
+
+@pytest.fixture(scope="module")
+def farm() -> Iterator[Endpoint]:
+    with tracker() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def server(farm: Endpoint) -> Iterator[BoardServer]:
+    with BoardServer(None, load_board("local"), farm, "local") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[Builder]:
+    with Builder(load_board("local")) as builder:
+        yield builder
+
+
+@pytest.fixture
+def measurer(farm: Endpoint, server: BoardServer) -> Iterator[Measurer]:
+    with Measurer(farm, "local", QUICK, threads=2) as measurer:
+        yield measurer
+
+
+def failures(outcomes: list[Outcome]) -> list[str | None]:
+    for outcome in outcomes:
+        assert (outcome.failure is None) == (outcome.error is None) == bool(outcome.seconds)
+    return [outcome.failure for outcome in outcomes]
+
+
+def functions(path: Path, board: str) -> list[Any]:
+    """The scheduled functions of a network with a convolution of some weight."""
+    graph = Graph()
+    relu = graph.node("Relu", graph.conv(graph.input("data", [1, 32, 28, 28]), 32, 64, 3, pads=[1, 1, 1, 1]))
+    network = find_source(str(graph.save(path, graph.node("GlobalAveragePool", relu)))).read()
+    lowered = lower_network(network, load_board(board))
+    return [
+        function for variable, function in lowered.module.functions.items() if variable.name_hint in lowered.functions
+    ]
+
+
+def test_functions_of_a_network_are_timed(
+    builder: Builder, measurer: Measurer, server: BoardServer, tmp_path: Path
+) -> None:
+    batch = builder.build(functions(tmp_path / "net.onnx", "local"))
+    outcomes = measurer.measure(batch)
+    assert failures(outcomes) == [None] * len(batch.entries)
+    for outcome in outcomes:
+        assert len(outcome.seconds) == QUICK.repeat
+        assert min(outcome.seconds) > 0
+        assert outcome.device == f"127.0.0.1:{server.port}"
+    # 28 x 28 x 64 x 32 x 3 x 3 multiplications and additions: no core does 500 of them in a nanosecond.
+    assert max(min(outcome.seconds) for outcome in outcomes) > 2 * 28 * 28 * 64 * 32 * 9 / 1e12
+
+
+def test_the_same_function_takes_the_same_time(builder: Builder, measurer: Measurer) -> None:
+    batch = builder.build([kernels.parallel_sum] * 3)
+    first, second = measurer.measure(batch), measurer.measure(batch)
+    times = [min(outcome.seconds) for outcome in first + second]
+    assert max(times) < 3 * min(times)
+
+
+def test_sixteen_times_the_work_takes_longer(builder: Builder, measurer: Measurer) -> None:
+    small, large = measurer.measure(builder.build([kernels.serial_sum, kernels.serial_sum_16]))
+    assert 4 < min(large.seconds) / min(small.seconds) < 64
+
+
+def test_two_threads_are_two_threads(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
+    batch = builder.build([kernels.waiting_in_parallel])
+    with Measurer(farm, "local", QUICK, threads=1) as alone, Measurer(farm, "local", QUICK, threads=2) as both:
+        one, two = alone.measure(batch)[0], both.measure(batch)[0]
+    # Eight shares that each wait for 5 ms: processors that others use do not matter.
+    assert min(one.seconds) > 0.039
+    assert 0.019 < min(two.seconds) < 0.035
+
+
+def test_cold_weights_take_longer_to_read_than_warm_ones(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
+    batch = builder.build([kernels.reading_weights])
+    with Measurer(farm, "local", QUICK) as cold, Measurer(farm, "local", Evaluation(cold=False)) as warm:
+        [from_memory], [from_cache] = cold.measure(batch), warm.measure(batch)
+    assert min(from_memory.seconds) > 1.2 * min(from_cache.seconds)
+
+
+def test_whole_numbers_are_zero_for_they_may_be_indices(builder: Builder, measurer: Measurer) -> None:
+    assert failures(measurer.measure(builder.build([kernels.gathering]))) == [None]
+
+
+def test_exactly_the_guilty_are_blamed(builder: Builder, measurer: Measurer) -> None:
+    sound = kernels.doubling
+    batch = builder.build(
+        [sound, kernels.crashing, sound, kernels.endless, kernels.raising, sound, kernels.of_any_size]
+    )
+    began = time.monotonic()
+    outcomes = measurer.measure(batch)
+    assert time.monotonic() - began < 25
+    assert failures(outcomes) == [None, "crash", None, "timeout", "error", None, "build"]
+    assert "longer than 3 s" in str(outcomes[3].error)
+    assert "no.such.function" in str(outcomes[4].error)
+
+
+def test_a_batch_of_one_that_crashes_is_a_crash(builder: Builder, measurer: Measurer) -> None:
+    assert failures(measurer.measure(builder.build([kernels.crashing]))) == ["crash"]
+    assert failures(measurer.measure(builder.build([kernels.unlinkable, kernels.doubling]))) == ["crash", None]
+
+
+def test_a_batch_of_which_nothing_was_built_needs_no_device(builder: Builder) -> None:
+    with Measurer(Endpoint("127.0.0.1", 9), "local") as measurer:
+        assert failures(measurer.measure(builder.build([kernels.of_any_size]))) == ["build"]
+
+
+def test_turns_measure_each_candidate_in_each_round(builder: Builder, measurer: Measurer) -> None:
+    batch = builder.build([kernels.doubling, kernels.parallel_sum, kernels.raising, kernels.crashing])
+    outcomes = measurer.measure_in_turns(batch, 3)
+    assert failures(outcomes) == [None, None, "error", "crash"]
+    assert [len(outcome.seconds) for outcome in outcomes] == [3 * QUICK.repeat] * 2 + [0, 0]
+
+
+def test_two_devices_share_a_batch(builder: Builder, farm: Endpoint) -> None:
+    board = load_board("local")
+    batch = builder.build([kernels.doubling] * 4 + [kernels.crashing])
+    with BoardServer(None, board, farm, "pair") as one, BoardServer(None, board, farm, "pair") as two:
+        with Measurer(farm, "pair", QUICK, devices=2) as measurer:
+            outcomes = measurer.measure(batch)
+        assert failures(outcomes) == [None] * 4 + ["crash"]
+        assert {outcome.device for outcome in outcomes} == {f"127.0.0.1:{one.port}", f"127.0.0.1:{two.port}"}
+
+
+def test_a_device_that_ends_is_lost_and_measures_again_once_it_is_back(builder: Builder, farm: Endpoint) -> None:
+    slow = builder.build([kernels.endless])
+    batch = builder.build([kernels.doubling])
+    patient = Evaluation(timeout_s=60)
+    with (
+        BoardServer(None, load_board("local"), farm, "mortal") as server,
+        Measurer(farm, "mortal", patient, patience_s=5) as measurer,
+    ):
+        assert failures(measurer.measure(batch)) == [None]
+        threading.Timer(1, server.close).start()
+        began = time.monotonic()
+        with pytest.raises(DeviceLostError) as lost:
+            measurer.measure(slow)
+        assert time.monotonic() - began < 25
+        assert lost.value.suspect == 0  # it ran when the device went away
+        with pytest.raises(DeviceLostError):
+            measurer.measure(batch)
+        server.revive(30)
+        assert failures(measurer.measure(batch)) == [None]
+
+
+def test_a_tracker_that_is_not_there_is_said_at_once(builder: Builder) -> None:
+    with Measurer(Endpoint("127.0.0.1", 9), "local") as measurer:
+        measurer.start()
+        began = time.monotonic()
+        with pytest.raises(DeviceLostError, match="no tracker answers"):
+            measurer.measure(builder.build([kernels.doubling]))
+        assert time.monotonic() - began < 5
+
+
+def test_a_device_that_others_use_is_waited_for_as_long_as_patience_lasts(builder: Builder, farm: Endpoint) -> None:
+    batch = builder.build([kernels.doubling])
+    with (
+        BoardServer(None, load_board("local"), farm, "popular"),
+        Measurer(farm, "popular", QUICK, patience_s=2) as measurer,
+        Measurer(farm, "popular", Evaluation(timeout_s=5)) as other,
+    ):
+        measurer.start()
+        other.start()
+        busy = threading.Thread(target=other.measure, args=(builder.build([kernels.endless]),))
+        busy.start()
+        time.sleep(1)
+        with pytest.raises(DeviceLostError, match="no device of key 'popular' was free"):
+            measurer.measure(batch)
+        busy.join()
+        assert failures(measurer.measure(batch)) == [None]
+
+
+def test_a_library_for_another_machine_is_refused_in_one_session(farm: Endpoint, server: BoardServer) -> None:
+    with Builder(load_board("rpi4")) as builder, Measurer(farm, "local", QUICK) as measurer:
+        batch = builder.build([kernels.doubling])
+        measurer.start()
+        began = time.monotonic()
+        with pytest.raises(RpcError, match="does not take what was built") as refused:
+            measurer.measure(batch)
+        assert not isinstance(refused.value, DeviceLostError)
+        assert time.monotonic() - began < 10
+
+
+def test_ending_a_measurement_ends_its_session(builder: Builder, measurer: Measurer, server: BoardServer) -> None:
+    batch = builder.build([kernels.endless])
+    running = threading.Thread(target=suppressed, args=(measurer, batch))
+    running.start()
+    time.sleep(2)
+    measurer.close()
+    running.join(10)
+    assert not running.is_alive()
+
+
+def suppressed(measurer: Measurer, batch: Any) -> None:
+    with pytest.raises(DeviceLostError):
+        measurer.measure(batch)
+
+
+MEASURING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import kernels
+from edgedeploy.board import load_board
+from edgedeploy.rpc.tracker import Endpoint
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.measuring import Measurer
+from edgedeploy.tune.remote import Evaluation
+
+if __name__ == "__main__":
+    with (
+        Builder(load_board("local")) as builder,
+        Measurer(Endpoint.parse(sys.argv[2]), "ended", Evaluation(timeout_s=600)) as measurer,
+    ):
+        measurer.start()
+        batch = builder.build([kernels.endless])
+        print("begins", flush=True)
+        measurer.measure(batch)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_run_that_was_ended(ending: signal.Signals, farm: Endpoint, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(MEASURING)
+    (tmp_path / "files").mkdir()
+    command = [sys.executable, str(tmp_path / "script.py"), str(Path(__file__).parent.parent), str(farm)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "files")}
+    with (
+        BoardServer(None, load_board("local"), farm, "ended"),
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        ) as run,
+    ):
+        assert run.stdout is not None
+        assert run.stdout.readline() == "begins\n"
+        await_(lambda: summary(farm)["ended"].free == 0)  # it measures
+        assert len(processes(run.pid)) >= 4  # it, and its workers
+        run.send_signal(ending)
+        run.wait(15)
+        await_(lambda: not processes(run.pid) and not list((tmp_path / "files").iterdir()))
+
+
+def await_(condition: Callable[[], bool], limit_s: float = 15) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def processes(session: int) -> list[int]:
+    """The processes of a session of the system, by number: field 6 of /proc/PID/stat (proc(5))."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, _, sid, *_ = path.read_text().rpartition(")")[2].split()
+            if int(sid) == session and state not in "ZX":
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
+def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp_path: Path) -> None:
+    virtual = start(board)
+    with (
+        BoardServer(address_of(virtual), load_board(board), farm, board) as server,
+        Builder(load_board(board)) as builder,
+        Measurer(farm, board, Evaluation(timeout_s=20), threads=2) as measurer,
+    ):
+        batch = builder.build([*functions(tmp_path / "net.onnx", board), kernels.crashing])
+        outcomes = measurer.measure(batch)
+        assert failures(outcomes) == [None] * (len(outcomes) - 1) + ["crash"]
+        assert all(median(outcome.seconds) > 0 for outcome in outcomes[:-1])
+        assert server.alive
+        # Emulation passes on what the kernel says of this machine.
+        here = read_conditions(ThisMachine().run)
+        assert read_conditions(server.run).governor == here.governor

@@ -1,0 +1,333 @@
+"""`edgedeploy tune` as a whole: real boards over SSH or this machine, real measurements, and what befalls them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Command
+from listeners import watched
+from networks import Graph
+from rpc_clients import becomes
+from virtual_boards import Start
+
+from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.remote.address import address_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.tune.header import default_folder
+from edgedeploy.tune.records import Records
+from edgedeploy.virtual.board import VirtualBoard, down
+
+pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
+
+Json = dict[str, Any]
+
+# What a run may take after something broke for good, and what one takes to begin on a busy machine.
+STOPS_S, BEGINS_S = 60, 120
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    """Three tasks: a first convolution, a 3x3 and a 1x1."""
+    graph = Graph()
+    value = graph.input("data", [1, 3, 32, 32])
+    value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
+    value = graph.node("Relu", graph.conv(value, 16, 32, 3, pads=[1, 1, 1, 1]))
+    value = graph.node("Relu", graph.conv(value, 32, 32, 1))
+    return graph.save(tmp_path / "three.onnx", value)
+
+
+class Run:
+    """A run in a process of its own, and its events as they come."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.events: list[Json] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.events.append(json.loads(line))
+
+    def of(self, kind: str) -> list[Json]:
+        return [event for event in self.events if event["event"] == kind]
+
+    def trials(self) -> list[Json]:
+        return [event["trial"] for event in self.of("measured")]
+
+    def wait_for(self, kind: str, count: int = 1) -> None:
+        assert becomes(lambda: len(self.of(kind)) >= count or not self._thread.is_alive(), BEGINS_S)
+        assert len(self.of(kind)) >= count, self.messages()
+
+    def end(self, limit_s: float) -> int:
+        code = self.process.wait(limit_s)
+        self._thread.join(5)
+        return code
+
+    def messages(self) -> str:
+        self.process.wait(10)
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+
+@contextmanager
+def running(*arguments: object) -> Iterator[Run]:
+    command = [sys.executable, "-m", "edgedeploy", "tune", *map(str, arguments), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield Run(process)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def tuned(*arguments: object, limit_s: float = 300) -> Run:
+    """A run that does what it should."""
+    with running(*arguments) as run:
+        assert run.end(limit_s) == 0, run.messages()
+        return run
+
+
+def is_ours(process: psutil.Process, word: str) -> bool:
+    try:
+        return word in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def descendants() -> set[int]:
+    return {process.pid for process in psutil.Process().children(recursive=True)}
+
+
+def left_on(virtual: VirtualBoard) -> str:
+    """Agents that run on a board, and folders of servers there."""
+    # The shell that runs this has it in its own command line, but not what the pattern matches.
+    script = "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc"
+    with Connection(address_of(virtual)) as connection:
+        return connection.run(script).text
+
+
+EMULATED = [pytest.param(board, marks=pytest.mark.slow) for board in ("rpi4", "rpi-armhf")]
+
+
+@pytest.mark.parametrize("board", ["local", *EMULATED])
+def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
+    board: str, start: Start, network: Path, board_command: Command, tmp_path: Path
+) -> None:
+    virtual = start(board, name=f"tune-{board}")
+    records = tmp_path / "records"
+    place = ("--board", board, "--host", f"virtual:{virtual.name}")
+    before = descendants()
+    with watched() as beyond:
+        run = tuned(network, *place, "--trials", 16, "-o", records, limit_s=500)
+    assert beyond == set()
+    assert left_on(virtual) == ""
+    assert descendants() == before
+
+    [ended] = run.of("run ended")
+    assert len(ended["results"]) == 3
+    assert len(run.trials()) == 48
+    assert [trial["failure"] for trial in run.trials()] == [None] * 48
+    assert ended["before_ms"] > 0
+    assert ended["after_ms"] > 0
+    for result in ended["results"]:
+        assert 0 < result["best_ms"] <= result["default_ms"]
+    with Records.open(records) as found:
+        assert len(found.workloads()) == 3
+        assert sum(not trial.final for key in found.workloads() for trial in found.trials(key)) == 48
+
+    code, output, messages = board_command("build", network, "--board", board, "--tuning-records", records, "--json")
+    assert code == 0, messages
+    [built] = json.loads(output)
+    manifest = read_manifest(Path(built["package"]))
+    assert manifest.tuning_records == built["tuning_records"] is not None
+    code, _, messages = board_command("push", built["package"], "--host", f"virtual:{virtual.name}")
+    assert code == 0, messages  # which tests itself on the board
+
+
+def test_the_board_s_own_records_are_used_unless_others_are_named(
+    network: Path, board_command: Command, tmp_path: Path
+) -> None:
+    code, _, messages = board_command("tune", network, "--trials", 4, "--tasks", "0", "--no-compare")
+    assert code == 0, messages
+    assert default_folder("local").is_dir()
+    hashes = {}
+    for chosen in ([], ["--tuning-records", "none"], ["--tuning-records", default_folder("local")]):
+        code, output, messages = board_command("build", network, *chosen, "--json", "-o", tmp_path / "out")
+        assert code == 0, messages
+        hashes[str(chosen[-1:])] = json.loads(output)[0]["tuning_records"]
+    own, none, named = hashes.values()
+    assert own == named is not None
+    assert none is None
+    # A package that was built with other records is not taken for this one.
+    code, _, messages = board_command("run", network, "--print-time")
+    assert code == 0, messages
+    assert "1 of 3 functions are built as tuned" in messages
+
+
+def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path: Path) -> None:
+    arguments = (network, "--tasks", "0", "--tuner", "random", "--no-compare", "-o", tmp_path / "records")
+    first = tuned(*arguments, "--trials", 6)
+    again = tuned(*arguments, "--trials", 6)
+    assert again.trials() == []
+    more = tuned(*arguments, "--trials", 10)
+    assert [trial["number"] for trial in more.trials()] == [6, 7, 8, 9]
+    tried = [json.dumps(trial["configuration"], sort_keys=True) for run in (first, more) for trial in run.trials()]
+    assert len(set(tried)) == 10
+    anew = tuned(*arguments, "--trials", 6, "--no-resume")
+    assert [trial["number"] for trial in anew.trials()] == list(range(6))
+
+
+def test_another_model_begins_with_what_records_know_of_its_tasks(network: Path, tmp_path: Path) -> None:
+    first = tuned(network, "--tasks", "0", "--trials", 8, "--no-compare", "-o", tmp_path / "first")
+    best = min(first.trials(), key=lambda trial: sorted(trial["seconds"])[len(trial["seconds"]) // 2])
+    second = tuned(
+        network, "--tasks", "0", "--trials", 2, "--no-compare", "-o", tmp_path / "second",
+        "--tuning-records", tmp_path / "first",
+    )  # fmt: skip
+    default, liked = (trial["configuration"] for trial in second.trials())
+    assert default == first.trials()[0]["configuration"]
+    assert liked == best["configuration"] or best["number"] == 0
+
+
+# Long enough to be in the middle of it: 16 candidates, each measured for a third of a second.
+LENGTHY = ("--min-repeat-ms", 100, "--repeat", 3, "--trials", 48, "--tasks", "0-1", "--no-compare")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
+    how: signal.Signals, network: Path, tmp_path: Path
+) -> None:
+    arguments = (network, "-o", tmp_path / "records", *LENGTHY)
+    before = descendants()
+    with watched() as beyond, running(*arguments) as run:
+        run.wait_for("measured", 16)
+        time.sleep(4)  # the second batch is being built or measured
+        started = descendants() - before
+        run.process.send_signal(how)
+        code = run.end(STOPS_S)
+    assert beyond == set()
+    assert code == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert becomes(lambda: not any(map(psutil.pid_exists, started)), 30)
+    known = len(run.trials())
+    resumed = tuned(*arguments)
+    assert known - 16 <= 96 - len(resumed.trials()) <= known + 16
+    numbers = {result["number"]: result["trials"] for result in resumed.of("run ended")[0]["results"]}
+    assert numbers == {0: 48, 1: 48}
+
+
+def kill_agent(virtual: VirtualBoard, run: Run) -> None:
+    with Connection(address_of(virtual)) as connection:
+        connection.run("kill -9 $(grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline | cut -d / -f 3)")
+
+
+def kill_tracker(virtual: VirtualBoard, run: Run) -> None:
+    for process in psutil.Process(run.process.pid).children(recursive=True):
+        if is_ours(process, "tracker_process"):
+            process.kill()
+
+
+def kill_connection(virtual: VirtualBoard, run: Run) -> None:
+    """End the SSH server's processes of all logins."""
+    with Connection(address_of(virtual)) as connection:
+        connection.open("kill -9 $(grep -la '^sshd[^ ]*: ' /proc/[0-9]*/cmdline | cut -d / -f 3)")
+        time.sleep(1)
+
+
+@pytest.mark.parametrize("break_it", [kill_agent, kill_tracker, kill_connection])
+def test_a_run_survives_what_breaks(
+    break_it: Callable[[VirtualBoard, Run], None], start: Start, network: Path, tmp_path: Path
+) -> None:
+    virtual = start("local", name="tune-faults")
+    with running(network, "--host", f"virtual:{virtual.name}", "-o", tmp_path / "records", *LENGTHY) as run:
+        run.wait_for("measured", 16)
+        time.sleep(5)
+        break_it(virtual, run)
+        code = run.end(300)
+    assert code == 0, run.messages()
+    assert [trial["failure"] for trial in run.trials()] == [None] * 96
+    assert left_on(virtual) == ""
+
+
+def test_a_run_ends_with_a_message_when_its_board_is_gone_and_goes_on_when_it_is_back(
+    start: Start, network: Path, tmp_path: Path
+) -> None:
+    virtual = start("local", name="tune-gone")
+    arguments = (network, "--host", "virtual:tune-gone", "-o", tmp_path / "records", *LENGTHY)
+    with running(*arguments) as run:
+        run.wait_for("measured", 16)
+        time.sleep(4)
+        down(virtual)
+        gone = time.monotonic()
+        code = run.end(2 * STOPS_S)
+    assert code == BoardConnectionError.exit_code
+    assert time.monotonic() - gone < STOPS_S
+    assert "did not come back" in run.messages()
+    start("local", name="tune-gone")
+    resumed = tuned(*arguments)
+    assert len(resumed.trials()) <= 96 - len(run.trials())
+    assert {result["trials"] for result in resumed.of("run ended")[0]["results"]} == {48}
+
+
+def test_several_hosts_share_the_work(start: Start, network: Path, tmp_path: Path) -> None:
+    names = [start("local", name=name).name for name in ("tune-one", "tune-two")]
+    hosts = [option for name in names for option in ("--host", f"virtual:{name}")]
+    run = tuned(network, *hosts, "--trials", 16, "--tasks", "0", "--no-compare", "-o", tmp_path / "records")
+    assert {trial["host"] for trial in run.trials()} == {f"virtual:{name}" for name in names}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (("--rpc-tracker", "127.0.0.1:9"), RpcError, "no tracker answers at 127.0.0.1:9"),
+        (("--rpc-tracker", "nonsense"), InputError, "is no address of a tracker"),
+        (("--rpc-key", "key"), InputError, "--rpc-key needs --rpc-tracker"),
+        (("--rpc-tracker", "127.0.0.1:9", "--virtual"), InputError, "does not go with"),
+        (("--tasks", "7"), InputError, "names no tasks"),
+        (("--tuning-records", "nowhere"), UnknownNameError, "there are no tuning records"),
+        (("--set-governor", "no such;"), InputError, "cannot be the name of a governor"),
+        (("--host", "nobody@127.0.0.1:9"), BoardConnectionError, "cannot be reached"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(
+    wrong: tuple[str, ...], error: type[Exception], message: str, network: Path, board_command: Command
+) -> None:
+    began, before = time.monotonic(), descendants()
+    code, _, messages = board_command("tune", network, *wrong)
+    assert code == error.exit_code, messages  # type: ignore[attr-defined]
+    assert message in messages
+    assert time.monotonic() - began < 15
+    assert descendants() == before
+
+
+def test_records_of_another_board_are_not_mixed_in(network: Path, board_command: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "records"
+    code, _, messages = board_command("tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
+    assert code == 0, messages
+    content = {path.name: path.read_bytes() for path in folder.iterdir()}
+    code, _, messages = board_command("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
+    assert code == RecordsError.exit_code, messages
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == content
+    code, _, messages = board_command("build", network, "--mcpu", "x86-64-v2", "--tuning-records", folder)
+    assert code == RecordsError.exit_code, messages
+
+
+def test_tasks_are_listed_without_a_board(network: Path, board_command: Command) -> None:
+    code, output, messages = board_command("tune", network, "--board", "rpi4", "--tasks", "list", "--json")
+    assert code == 0, messages
+    [tasks] = json.loads(output).values()
+    assert [task["number"] for task in tasks] == [0, 1, 2]
+    assert all(task["candidates"] > 1 and task["mflop"] > 0 for task in tasks)

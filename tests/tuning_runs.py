@@ -1,0 +1,157 @@
+"""Tuning runs as they could happen, made up from a seed: their events, and the folder that records keep of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from edgedeploy.tune.events import (
+    Event,
+    Measured,
+    RunEnded,
+    RunStarted,
+    TaskEnded,
+    TaskResult,
+    TaskStarted,
+    TaskSummary,
+)
+from edgedeploy.tune.trial import Conditions, Trial
+
+BEGIN = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
+HOSTILE = "conv\x1b[2J\n[bold red]<script>alert('x')</script>&amp;\u202e</svg>"
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A run of several tasks, of which every seventh trial fails, on boards that get warmer."""
+
+    names: Sequence[str] = ("fused_conv2d", "fused_matmul", "fused_pool")
+    run: str = "run-1"
+    model: str = "mobilenet_v1"
+    board: str = "rpi4"
+    hosts: Sequence[str] = ("pi@a",)
+    trials: int = 16
+    done: int = 0
+    seed: int = 1
+    minutes: int = 0
+
+    def summaries(self) -> list[TaskSummary]:
+        return [
+            TaskSummary(
+                number=10 + index,
+                name=name,
+                workload=f"{self.model}-{index}",
+                weight=index + 1,
+                mflop=10.0 * (index + 1),
+                candidates=100,
+                trials=self.trials,
+                done=self.done,
+            )
+            for index, name in enumerate(self.names)
+        ]
+
+    def begin(self) -> RunStarted:
+        return RunStarted(
+            run=self.run,
+            model=self.model,
+            board=self.board,
+            hosts=list(self.hosts),
+            tuner="xgb",
+            space="templates",
+            folder="/home/user/records/rpi4",
+            tasks=self.summaries(),
+            conditions=Conditions(governor="ondemand", frequency_mhz=1500, temperature_c=40),
+        )
+
+    def task(self, summary: TaskSummary) -> list[Event]:
+        """The events of one task: its trials, the default and the best of them again, its end."""
+        chance = random.Random(f"{self.seed} {summary.workload}")
+        events: list[Event] = [TaskStarted(task=summary)]
+        trials: list[Trial] = []
+        for number in range(summary.done, summary.trials):
+            trials.append(self._trial(summary, number, chance))
+            times = [trial.median_s for trial in trials if trial.median_s is not None]
+            best = min(times, default=None)
+            gflops = summary.mflop / best / 1e3 if best else None
+            events.append(Measured(trial=trials[-1], best_s=best, gflops=gflops))
+        measured = [trial for trial in trials if trial.seconds]
+        finals = [
+            trial.model_copy(update={"final": True, "number": summary.trials})
+            for trial in (measured[0], min(measured, key=lambda trial: trial.median_s or 0))
+        ]
+        default, best = (trial.median_s for trial in finals)
+        assert default is not None
+        assert best is not None
+        events += [Measured(trial=trial, best_s=best, gflops=summary.mflop / best / 1e3) for trial in finals]
+        result = TaskResult(
+            number=summary.number,
+            name=summary.name,
+            workload=summary.workload,
+            weight=summary.weight,
+            default_ms=default * 1e3,
+            best_ms=best * 1e3,
+            trials=summary.trials,
+            failures=sum(trial.failure is not None for trial in trials),
+            configuration=finals[1].configuration,
+        )
+        return [*events, TaskEnded(result=result)]
+
+    def _trial(self, summary: TaskSummary, number: int, chance: random.Random) -> Trial:
+        failed = number % 7 == 3
+        seconds = [1e-3 * (1.5 if number == 0 else chance.uniform(0.8, 3)) * chance.uniform(0.99, 1.01) for _ in "123"]
+        return Trial(
+            time=BEGIN + timedelta(minutes=self.minutes + 10 * summary.number, seconds=number * 5),
+            run=self.run,
+            task=summary.name,
+            workload=summary.workload,
+            number=number,
+            configuration={"tile": number, "unroll": True},
+            seconds=[] if failed else seconds,
+            failure="timeout" if failed else None,
+            error=f"{HOSTILE} took too long" if failed else None,
+            host=self.hosts[number % len(self.hosts)],
+            conditions=Conditions(
+                governor="ondemand", frequency_mhz=1500, temperature_c=50 + number, throttled=number == 9
+            ),
+        )
+
+    def events(self) -> list[Event]:
+        """All of them, as a run tells them that nothing disturbs."""
+        events: list[Event] = [self.begin()]
+        for summary in self.summaries():
+            events += self.task(summary)
+        results = [event.result for event in events if isinstance(event, TaskEnded)]
+        return [*events, RunEnded(run=self.run, results=results, before_ms=30, after_ms=20, seconds=200)]
+
+
+def trials_of(events: Iterable[Event]) -> list[Trial]:
+    return [event.trial for event in events if isinstance(event, Measured)]
+
+
+def write_records(folder: Path, *runs: Iterable[Event], board: str = "rpi4") -> Path:
+    """A folder with what is kept of the events of some runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    header = {
+        "format": 1,
+        "board": board,
+        "target": {"kind": "llvm", "mcpu": "cortex-a72", "num-cores": 4},
+        "tvm": "0.27.0",
+        "edgedeploy": "0.1.0",
+        "created": BEGIN.isoformat(),
+    }
+    (folder / "header.json").write_text(json.dumps(header), encoding="utf-8")
+    with (
+        (folder / "runs.jsonl").open("w", encoding="utf-8") as told,
+        (folder / "trials.jsonl").open("w", encoding="utf-8") as measured,
+    ):
+        for number, event in enumerate(event for run in runs for event in run):
+            if isinstance(event, Measured):
+                line = event.trial.model_dump(mode="json") | {"record": number if event.trial.seconds else None}
+                measured.write(json.dumps(line) + "\n")
+            elif isinstance(event, (RunStarted, TaskEnded, RunEnded)):
+                told.write(event.model_dump_json() + "\n")
+    return folder

@@ -1,0 +1,157 @@
+"""A layer computes the same in each of its configurations, and builds take the one that was measured."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from networks import Graph
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.configuration import CONFIGURATION, Configuration, Direct, Product, Winograd
+from edgedeploy.compile.groups import Group
+from edgedeploy.compile.layers import LAYER
+from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
+from edgedeploy.compile.tiles import Tile, WeightOrder
+from edgedeploy.compile.tuned import workload_of
+from edgedeploy.frontends.network import Network
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.tune.database import workload_hash
+
+LOCAL = load_board("local")
+
+
+def convolution(path: Path, size: int, inputs: int, outputs: int, kernel: int, **attributes: object) -> Network:
+    """Two convolutions: the first one has planes to read, the second is the one that is asked for."""
+    graph = Graph()
+    data = graph.input("data", [1, 3, size, size])
+    first = graph.node("Relu", graph.conv(data, 3, inputs, 3, pads=[1, 1, 1, 1]))
+    second = graph.node("Relu", graph.conv(first, inputs, outputs, kernel, **attributes))
+    return read_onnx(graph.save(path / "net.onnx", second))
+
+
+def dense(path: Path, rows: int, terms: int, columns: int) -> Network:
+    graph = Graph()
+    product = graph.node("MatMul", graph.input("data", [rows, terms]), graph.normal(terms, columns))
+    return read_onnx(graph.save(path / "net.onnx", graph.node("Add", product, graph.normal(columns))))
+
+
+NETWORKS = {
+    "3x3": lambda path: convolution(path, 14, 16, 32, 3, pads=[1, 1, 1, 1]),
+    "3x3 of a small picture": lambda path: convolution(path, 7, 64, 64, 3, pads=[1, 1, 1, 1]),
+    "1x1": lambda path: convolution(path, 9, 32, 48, 1),
+    "strided": lambda path: convolution(path, 15, 8, 24, 3, strides=[2, 2], pads=[1, 1, 0, 0]),
+    "grouped": lambda path: convolution(path, 8, 16, 32, 3, group=4),
+    "depthwise": lambda path: convolution(path, 13, 32, 32, 3, group=32, pads=[1, 1, 1, 1]),
+    "dense": lambda path: dense(path, 4, 64, 90),
+    "one row": lambda path: dense(path, 1, 128, 1000),
+}
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
+    return NETWORKS[request.param](tmp_path)
+
+
+def groups_of(network: Network) -> dict[str, Group]:
+    return optimise(network, LOCAL).groups
+
+
+def spread(candidates: list[Configuration], count: int) -> list[Configuration]:
+    """Some of each form."""
+    chosen, some = random.Random(3), []
+    for form in dict.fromkeys(map(type, candidates)):
+        fitting = [each for each in candidates if isinstance(each, form)]
+        some += chosen.sample(fitting, min(count, len(fitting)))
+    return some
+
+
+def test_every_configuration_gives_the_reference_s_outputs(network: Network) -> None:
+    last = list(groups_of(network).values())[-1]
+    data = {
+        spec.name: np.random.default_rng(1).standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs
+    }
+    expected = network.reference(data)
+    for chosen in spread(list(last.layer.configurations(LOCAL)), 5):
+        compiled = compile_network(
+            network, LOCAL, tuned=lambda workload, chosen=chosen: chosen if fits(workload, last, chosen) else None
+        )
+        assert chosen in [entry.configuration for entry in compiled.functions.values() if entry.tuned]
+        for found, spec in zip(outputs_of(compiled, data), network.outputs, strict=True):
+            wanted = expected[spec.name]
+            assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6, chosen
+
+
+def fits(workload: tvm.IRModule, group: Group, configuration: Configuration) -> bool:
+    """Whether a workload is the group's: both have the same tensors."""
+    shapes = [parameter.ty.shape for parameter in workload["main"].params]
+    return [list(map(int, shape)) for shape in shapes][:2] == [list(group.layer.data), list(group.layer.weights)]
+
+
+@pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf"])
+def test_the_default_is_one_of_the_configurations_and_all_of_them_fit(network: Network, board: str) -> None:
+    profile = load_board(board)
+    for group in optimise(network, profile).groups.values():
+        candidates = list(group.layer.configurations(profile))
+        assert group.layer.default(profile) in candidates
+        assert len(set(candidates)) == len(candidates) > 1
+        assert all(group.layer.fits(each, profile) for each in candidates)
+        assert all(group.layer.estimate(each, profile) > 0 for each in candidates)
+
+
+def test_a_configuration_is_the_same_after_it_was_written_and_read(network: Network) -> None:
+    for group in groups_of(network).values():
+        assert LAYER.validate_json(group.layer.model_dump_json()) == group.layer
+        for each in group.layer.configurations(LOCAL):
+            assert CONFIGURATION.validate_json(each.model_dump_json()) == each
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        Direct(tile=Tile(1, 1, 5), rows_per_task=1),  # 5 does not divide the channels
+        Direct(tile=Tile(4, 28, 32), rows_per_task=1),  # more sums than there are registers
+        Direct(tile=Tile(1, 4, 16), rows_per_task=5),  # 5 does not divide 14 rows
+        Direct(tile=Tile(1, 4, 16), order=WeightOrder(True, 2, 0), rows_per_task=1),  # 2 slices of 3 rows of taps
+        Direct(tile=Tile(1, 4, 16), order=WeightOrder(False, 1, 4), rows_per_task=1),
+        Winograd(size=4, band=40, product=Tile(1, 4, 16), shared=False),  # more bands than the picture has
+        Winograd(size=4, band=1, product=Tile(1, 4, 16), shared=True),  # shared weights have one band
+        Product(whole=32, rows=1, columns=32),  # another kind of layer
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_not_taken(tmp_path: Path, impossible: Configuration) -> None:
+    """Records may be of another version, or of somebody else."""
+    network = NETWORKS["3x3"](tmp_path)
+    last = list(groups_of(network).values())[-1]
+    assert not last.layer.fits(impossible, LOCAL)
+    lowered = lower_network(network, LOCAL, tuned=lambda workload: impossible)
+    assert not any(entry.tuned for entry in lowered.functions.values())
+
+
+def test_a_function_is_one_workload_whatever_board_its_form_is_chosen_for(tmp_path: Path) -> None:
+    network = NETWORKS["3x3"](tmp_path)
+    hashes = []
+    for board in ("local", "rpi4"):
+        profile = load_board(board)
+        narrow = profile.model_copy(update={"vector": load_board("rpi4").vector})
+        modules = [workload_of(function) for function in optimise(network, narrow).functions.values()]
+        hashes.append(sorted(map(workload_hash, modules)))
+    assert hashes[0] == hashes[1]
+
+
+def test_a_function_that_metaschedule_scheduled_takes_the_place_of_ours(tmp_path: Path) -> None:
+    network = NETWORKS["1x1"](tmp_path)
+
+    def plain(workload: tvm.IRModule) -> tvm.tirx.PrimFunc:
+        return workload["main"]
+
+    compiled = compile_network(network, LOCAL, tuned=plain)
+    assert set(compiled.templates.values()) == {"metaschedule"}
+    data = {"data": np.random.default_rng(1).standard_normal((1, 3, 9, 9)).astype("float32")}
+    [found] = outputs_of(compiled, data)
+    [wanted] = network.reference(data).values()
+    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()

@@ -1,0 +1,50 @@
+"""How numbers and foreign text are written for people."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgedeploy.text import printable, significant
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.01234, "0.0123"),
+        (1.2345, "1.23"),
+        (12.345, "12.3"),
+        (123.45, "123"),
+        (1234.5, "1234"),
+        (-2, "-2.00"),
+    ],
+)
+def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+@given(st.floats(1e-9, 1e9))
+def test_at_most_half_of_the_third_digit_is_lost(value: float) -> None:
+    assert float(significant(value)) == pytest.approx(value, rel=5.001e-3)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_is_no_number_is_named(value: float) -> None:
+    assert significant(value) == str(value)
+
+
+def test_text_that_can_be_printed_stays_as_it_is() -> None:
+    assert printable("Faltung 3×3, 卷积 [bold]") == "Faltung 3×3, 卷积 [bold]"
+
+
+def test_what_would_move_a_cursor_or_turn_the_writing_is_escaped() -> None:
+    assert printable("a\x1b[2J\nb\u202ec\x9b\udc80\0") == r"a\x1b[2J\nb\u202ec\x9b\udc80\x00"
+
+
+@given(st.text(st.characters()))
+def test_nothing_is_left_that_is_no_visible_sign_or_space(text: str) -> None:
+    assert not {unicodedata.category(each)[0] for each in printable(text)} & {"C"}

@@ -1,0 +1,112 @@
+"""Worker processes: calls, what becomes of those that fail, and that no process stays."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgedeploy.tune.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    with Worker(os.getpid, tmp_path / "log.txt") as worker:
+        yield worker
+
+
+def test_one_process_answers_many_calls(worker: Worker) -> None:
+    pids = {worker.call(os.getpid, timeout_s=10) for _ in range(3)}
+    assert len(pids) == 1
+    assert pids != {os.getpid()}
+
+
+def test_an_error_is_told_and_the_process_goes_on(worker: Worker) -> None:
+    pid = worker.call(os.getpid, timeout_s=10)
+    with pytest.raises(WorkerError, match="ValueError: math domain error"):
+        worker.call(math.sqrt, -1.0, timeout_s=10)
+    assert worker.call(os.getpid, timeout_s=10) == pid
+
+
+def test_a_call_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker: Worker) -> None:
+    pid = worker.call(os.getpid, timeout_s=10)
+    began = time.monotonic()
+    with pytest.raises(WorkerTimeoutError, match=r"longer than 0\.5 s"):
+        worker.call(time.sleep, 60, timeout_s=0.5)
+    assert time.monotonic() - began < 5
+    assert not Path(f"/proc/{pid}").exists()
+    assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
+
+
+def test_a_crash_is_told_with_the_last_words(worker: Worker) -> None:
+    worker.call(os.write, 2, b"before\nthe reason\n", timeout_s=10)
+    with pytest.raises(WorkerCrashError, match=r"it crashed \(SIGABRT\): the reason"):
+        worker.call(os.abort, timeout_s=10)
+    assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
+
+
+def test_items_come_one_by_one(worker: Worker) -> None:
+    assert list(worker.stream(counting, 3, timeout_s=10)) == [0, 1, 2]
+    items = worker.stream(counting, 1000, timeout_s=10)
+    assert next(items) == 0
+    items.close()
+    assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
+
+
+def test_a_worker_that_cannot_prepare_itself_says_why(tmp_path: Path) -> None:
+    with Worker(failing, tmp_path / "log.txt") as worker, pytest.raises(WorkerCrashError, match="no such module"):
+        worker.start()
+
+
+def test_a_closed_worker_is_gone_and_stays_so(tmp_path: Path) -> None:
+    worker = Worker(os.getpid, tmp_path / "log.txt")
+    pid = worker.call(os.getpid, timeout_s=10)
+    worker.close()
+    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(WorkerError, match="closed"):
+        worker.call(os.getpid, timeout_s=10)
+
+
+CALLING = """
+import os, sys, time
+from pathlib import Path
+from edgedeploy.tune.workers import Worker
+
+if __name__ == "__main__":
+    worker = Worker(os.getpid, Path(sys.argv[1]))
+    print(worker.call(os.getpid, timeout_s=60), flush=True)
+    worker.call(time.sleep, 600, timeout_s=600)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_worker_ends_with_its_parent_in_the_middle_of_a_call(tmp_path: Path, ending: signal.Signals) -> None:
+    (tmp_path / "parent.py").write_text(CALLING)
+    (tmp_path / "files").mkdir()
+    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "files" / "log.txt")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        time.sleep(0.3)
+        parent.send_signal(ending)
+        parent.wait(10)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+    assert ending == signal.SIGINT or not (tmp_path / "files").exists()
+
+
+def counting(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+def failing() -> None:
+    raise ImportError("no such module")

@@ -1,0 +1,130 @@
+"""Searches propose each candidate once, the default first, and find good ones sooner than chance does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import mean
+
+import pytest
+from networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.configuration import Configuration, Direct
+from edgedeploy.errors import InputError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.tune.search import TUNERS, CostModel, search_for
+from edgedeploy.tune.task import Task, selected, tasks_of
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
+    graph = Graph()
+    value = graph.input("data", [1, 3, 56, 56])
+    value = graph.node("Relu", graph.conv(value, 3, 32, 3, pads=[1, 1, 1, 1]))
+    for _ in range(2):  # two calls of one function
+        value = graph.node("Relu", graph.conv(value, 32, 32, 3, pads=[1, 1, 1, 1]))
+    value = graph.node("Relu", graph.conv(value, 32, 64, 3, pads=[1, 1, 1, 1], strides=[2, 2]))
+    path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", value)
+    return tasks_of(read_onnx(path), load_board("local"))
+
+
+@pytest.fixture
+def task(tasks: list[Task]) -> Task:
+    return tasks[0]
+
+
+def time_of(configuration: Configuration) -> float:
+    """A landscape with one best place, far from what the board's model prefers: seconds."""
+    if not isinstance(configuration, Direct):
+        return 3.0
+    tile = configuration.tile
+    return (
+        1 + abs(tile.columns - 5) / 4 + abs(tile.rows - 3) + abs(tile.channels - 16) / 16 + configuration.order.slices
+    )
+
+
+def model_for(tuner: str) -> CostModel | None:
+    return CostModel() if tuner == "xgb" else None
+
+
+def best_after(tuner: str, task: Task, trials: int, seed: int, cost: Callable[[Configuration], float]) -> float:
+    model = model_for(tuner)
+    search = search_for(tuner, task, model, seed=seed)
+    tried: list[Configuration] = []
+    while len(tried) < trials and (batch := search.propose(16)):
+        results = [(each, cost(each)) for each in batch]
+        search.learn(results)
+        if model:
+            model.learn(task, results)
+        tried += batch
+    assert len(set(tried)) == len(tried)
+    return min(map(cost, tried))
+
+
+def test_tasks_are_functions_with_layers_each_once_those_with_most_work_first(tasks: list[Task]) -> None:
+    assert [task.weight for task in tasks] == [2, 1, 1]
+    work = [task.mflop * task.weight for task in tasks]
+    assert work == sorted(work, reverse=True)
+    # 2 operations x 56 x 56 pixels x 9 taps x 32 x 32 channels
+    assert tasks[0].mflop == pytest.approx(2 * 56 * 56 * 9 * 32 * 32 / 1e6)
+
+
+@pytest.mark.parametrize("tuner", TUNERS)
+def test_the_default_comes_first_and_every_candidate_once(task: Task, tuner: str) -> None:
+    search = search_for(tuner, task, model_for(tuner))
+    assert search.propose(16)[0] == task.candidates[0]
+    found = []
+    while batch := search.propose(64):
+        search.learn((each, time_of(each)) for each in batch)
+        found += batch
+    assert sorted(map(str, found)) == sorted(map(str, task.candidates))
+    assert len(set(found)) == len(task.candidates)
+
+
+@pytest.mark.parametrize("tuner", TUNERS)
+def test_what_other_records_prefer_comes_right_after_the_default(task: Task, tuner: str) -> None:
+    liked = [task.candidates[70], task.candidates[7]]
+    assert search_for(tuner, task, model_for(tuner), liked).propose(8)[:3] == [task.candidates[0], *liked]
+
+
+@pytest.mark.parametrize("tuner", ["xgb", "ga"])
+def test_searches_that_learn_beat_chance(task: Task, tuner: str) -> None:
+    seeds = range(4)
+    learnt = mean(best_after(tuner, task, 96, seed, time_of) for seed in seeds)
+    by_chance = mean(best_after("random", task, 96, seed, time_of) for seed in seeds)
+    assert learnt < by_chance
+
+
+def test_failures_are_not_proposed_again_and_stop_no_search(task: Task) -> None:
+    search = search_for("ga", task, None)
+    failed = search.propose(16)
+    search.learn((each, None) for each in failed)
+    assert not set(search.propose(16)) & set(failed)
+
+
+def test_what_one_task_teaches_helps_with_the_next(tasks: list[Task]) -> None:
+    model = CostModel()
+    assert model.predict(tasks[0], tasks[0].candidates[:4]) is None  # nothing is known
+    model.learn(tasks[0], [(each, time_of(each)) for each in tasks[0].candidates[::3]])
+    others = [each for each in tasks[1].candidates if isinstance(each, Direct)]
+    scores = model.predict(tasks[1], others)
+    assert scores is not None
+    preferred = sorted(range(len(others)), key=lambda index: -scores[index])[:20]
+    assert mean(time_of(others[index]) for index in preferred) < mean(map(time_of, others))
+
+
+def test_the_same_seed_gives_the_same_search(task: Task) -> None:
+    assert best_after("ga", task, 48, 5, time_of) == best_after("ga", task, 48, 5, time_of)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("all", [0, 1, 2]), ("1", [1]), ("0,2", [0, 2]), ("1-2", [1, 2]), ("2,0-1", [0, 1, 2])]
+)
+def test_tasks_are_chosen_by_numbers_and_ranges(tasks: list[Task], text: str, numbers: list[int]) -> None:
+    assert [task.number for task in selected(tasks, text)] == numbers
+
+
+@pytest.mark.parametrize("text", ["", "x", "3", "0-3", "-1", "1-", "2-1", "0;1", "0-99999999999999"])
+def test_what_names_no_tasks_is_refused(tasks: list[Task], text: str) -> None:
+    with pytest.raises(InputError, match="names no tasks"):
+        selected(tasks, text)
