@@ -44,8 +44,8 @@ _READY_S = 60
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0
 _KEPT_LINES = 20
 
-# A tracker's protocol takes a key apart at colons, a server's at blanks.
-_KEY = re.compile(r"[\w.-]{1,100}")
+# A server's protocol ends a key at a blank, and the agent's command line takes a dash for an option.
+_KEY = re.compile(r"[^\s-]\S{0,99}")
 
 # Waiting does not help against these.
 _LASTING = (HostKeyError, OutputError, ToolchainError, UnsuitableBoardError)
@@ -109,7 +109,7 @@ class BoardServer:
             BoardBusyError, ReleaseError: the agent cannot be stored there.
         """
         if not _KEY.fullmatch(key):
-            raise InputError(f"{key!r} cannot be a key", hints=["use letters, digits, dots, dashes and underscores"])
+            raise InputError(f"{key!r} cannot be a key", hints=["use letters, digits and no blanks"])
         self.name = str(place) if place else "local"
         self._address, self._board, self._tracker, self._key = place, board, tracker, key
         self._progress, self._threads, self._strict = progress, threads, strict
