@@ -205,7 +205,13 @@ def tune_models(
         resume=resume,
         seed=seed,
     )
-    evaluation = Evaluation(number=number, repeat=repeat, min_repeat_ms=min_repeat_ms, timeout_s=timeout)
+    evaluation = Evaluation(
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        timeout_s=timeout,
+        displaced_bytes=2 * profile.cache.l2_kib * 1024,
+    )
     with display(json_output) as shown:
         sources = [find_source(model, shapes, shown, importing) for model in models]
         for source in sources:
