@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from virtual_boards import Start
 
 from edgedeploy.board import load_board
-from edgedeploy.build import Source, build, find_source
+from edgedeploy.build import build
 from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.release.board import releases
 from edgedeploy.release.layout import Release
@@ -22,6 +22,7 @@ from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
+from edgedeploy.source import Source, find_source
 from edgedeploy.virtual.board import VirtualBoard
 
 __all__ = ["BASE", "Bench", "bench"]

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
-from edgedeploy.build import Prepared, find_source, prepare
+from edgedeploy.build import Prepared, prepare
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -18,6 +18,7 @@ from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.source import find_source
 
 
 @dataclass(frozen=True)

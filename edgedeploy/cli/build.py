@@ -86,12 +86,13 @@ def build(
     """
     from edgedeploy.agent.build import agent_for
     from edgedeploy.board import BOARDS, load_board
-    from edgedeploy.build import DUMPS, Source, default_output, find_source, note_weights, package_name
+    from edgedeploy.build import DUMPS, default_output, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explanation
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
+    from edgedeploy.source import Source, find_source, note_weights
 
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
     kinds = [kind for kind in dump.split(",") if kind]

@@ -73,8 +73,8 @@ def show(
     from edgedeploy.cli.console import print_json, quiet_if, stdout
 
     if graph:
-        from edgedeploy.build import find_source
         from edgedeploy.frontends.format import ImportOptions
+        from edgedeploy.source import find_source
         from edgedeploy.zoo.drawing import draw
 
         # A drawing needs no weights.

@@ -164,7 +164,6 @@ def tune_models(
     Example: edgedeploy tune models report --board rpi4, for a network that is called report
     """
     from edgedeploy.board import BOARDS, load_board
-    from edgedeploy.build import find_source, note_weights
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.pipeline import require_cpu
@@ -172,6 +171,7 @@ def tune_models(
     from edgedeploy.errors import InputError
     from edgedeploy.rpc.tracker import Endpoint
     from edgedeploy.runtime.opening import Place
+    from edgedeploy.source import find_source, note_weights
     from edgedeploy.tune.header import default_folder, find_folder
     from edgedeploy.tune.remote import Evaluation
     from edgedeploy.tune.run import Options

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
-from edgedeploy.build import find_source, prepare
+from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, called, picture_input, see_with
 from edgedeploy.demo.spec import DEMOS, Demo, Stage
 from edgedeploy.demo.tengine_log import log_lines, result_lines, time_line, version_line
@@ -20,6 +20,7 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.source import find_source
 from edgedeploy.vision.decoder import Decoder
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.preprocess import input_size

@@ -78,6 +78,9 @@ class Place(Protocol):
     def backward(self, endpoint: Endpoint) -> AbstractContextManager[Endpoint]:
         """Where programs there reach what listens at an endpoint."""
 
+    def abandon(self) -> None:
+        """Give up what may not answer any more, so that nothing that is still to be closed waits for it."""
+
 
 class ThisMachine:
     """This machine."""
@@ -129,6 +132,9 @@ class ThisMachine:
     def backward(self, endpoint: Endpoint) -> AbstractContextManager[Endpoint]:
         """Nothing lies between."""
         return nullcontext(endpoint)
+
+    def abandon(self) -> None:
+        """Programs here end with their input, at once."""
 
 
 class OnBoard:
@@ -185,6 +191,10 @@ class OnBoard:
         """Through the SSH connection."""
         with backward(self._connection, endpoint.port, endpoint.host) as port:
             yield Endpoint(LOOPBACK, port)
+
+    def abandon(self) -> None:
+        """Close the connection."""
+        self._connection.close()
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from edgedeploy.errors import (
     BoardConnectionError,
     EdgedeployError,
     HostKeyError,
+    InputError,
     OutputError,
     RpcError,
     ToolchainError,
@@ -41,6 +43,9 @@ _SILENCE_S = 30
 _READY_S = 60
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0
 _KEPT_LINES = 20
+
+# A server's protocol ends a key at a blank, and the agent's command line takes a dash for an option.
+_KEY = re.compile(r"[^\s-]\S{0,99}")
 
 # Waiting does not help against these.
 _LASTING = (HostKeyError, OutputError, ToolchainError, UnsuitableBoardError)
@@ -98,10 +103,13 @@ class BoardServer:
         Raises:
             BoardConnectionError: the board cannot be reached, or its SSH server forwards no ports.
             UnsuitableBoardError: the agent does not run there.
+            InputError: the key cannot be one.
             RpcError: it does not start.
             ToolchainError: the agent cannot be built.
             BoardBusyError, ReleaseError: the agent cannot be stored there.
         """
+        if not _KEY.fullmatch(key):
+            raise InputError(f"{key!r} cannot be a key", hints=["use letters, digits and no blanks"])
         self.name = str(place) if place else "local"
         self._address, self._board, self._tracker, self._key = place, board, tracker, key
         self._progress, self._threads, self._strict = progress, threads, strict
@@ -140,6 +148,7 @@ class BoardServer:
             BoardConnectionError: it did not come back in that time.
             HostKeyError, UnsuitableBoardError: another board answers.
         """
+        self._place.abandon()
         self.close()
         deadline, wait, told = time.monotonic() + deadline_s, _FIRST_WAIT_S, ""
         while True:

@@ -9,10 +9,11 @@ from pathlib import Path
 from statistics import median
 
 from edgedeploy.board import Overrides
-from edgedeploy.build import Source, build
+from edgedeploy.build import build
 from edgedeploy.progress import Progress
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.source import Source
 from edgedeploy.tune.best import NO_RECORDS
 
 ROUNDS = 15

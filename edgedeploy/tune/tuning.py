@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from edgedeploy.board import NO_OVERRIDES, Board, Overrides
-from edgedeploy.build import Source
+from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, addresses
@@ -18,6 +17,7 @@ from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
+from edgedeploy.source import Source
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.comparison import Comparison, compare
 from edgedeploy.tune.conditions import governor, require_governor_name
@@ -42,7 +42,7 @@ class Boards:
     """The boards that measure.
 
     Attributes:
-        name: of the profile.
+        name: of the profile, or its file.
         profile: it, with what the command line overrides.
         place: where the first of them is; networks are compared there.
         hosts: the addresses of all, if not the profile's own.
@@ -57,6 +57,11 @@ class Boards:
     rpc_tracker: Endpoint | None = None
     rpc_key: str | None = None
     governor: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The profile's name in messages and records."""
+        return BOARDS.find(self.name).stem
 
 
 class Workshop:
@@ -78,12 +83,12 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
         require_governor_name(boards.governor)
     with ExitStack() as stack:
         if boards.rpc_tracker:
-            endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.name
+            endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.label
             servers: list[BoardServer] = []
             require_fitting_device(endpoint, key, boards.profile, timeout_s=_DEVICE_S, progress=progress)
             devices = require_device(endpoint, key).total
         else:
-            key = f"{boards.name}-{token_hex(8)}"
+            key = f"edgedeploy-{token_hex(8)}"
             with progress.stage("start the tracker"):
                 endpoint = stack.enter_context(tracker(progress=progress))
             servers = [
@@ -160,12 +165,12 @@ def tune(
             hints=["search TVM's own schedules of its other functions: --space metaschedule"],
         )
 
-    with Records.open(folder, Header.of(boards.name, boards.profile.target()), progress) as records:
+    with Records.open(folder, Header.of(boards.label, boards.profile.target()), progress) as records:
         run = TuningRun(chosen, records, shop.builder, shop.farm, options, listener, others=others, stopping=stopping)
         started = RunStarted(
             run=run.identity,
             model=source.name,
-            board=boards.name,
+            board=boards.label,
             hosts=shop.farm.names,
             tuner=options.tuner,
             space=options.space,

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
@@ -162,7 +161,8 @@ class Worker:
 def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> None:
     """The process: does as told until the other side goes away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's business
-    threading.Thread(target=_end_with_parent, args=(log.parent,), daemon=True).start()
+    watching = threading.Thread(target=_end_with_parent, args=(log.parent,), daemon=True)
+    watching.start()
     with log.open("wb") as stream:  # what is on standard output belongs to the results
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
@@ -174,7 +174,7 @@ def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> 
             for answer in _answers(function, arguments):
                 connection.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        sys.exit(0)
+        watching.join()  # the other side is gone, or about to kill this one
 
 
 def _answers(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:

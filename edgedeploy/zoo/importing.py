@@ -11,7 +11,6 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from edgedeploy.build import Source
 from edgedeploy.catalog import user_folder
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import cannot_write, is_file, replacing
@@ -19,6 +18,7 @@ from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.source import Source
 from edgedeploy.zoo.entry import MODELS, ModelInput, ZooFile, ZooModel
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

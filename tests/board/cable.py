@@ -23,6 +23,7 @@ class Cable:
         self.sent = 0
         self._cut_after = cut_after
         self._ends: list[socket.socket] = []
+        self._flowing: list[threading.Event] = []
         self._listener = socket.create_server((HOST, 0))
         self._port = int(self._listener.getsockname()[1])
         self._known_hosts = folder / f"known_hosts-{self._port}"
@@ -45,12 +46,19 @@ class Cable:
         key = virtual.known_hosts.read_text().partition(" ")[2]
         self._known_hosts.write_text(f"[{HOST}]:{self._port} {key}")
 
+    def freeze(self) -> None:
+        """Let nothing more through, and tell nobody, as a network out of reach does. What connects later goes on."""
+        for flows in self._flowing:
+            flows.clear()
+
     def cut(self) -> None:
         """Cut it."""
         for end in self._ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
+        for flows in self._flowing:
+            flows.set()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -62,15 +70,20 @@ class Cable:
                     here.close()
                     continue
                 self._ends += [here, there]
-                threading.Thread(target=self._carry, args=(here, there, True), daemon=True).start()
-                threading.Thread(target=self._carry, args=(there, here, False), daemon=True).start()
+                flows = threading.Event()
+                flows.set()
+                self._flowing.append(flows)
+                threading.Thread(target=self._carry, args=(here, there, flows, True), daemon=True).start()
+                threading.Thread(target=self._carry, args=(there, here, flows, False), daemon=True).start()
 
-    def _carry(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
+    def _carry(self, source: socket.socket, target: socket.socket, flows: threading.Event, counted: bool) -> None:
         with contextlib.suppress(OSError):
             while block := source.recv(4096):
+                flows.wait()
                 target.sendall(block)
                 if counted:
                     self.sent += len(block)
                     if self._cut_after is not None and self.sent >= self._cut_after:
                         break
+        flows.wait()  # an end is news, too
         self.cut() if counted else None

@@ -21,9 +21,10 @@ from networks import tiny
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build, find_source
+from edgedeploy.build import build
 from edgedeploy.package.abi import read_abi
 from edgedeploy.runtime.session import Session
+from edgedeploy.source import find_source
 
 Json = dict[str, Any]
 

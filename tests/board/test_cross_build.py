@@ -9,7 +9,8 @@ from conftest import Command
 from networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build, find_source
+from edgedeploy.build import build
+from edgedeploy.source import find_source
 from edgedeploy.toolchain import zig_triple
 
 

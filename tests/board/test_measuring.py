@@ -20,13 +20,13 @@ from networks import Graph
 from virtual_boards import Start
 
 from edgedeploy.board import load_board
-from edgedeploy.build import find_source
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import RpcError
 from edgedeploy.remote.address import address_of
 from edgedeploy.rpc.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, summary, tracker
+from edgedeploy.source import find_source
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.conditions import read_conditions
 from edgedeploy.tune.measuring import DeviceLostError, Measurer, Outcome
@@ -281,7 +281,8 @@ def test_nothing_is_left_of_a_run_that_was_ended(ending: signal.Signals, farm: E
         assert len(processes(run.pid)) >= 4  # it, and its workers
         run.send_signal(ending)
         run.wait(15)
-        await_(lambda: not processes(run.pid) and not list((tmp_path / "files").iterdir()))
+        await_(lambda: not processes(run.pid))
+        await_(lambda: not list((tmp_path / "files").iterdir()))
 
 
 def await_(condition: Callable[[], bool], limit_s: float = 15) -> None:

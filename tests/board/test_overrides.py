@@ -13,11 +13,12 @@ from conftest import Command
 from networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build, find_source, prepare
+from edgedeploy.build import build, prepare
 from edgedeploy.cli.overrides import complete_cpu, complete_toolchain, complete_triple
 from edgedeploy.errors import InputError, ToolchainError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
+from edgedeploy.source import find_source
 from edgedeploy.toolchain import run_tool, with_language
 
 

@@ -20,13 +20,14 @@ from virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build, find_source
+from edgedeploy.build import build
 from edgedeploy.errors import BoardConnectionError, HostKeyError, ReleaseError, UnsuitableBoardError
 from edgedeploy.package.archive import describe, read_package, write_package
 from edgedeploy.progress import Progress
 from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
+from edgedeploy.source import find_source
 from edgedeploy.virtual.board import down
 
 

@@ -18,7 +18,6 @@ from conftest import Command
 from films import write_film
 from virtual_boards import Start
 
-from edgedeploy.build import find_source
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.release.layout import folder_of
@@ -26,6 +25,7 @@ from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.remote import RemoteSession
+from edgedeploy.source import find_source
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from rpc_clients import becomes, facts_from
 from virtual_boards import Start
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import BoardConnectionError, RpcError, UnsuitableBoardError
+from edgedeploy.errors import BoardConnectionError, InputError, RpcError, UnsuitableBoardError
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
@@ -29,7 +29,7 @@ from edgedeploy.virtual.board import VirtualBoard, down
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 
-KEY = "key"
+KEY = "a:key"
 
 
 class Notebook(Progress):
@@ -142,6 +142,29 @@ def test_a_connection_that_breaks_ends_the_agent_and_is_made_anew(
         assert facts_from(endpoint, KEY)["cores"] > 0
 
 
+@pytest.mark.slow
+def test_a_network_that_is_cut_without_a_word_is_survived(
+    virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with Cable(virtual, tmp_path) as cable, BoardServer(cable.address, load_board("local"), endpoint, KEY) as server:
+        first = left_on(address_of(virtual))
+        cable.freeze()
+        began = time.monotonic()
+        server.revive(30)
+        assert time.monotonic() - began < 20
+        assert facts_from(endpoint, KEY)["cores"] > 0
+        # The first agent hears nothing any more, and ends.
+        assert len(left_on(address_of(virtual))) > len(first)
+        assert becomes(lambda: len(left_on(address_of(virtual))) <= len(first), 60)
+        assert server.alive
+
+
+@pytest.mark.parametrize("key", ["", "a b", "--key", "a\nb", "ü" * 101])
+def test_what_cannot_be_a_key_is_refused(endpoint: Endpoint, key: str) -> None:
+    with pytest.raises(InputError, match="cannot be a key"):
+        BoardServer(None, load_board("local"), endpoint, key)
+
+
 def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp_path: Path) -> None:
     notebook = Notebook()
     virtual = start("local", name="rebooting")
@@ -181,7 +204,7 @@ from edgedeploy.rpc.tracker import tracker
 
 host, user, port, key, known_hosts = json.loads(sys.argv[1])
 place = Address(host, user, port, Path(key), Path(known_hosts)) if host else None
-with tracker() as endpoint, BoardServer(place, load_board("local"), endpoint, "key") as server:
+with tracker() as endpoint, BoardServer(place, load_board("local"), endpoint, "a:key") as server:
     print(json.dumps([endpoint.port, server.port]), flush=True)
     time.sleep(600)
 """

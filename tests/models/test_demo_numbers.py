@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from onnxruntime_runner import OnnxruntimeRunner
 
-from edgedeploy.build import Source, prepare
+from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.demo.tengine_log import log_lines
@@ -24,6 +24,7 @@ from edgedeploy.frontends import tengine
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.runtime.interface import Runner
+from edgedeploy.source import Source
 from edgedeploy.vision.picture import read_picture
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels

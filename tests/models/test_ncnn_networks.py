@@ -14,8 +14,9 @@ from conftest import Command
 from ncnn_files import run_in_ncnn
 from onnx import numpy_helper
 
-from edgedeploy.build import find_source, prepare
+from edgedeploy.build import prepare
 from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.source import find_source
 from edgedeploy.zoo.entry import MODELS
 
 NETWORKS = ["squeezenet_v1.1", "squeezenet_v1.1-ncnn", "retinaface-ncnn"]

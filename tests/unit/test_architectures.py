@@ -16,10 +16,10 @@ import onnxruntime
 import pytest
 from conftest import ROOT, Command
 
-from edgedeploy.build import find_source
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
 from edgedeploy.frontends.format import Converted, ImportOptions
+from edgedeploy.source import find_source
 from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
 
 ALL = get_args(Architecture)

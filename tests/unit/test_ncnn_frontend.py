@@ -12,11 +12,11 @@ import pytest
 from ncnn_cases import CASES
 from ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, table, tagged, write
 
-from edgedeploy.build import Source
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.ncnn import FORMAT
+from edgedeploy.source import Source
 
 SIDE = 5
 INPUT = f"Input data 0 1 data 0={SIDE} 1={SIDE} 2=3"

@@ -22,10 +22,10 @@ from elftools.elf.elffile import ELFFile
 from networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.build import find_source
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import OutputError, ToolchainError
 from edgedeploy.runtime.native import SET_THREADS
+from edgedeploy.source import find_source
 from edgedeploy.tune.building import Argument, Batch, Builder
 
 

@@ -82,15 +82,19 @@ from edgedeploy.tune.workers import Worker
 if __name__ == "__main__":
     worker = Worker(os.getpid, Path(sys.argv[1]))
     print(worker.call(os.getpid, timeout_s=60), flush=True)
-    worker.call(time.sleep, 600, timeout_s=600)
+    worker.call(time.sleep, float(sys.argv[2]), timeout_s=600)
+    time.sleep(600)
 """
 
 
+@pytest.mark.parametrize("call_s", [600, 0], ids=["in the middle of a call", "idle"])
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_a_worker_ends_with_its_parent_in_the_middle_of_a_call(tmp_path: Path, ending: signal.Signals) -> None:
+def test_a_worker_ends_with_its_parent(tmp_path: Path, ending: signal.Signals, call_s: int) -> None:
     (tmp_path / "parent.py").write_text(CALLING)
     (tmp_path / "files").mkdir()
-    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "files" / "log.txt")]
+    for number in range(2000):  # so that removing them takes a moment
+        (tmp_path / "files" / f"{number}.o").touch()
+    command = [sys.executable, str(tmp_path / "parent.py"), str(tmp_path / "files" / "log.txt"), str(call_s)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())

@@ -11,7 +11,7 @@ import pytest
 from conftest import Command
 from networks import Graph
 
-from edgedeploy.build import find_source
+from edgedeploy.source import find_source
 from edgedeploy.zoo.drawing import layers
 
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="there is no Graphviz (apt install graphviz)")

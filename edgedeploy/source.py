@@ -1,0 +1,116 @@
+"""Networks as sources of builds: what a name of the zoo or a path means, and which files belong to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgedeploy.errors import ModelError
+from edgedeploy.files import is_file, is_folder, sha256_of
+from edgedeploy.frontends.architectures import FORMAT as ARCHITECTURE
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
+from edgedeploy.frontends.formats import describing, suffixes
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.zoo.entry import MODELS
+
+if TYPE_CHECKING:
+    from edgedeploy.frontends.network import Network
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is to be built.
+
+    Attributes:
+        name: the package's name: the model's name in the zoo, or the file's without its suffix.
+        format: what the network's files are.
+        files: the network's files, the one that describes it first.
+        shapes: shapes of inputs by name.
+        options: what the files leave open.
+    """
+
+    name: str
+    format: Format
+    files: tuple[Path, ...]
+    shapes: Shapes
+    options: ImportOptions = AS_THE_FILE_SAYS
+
+    @staticmethod
+    def of(path: Path, shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS, *, name: str | None = None) -> Source:
+        """What a file describes, or is a part of.
+
+        Raises:
+            ModelError: it is no network's file, or another file of the network is missing.
+        """
+        found, description = describing(path)
+        options = found.heeded(options)
+        return Source(name or path.stem, found, tuple(found.files(description, options)), dict(shapes), options)
+
+    @property
+    def file(self) -> Path:
+        """The file that describes the network."""
+        return self.files[0]
+
+    @cached_property
+    def sha256(self) -> list[str]:
+        """SHA-256 of each file."""
+        return [sha256_of(path) for path in self.files]
+
+    def open_input(self) -> str | None:
+        """The first input whose shape neither the files nor `shapes` state; see `Format.open_input`."""
+        return self.format.open_input(self.files, self.shapes, self.options)
+
+    def read(self) -> Network:
+        """Import it; see `Format.read`."""
+        return self.format.read(self.files, self.shapes, self.options)
+
+
+def find_source(
+    model: str,
+    shapes: Shapes | None = None,
+    progress: Progress = SILENT,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+) -> Source:
+    """The network that `model` means, a name of the zoo or a path, fetched if need be.
+
+    Raises:
+        UnknownNameError: there is no such model.
+        DownloadError: its files cannot be had.
+        ModelError: it is no network's file, another file of the network is missing, or the zoo has no weights of it.
+    """
+    path = Path(model)
+    if is_file(path) and path.suffix not in (".yaml", ".yml"):
+        return Source.of(path, shapes or {}, options)
+    if path.suffix in suffixes() or (len(path.parts) > 1 and path.suffix not in (".yaml", ".yml")):
+        why = "it is a folder" if is_folder(path) else None
+        raise ModelError(f"there is no file {model}", why=why, hints=["check its path"])
+    from edgedeploy.zoo.store import fetch, obtainable
+
+    asked = MODELS.find(model)
+    entry_path, entry = obtainable(asked, MODELS.load(model), progress)
+    name = asked.stem
+    # The entry's shape fills free dimensions; what is given on the command line goes before it.
+    shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
+    if not entry.has_weights and options.weights != "random":
+        raise ModelError(
+            f"the zoo has no weights of {name}",
+            why="no public file of them is known to it",
+            hints=[
+                "take random ones, to measure speed or to try a demo: --weights random",
+                "give a file of such a network instead: for demos with --model FILE",
+            ],
+        )
+    if entry.architecture:
+        return Source(name, ARCHITECTURE, (entry_path,), shapes, options)
+    wanted = entry.files[:1] if options.weights == "random" else entry.files
+    files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
+    found, _ = describing(files[0])
+    return Source(name, found, files, shapes, found.heeded(options))
+
+
+def note_weights(source: Source, asked: ImportOptions, progress: Progress) -> None:
+    """Tell the user if random weights were asked for and are not taken."""
+    if source.options.weights != asked.weights:
+        progress.note(f"{source.name}: its weights are taken, as they are part of its {source.format.name} file")
