@@ -22,8 +22,8 @@ from edgedeploy.tune.trial import Conditions, Trial
 # Candidates that are built into one library and measured in one session.
 BATCH = 16
 
-# Candidates of the final beside the default, and how often they take turns. Several: the best of a search are also those
-# that were lucky.
+# Candidates of the final beside the default, and how often they take turns. Several: the best of a search are also
+# those that were lucky.
 FINALISTS = 7
 ROUNDS = 7
 
