@@ -99,7 +99,7 @@ def build(
         board_name: the board.
         output: the archive to write.
         overrides: fields that go before those of the board's profile.
-        tuning_records: as `tune.best.find_records` takes it: the board's own unless given.
+        tuning_records: as `tune.best.chosen_records` takes it: the board's own unless given.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         progress: is told about each step.
 
@@ -115,7 +115,7 @@ def build(
     from edgedeploy.compile.targets import check_target
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
-    from edgedeploy.tune.best import find_records, tuned_by
+    from edgedeploy.tune.best import chosen_records, tuned_by
 
     board = load_board(board_name, overrides)
     require_cpu(board)
@@ -123,9 +123,11 @@ def build(
     linker = c_compiler(board)
     linker.check()
     label = _board_label(board_name)
-    records = find_records(tuning_records, label, board, progress)
-    key = build_key(source, board, records)
-    with replacing(output) as temporary:  # before the long work: an unwritable folder should not cost it
+    with (
+        chosen_records(tuning_records, label, board, progress) as records,
+        replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
+    ):
+        key = build_key(source, board, records)
         with progress.stage("import"):
             network = source.read()
         compiled = compile_network(network, board, progress, tuned_by(records))
@@ -194,13 +196,14 @@ def prepare(
     import platformdirs
 
     from edgedeploy.package.archive import read_manifest
-    from edgedeploy.tune.best import find_records
+    from edgedeploy.tune.best import chosen_records
 
     board = load_board(board_name, overrides)
     source = find_source(model, input_shapes, progress, options)
     note_weights(source, options, progress)
     label = _board_label(board_name)
-    key = build_key(source, board, find_records(tuning_records, label, board, progress))
+    with chosen_records(tuning_records, label, board, progress) as records:
+        key = build_key(source, board, records)
     cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)
     for path in (default_output(source.name, board_name), cached):
         try:

@@ -91,7 +91,11 @@ def of_any_size(n: T.int32, x_data: T.handle):
 
 
 @T.prim_func
-def reading_weights(x: T.Buffer((16,), "float32"), w: T.Buffer((65536, 16), "float32"), y: T.Buffer((16,), "float32")):
-    for i in range(65536):
-        for j in T.vectorized(16):
-            y[j] = y[j] + x[j] * w[i, j]
+def reading_weights(
+    x: T.Buffer((16,), "float32"), w: T.Buffer((128, 64, 16), "float32"), y: T.Buffer((16,), "float32")
+):
+    # Each place is known only when the value before it is there, and is in another page.
+    y[0] = x[0]
+    for i in range(64):
+        for j in range(128):
+            y[0] = w[j, i, T.Cast("int32", y[0] * T.float32(0.0001))]

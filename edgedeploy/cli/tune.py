@@ -26,7 +26,8 @@ from edgedeploy.cli.options import (
 from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Overrides
+    from edgedeploy.board import Board, Overrides
+    from edgedeploy.source import Source
     from edgedeploy.tune.task import Task
 
 _RUN = "models"
@@ -205,7 +206,13 @@ def tune_models(
         resume=resume,
         seed=seed,
     )
-    evaluation = Evaluation(number=number, repeat=repeat, min_repeat_ms=min_repeat_ms, timeout_s=timeout)
+    evaluation = Evaluation(
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        timeout_s=timeout,
+        displaced_bytes=2 * profile.cache.l2_kib * 1024,
+    )
     with display(json_output) as shown:
         sources = [find_source(model, shapes, shown, importing) for model in models]
         for source in sources:
@@ -260,7 +267,7 @@ def report(
     stdout().print(str(write_report(folder, output or folder / "report.html")), markup=False)
 
 
-def _list_tasks(sources: list[Any], profile: Any, space: str, *, json_output: bool) -> None:
+def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_output: bool) -> None:
     """Show what there is to tune."""
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.tune.tuning import list_tasks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from edgedeploy.board import Board
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
 NO_RECORDS = "none"
 
 
-def find_records(chosen: str | None, label: str, board: Board, progress: Progress = SILENT) -> Records | None:
-    """The records that a build for a board uses.
+@contextmanager
+def chosen_records(
+    chosen: str | None, label: str, board: Board, progress: Progress = SILENT
+) -> Iterator[Records | None]:
+    """The records that a build for a board uses, open while the block runs; None if it uses none.
 
     Args:
         chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
@@ -33,8 +38,12 @@ def find_records(chosen: str | None, label: str, board: Board, progress: Progres
     Raises:
         RecordsError: the folder that was chosen holds no records, or of another target or TVM.
     """
-    if chosen == NO_RECORDS:
-        return None
+    records = None if chosen == NO_RECORDS else _opened(chosen, label, board, progress)
+    with records or nullcontext():
+        yield records
+
+
+def _opened(chosen: str | None, label: str, board: Board, progress: Progress) -> Records | None:
     folder = find_folder(chosen) if chosen else default_folder(label)
     if chosen is None and not (folder / HEADER).exists():
         return None

@@ -37,14 +37,15 @@ class Evaluation:
         repeat: how many times are taken.
         min_repeat_ms: `number` grows until the runs of one time take so long.
         timeout_s: how long all of that may take for one function, its first run included.
-        cold: weights are taken out of the caches before each repeat; means nothing where more runs than one are timed.
+        displaced_bytes: of other memory that each thread reads before each repeat, so that weights are not in its
+            caches: about twice the last cache before memory; 0 for warm caches.
     """
 
     number: int = 1
     repeat: int = 10
     min_repeat_ms: int = 0
     timeout_s: float = 10
-    cold: bool = True
+    displaced_bytes: int = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def session(
             remote.upload(str(library), _NAME_ON_DEVICE)
             module = remote.load_module(_NAME_ON_DEVICE)
             module[SET_THREADS](threads)
-            module[PREPARE_MEASURING](threads, int(evaluation.cold))
+            module[PREPARE_MEASURING](threads, evaluation.displaced_bytes)
             inputs = _Inputs(remote)
         except Exception as error:
             if not _stands(remote):

@@ -22,9 +22,10 @@ from edgedeploy.tune.trial import Conditions, Trial
 # Candidates that are built into one library and measured in one session.
 BATCH = 16
 
-# Candidates of the final beside the default, and how often they take turns.
-FINALISTS = 3
-ROUNDS = 5
+# Candidates of the final beside the default, and how often they take turns. Several: the best of a search are also those
+# that were lucky.
+FINALISTS = 7
+ROUNDS = 7
 
 # What the best must save of the default's time to be preferred: less may be chance.
 LEAST_GAIN = 0.02

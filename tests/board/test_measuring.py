@@ -113,7 +113,7 @@ def test_two_threads_are_two_threads(builder: Builder, farm: Endpoint, server: B
 
 def test_cold_weights_take_longer_to_read_than_warm_ones(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
     batch = builder.build([kernels.reading_weights])
-    with Measurer(farm, "local", QUICK) as cold, Measurer(farm, "local", Evaluation(cold=False)) as warm:
+    with Measurer(farm, "local", QUICK) as cold, Measurer(farm, "local", Evaluation(displaced_bytes=0)) as warm:
         [from_memory], [from_cache] = cold.measure(batch), warm.measure(batch)
     assert min(from_memory.seconds) > 1.2 * min(from_cache.seconds)
 

@@ -179,7 +179,7 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
     # A package that was built with other records is not taken for this one.
     code, _, messages = board_command("run", network, "--print-time")
     assert code == 0, messages
-    assert "1 of 3 functions are built as tuned" in messages
+    assert "1 of 3 functions are as tuned" in messages
 
 
 def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ MEASURING = Path(__file__).with_name("measuring.c")
 SET_THREADS = "edgedeploy_set_threads"
 
 # The function of a library that is measured which makes the other one known to TVM's time evaluator: the first takes
-# the number of threads, and whether weights are to be cold; the second is called before each time that is taken.
+# the number of threads, and how many bytes of other memory each of them is to read; the second is called before each
+# time that is taken.
 PREPARE_MEASURING = "edgedeploy_prepare_measuring"
 BEFORE_EACH = "edgedeploy.before_each"

@@ -1,8 +1,9 @@
 /* What happens before each time that is taken of a function: linked into the libraries of candidates when tuning.
  *
  * In a network, a function finds its threads awake, its input where the function before has just written it, its
- * output in memory that is used over and over, and its weights where a whole inference has left them, which is mostly
- * out of the caches. Here weights are taken out of the caches, and threads are woken, before the clock starts.
+ * output in memory that is used over and over, and its weights where the rest of the network has left them, which is
+ * mostly beyond the caches that a core has for itself. Here each thread goes through so much other memory that it
+ * takes the place of all of that, and input and output come back, before the clock starts.
  *
  * TVM's time evaluator calls such a function by its name in the registry of all functions; it is put there when
  * `edgedeploy_prepare_measuring` is called.
@@ -56,12 +57,15 @@ extern int TVMFFIObjectDecRef(void* object);
 
 enum {
   AWAKE_MICROSECONDS = 2000, /* longer than a thread takes to wake up, unless other programs hold the processors */
-  LARGEST_CACHE = 4 << 20    /* of processors that programs cannot tell to drop a line */
+  LINE = 32                  /* bytes, of the shortest lines that caches have */
 };
 
 static int threads = 1;
-static int is_cold;
+/* Memory that takes the place of weights in the caches: so much for each thread, or none. */
+static char* other;
+static size_t other_bytes;
 static atomic_int awake;
+static volatile char sink;
 
 static int64_t microseconds(void) {
   struct timespec now;
@@ -69,10 +73,15 @@ static int64_t microseconds(void) {
   return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+static void fetch(const char* data, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += LINE) sink = data[i];
+}
+
 /* One share for each thread, which ends when all threads have begun theirs. */
 static int meet(int share, Group* group, void* data) {
-  (void)share, (void)data;
+  (void)data;
   atomic_fetch_add(&awake, 1);
+  fetch(other + (size_t)share * other_bytes, other_bytes);
   for (int64_t end = microseconds() + AWAKE_MICROSECONDS; atomic_load(&awake) < group->num_task;)
     if (microseconds() > end) break;
   return 0;
@@ -80,7 +89,12 @@ static int meet(int share, Group* group, void* data) {
 
 static void wake_threads(void) {
   atomic_store(&awake, 0);
-  if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch(meet, NULL, threads);
+  if (&__TVMBackendParallelLaunch) {
+    __TVMBackendParallelLaunch(meet, NULL, threads);
+  } else { /* no function of the library has parallel loops */
+    Group alone = {NULL, 1};
+    meet(0, &alone, NULL);
+  }
 }
 
 static const Tensor* tensor_of(const Any* argument) {
@@ -95,70 +109,33 @@ static size_t bytes_of(const Tensor* tensor) {
   return bits / 8;
 }
 
-#if defined(__x86_64__) || defined(__aarch64__)
-
-static void drop(const Tensor* tensor) {
-  const char* begin = tensor->data + tensor->byte_offset;
-  const char* end = begin + bytes_of(tensor);
-#if defined(__x86_64__)
-  for (uintptr_t line = (uintptr_t)begin & ~(uintptr_t)63; line < (uintptr_t)end; line += 64)
-    __builtin_ia32_clflush((const void*)line);
-  __builtin_ia32_mfence();
-#else
-  uint64_t type;
-  __asm__ volatile("mrs %0, ctr_el0" : "=r"(type));
-  const uintptr_t size = (uintptr_t)4 << (type >> 16 & 15);
-  for (uintptr_t line = (uintptr_t)begin & ~(size - 1); line < (uintptr_t)end; line += size)
-    __asm__ volatile("dc civac, %0" : : "r"(line) : "memory");
-  __asm__ volatile("dsb ish" : : : "memory");
-#endif
+static void fetch_tensor(const Any* argument) {
+  const Tensor* tensor = tensor_of(argument);
+  if (tensor) fetch(tensor->data + tensor->byte_offset, bytes_of(tensor));
 }
-
-static void drop_weights(const Any* arguments, int count) {
-  for (int i = 1; i < count - 1; i++) {
-    const Tensor* tensor = tensor_of(&arguments[i]);
-    if (tensor) drop(tensor);
-  }
-}
-
-#else
-
-static volatile char sink;
-
-static void fetch(const Tensor* tensor) {
-  const char* data = tensor->data + tensor->byte_offset;
-  for (size_t i = 0, end = bytes_of(tensor); i < end; i += 32) sink = data[i];
-}
-
-/* Other memory takes the place of all tensors; the input and the output come back. */
-static void drop_weights(const Any* arguments, int count) {
-  static char* other;
-  if (!other) other = malloc(LARGEST_CACHE);
-  if (!other) return;
-  memset(other, ++sink, LARGEST_CACHE);
-  for (int i = 0; i < count; i += count > 1 ? count - 1 : 1) {
-    const Tensor* tensor = tensor_of(&arguments[i]);
-    if (tensor) fetch(tensor);
-  }
-}
-
-#endif
 
 static int before_each(void* self, const Any* arguments, int32_t count, Any* result) {
   (void)self;
-  if (is_cold) drop_weights(arguments, count);
   wake_threads();
+  if (other_bytes && count > 0) {
+    fetch_tensor(&arguments[0]);
+    fetch_tensor(&arguments[count - 1]);
+  }
   *result = (Any){.type = NONE};
   return 0;
 }
 
-/* edgedeploy_prepare_measuring(threads, cold): after edgedeploy_set_threads. */
+/* edgedeploy_prepare_measuring(threads, bytes): after edgedeploy_set_threads. */
 __attribute__((visibility("default"))) int __tvm_ffi_edgedeploy_prepare_measuring(void* self, const Any* arguments,
                                                                                   int32_t count, Any* result) {
   (void)self;
   if (count != 2 || arguments[0].type != INTEGER || arguments[1].type != INTEGER) return -1;
   threads = (int)arguments[0].integer;
-  is_cold = arguments[1].integer != 0;
+  other_bytes = (size_t)arguments[1].integer;
+  free(other);
+  other = malloc(other_bytes * (size_t)threads + 1);
+  if (!other) return -1;
+  memset(other, 1, other_bytes * (size_t)threads); /* pages of its own */
   static const char text[] = "edgedeploy.before_each";
   const Bytes name = {text, sizeof text - 1};
   void* function = NULL;
