@@ -274,7 +274,7 @@ def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_outpu
 
     found = {source.name: list_tasks(source, profile, space) for source in sources}
     if json_output:
-        print_json({name: [_described(task) for task in tasks] for name, tasks in found.items()})
+        print_json({name: [_described(task, space) for task in tasks] for name, tasks in found.items()})
         return
     from rich.table import Table
 
@@ -283,19 +283,19 @@ def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_outpu
         for title in ("task", "function", "weight", "MFLOP", "candidates"):
             table.add_column(title, justify="left" if title == "function" else "right")
         for task in tasks:
-            row = _described(task)
+            row = _described(task, space)
             table.add_row(
                 str(row["number"]), row["name"], str(row["weight"]), f"{row['mflop']:.2f}", str(row["candidates"] or "")
             )
         stdout().print(table)
 
 
-def _described(task: Task) -> dict[str, Any]:
+def _described(task: Task, space: str) -> dict[str, Any]:
     return {
         "number": task.number,
         "name": task.name,
         "workload": task.key,
         "weight": task.weight,
         "mflop": task.mflop,
-        "candidates": len(task.candidates) or None,
+        "candidates": len(task.candidates) if space == "templates" else None,
     }
