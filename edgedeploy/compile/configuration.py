@@ -5,6 +5,7 @@ A configuration is chosen by a model of the board (`layers/`), or by measuring c
 
 from __future__ import annotations
 
+from dataclasses import astuple, is_dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -15,7 +16,23 @@ from edgedeploy.documents import Record
 Count = Annotated[int, Field(gt=0)]
 
 
-class Direct(Record):
+class _Form(Record):
+    """What all configurations share."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """Every number in it, in the order of its fields: as many for all of one form."""
+        found: list[int] = []
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if is_dataclass(value):
+                found += [int(part) for part in astuple(value)]  # type: ignore[arg-type]
+            elif not isinstance(value, str):
+                found.append(int(value))
+        return found
+
+
+class Direct(_Form):
     """A convolution as sums over its taps.
 
     Attributes:
@@ -38,7 +55,7 @@ class Direct(Record):
         return str(self.tile)
 
 
-class Winograd(Record):
+class Winograd(_Form):
     """A convolution as products of transformed tiles of the picture.
 
     Attributes:
@@ -73,7 +90,7 @@ class Winograd(Record):
         return f"F({self.size}x{self.size}), {self.product.columns} tiles x {self.product.channels} channels"
 
 
-class Depthwise(Record):
+class Depthwise(_Form):
     """A convolution that filters each channel by itself.
 
     Attributes:
@@ -98,7 +115,7 @@ class Depthwise(Record):
         return str(self.tile)
 
 
-class Product(Record):
+class Product(_Form):
     """A product of matrices.
 
     Attributes:

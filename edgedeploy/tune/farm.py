@@ -21,6 +21,9 @@ RETURN_S = 40
 # How often a board may be lost while the same candidate runs, before that is to blame.
 _LOSSES = 2
 
+# How often a batch is begun, when boards are lost with no candidate running.
+_ATTEMPTS = 4
+
 
 class Farm:
     """Boards of one kind under one key of a tracker."""
@@ -74,7 +77,9 @@ class Farm:
     def _surviving(self, batch: Batch, measure: Callable[[Batch], list[Outcome]]) -> list[Outcome]:
         losses: Counter[int] = Counter()
         blamed: dict[int, Outcome] = {}
+        attempts = 0
         while True:
+            attempts += 1
             try:
                 outcomes = measure(_without(batch, blamed))
             except DeviceLostError as error:
@@ -82,6 +87,8 @@ class Farm:
                     losses[error.suspect] += 1
                     if losses[error.suspect] == _LOSSES:
                         blamed[error.suspect] = Outcome([], "crash", f"the board was lost while it ran: {error}")
+                elif attempts == _ATTEMPTS:
+                    raise
                 self._recover(error)
             else:
                 names = {f"{LOOPBACK}:{server.port}": server.name for server in self._servers}

@@ -117,7 +117,10 @@ def selected(tasks: list[Task], chosen: str) -> list[Task]:
     for part in chosen.split(","):
         first, dash, last = part.strip().partition("-")
         try:
-            numbers |= set(range(int(first), int(last if dash else first) + 1))
+            wanted = range(int(first), int(last if dash else first) + 1)
+            if len(wanted) > len(tasks):  # before a set of them is made
+                raise ValueError
+            numbers |= set(wanted)
         except ValueError:
             numbers = set()
             break

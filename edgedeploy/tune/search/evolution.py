@@ -1,15 +1,16 @@
 """Evolutionary search: the best candidates so far are varied and crossed; a cost model may say which are worth a trial.
 
-A candidate's genes are the fields of its configuration. Two candidates are crossed by taking each field from either;
-one is varied by giving one field another value. What comes out is kept if it is a candidate of the task.
+A candidate's genes are the numbers of its configuration. Two candidates of a form are crossed by taking each gene from
+either; one is varied by giving a gene another value. What comes out is seldom a candidate itself, as sizes depend on
+each other: the nearest one that was not tried takes its place.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
+import numpy as np
 from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration
@@ -23,7 +24,8 @@ OFFSPRING = 128
 # The part of a batch that is chosen at random, so that the search does not settle too early.
 AT_RANDOM = 0.1
 
-Genes = tuple[Any, ...]
+# What a difference in the gene that was varied weighs, beside differences in the others.
+VARIED_WEIGHT = 4.0
 
 
 class Evolution(Search):
@@ -48,12 +50,10 @@ class Evolution(Search):
         super().__init__(candidates, head, seed)
         self._score = score
         self._by_prior = sorted(self.candidates, key=prior)
-        self._by_genes = {_genes(each): each for each in self.candidates}
-        values: dict[tuple[str, int], dict[Any, None]] = defaultdict(dict)
-        for genes in self._by_genes:
-            for position, value in enumerate(genes):
-                values[genes[0], position].setdefault(value)
-        self._values = {key: list(found) for key, found in values.items()}
+        self._populations = {
+            form: _Population([each for each in self.candidates if type(each) is form])
+            for form in dict.fromkeys(map(type, self.candidates))
+        }
 
     @override
     def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
@@ -77,12 +77,12 @@ class Evolution(Search):
             half = likely[: max(1, count // 2)]
             return half + self._random.sample(likely, min(count, len(likely)))
         if self._score is None or self._score(measured[:1]) is None:
-            return self._offspring(measured[:PARENTS], count, taken)
-        population = measured[:PARENTS] + likely[:PARENTS]
+            return self._offspring(_parents(measured), count, taken)
+        population = _parents(measured) + likely[:PARENTS]
         found: dict[Configuration, None] = {}
         for _ in range(GENERATIONS):
             found.update(dict.fromkeys(self._offspring(population, OFFSPRING, taken)))
-            population = self._sorted([*measured[:PARENTS], *found])[:PARENTS]
+            population = _parents(self._sorted([*measured, *found]))
         return self._sorted(list(found))
 
     def _sorted(self, configurations: list[Configuration]) -> list[Configuration]:
@@ -96,23 +96,50 @@ class Evolution(Search):
         self, parents: Sequence[Configuration], count: int, taken: set[Configuration]
     ) -> list[Configuration]:
         """Untried candidates that come from parents; fewer where few attempts succeed."""
-        children: dict[Configuration, None] = {}
-        for _ in range(20 * count):
-            if len(children) == count:
-                break
-            genes = list(_genes(self._random.choice(parents)))
-            other = _genes(self._random.choice(parents))
-            if other[0] == genes[0] and self._random.random() < 0.5:
-                genes = [self._random.choice(pair) for pair in zip(genes, other, strict=True)]
-            for _ in range(self._random.choice((1, 1, 2))):
-                position = self._random.randrange(1, len(genes))
-                genes[position] = self._random.choice(self._values[genes[0], position])
-            child = self._by_genes.get(tuple(genes))
-            if child is not None and child not in taken:
-                children.setdefault(child)
-        return list(children)
+        free = {form: population.free(taken) for form, population in self._populations.items()}
+        children: list[Configuration] = []
+        for _ in range(2 * count):
+            first, second = self._random.choice(parents), self._random.choice(parents)
+            population, untried = self._populations[type(first)], free[type(first)]
+            if len(children) == count or not untried.any():
+                continue
+            index = population.child(first, second if type(second) is type(first) else first, untried, self._random)
+            untried[index] = False
+            children.append(population.members[index])
+        return children
 
 
-def _genes(configuration: Configuration) -> Genes:
-    """The values of a configuration's fields, its form first."""
-    return tuple(getattr(configuration, name) for name in type(configuration).model_fields)
+def _parents(ranked: Sequence[Configuration]) -> list[Configuration]:
+    """The best of all, and the best of each form: one form may look better only because it was tried first."""
+    forms = list(dict.fromkeys(map(type, ranked)))
+    each = [[one for one in ranked if type(one) is form][: PARENTS // len(forms)] for form in forms]
+    return list(dict.fromkeys([*ranked[: PARENTS // 2], *(one for some in each for one in some)]))
+
+
+class _Population:
+    """The candidates of one form, with their genes as a matrix of candidates x genes."""
+
+    def __init__(self, members: Sequence[Configuration]) -> None:
+        self.members = list(members)
+        self._index = {each: index for index, each in enumerate(self.members)}
+        genes = np.log2(1 + np.array([each.numbers for each in self.members], dtype=np.float64))
+        self._genes = genes / np.maximum(np.ptp(genes, axis=0), 1e-9)
+        self._values = [np.unique(column) for column in self._genes.T]
+        self._variable = [gene for gene, values in enumerate(self._values) if len(values) > 1]
+
+    def free(self, taken: set[Configuration]) -> np.ndarray:
+        """Which of them are not taken."""
+        return np.array([each not in taken for each in self.members])
+
+    def child(self, first: Configuration, second: Configuration, free: np.ndarray, chance: random.Random) -> int:
+        """The index of the free member that is nearest to a cross of two, with a gene or two varied."""
+        genes = self._genes[self._index[first]].copy()
+        if chance.random() < 0.5:
+            other = self._genes[self._index[second]]
+            genes = np.where([chance.random() < 0.5 for _ in genes], genes, other)
+        weights = np.ones(len(genes))
+        for gene in chance.sample(self._variable, min(len(self._variable), chance.choice((1, 1, 2)))):
+            genes[gene] = chance.choice([value for value in self._values[gene] if value != genes[gene]])
+            weights[gene] = VARIED_WEIGHT
+        distances = np.abs(self._genes - genes) @ weights
+        return int(np.argmin(np.where(free, distances, np.inf)))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.compile.configuration import Configuration, Depthwise, Direct, Product, Winograd
-from edgedeploy.compile.tiles import WeightOrder
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tune.task import Task
 
@@ -91,24 +90,12 @@ def features(task: Task, configuration: Configuration) -> np.ndarray:
             *estimates,
             estimates[0] - estimates[1],
             *(log2(size) for size in (tile.rows, tile.columns, tile.channels)),
-            *(log2(1 + size) for size in _padded(_other_sizes(configuration), 5)),
+            *(log2(1 + size) for size in _padded(configuration.numbers, 7)),
             weights - log2(1024 * board.cache.l1_kib),
             weights - log2(1024 * board.cache.l2_kib),
         ],
         dtype=np.float32,
     )
-
-
-def _other_sizes(configuration: Configuration) -> list[int]:
-    """The numbers of a configuration beside those of its register tile."""
-    found: list[int] = []
-    for name in type(configuration).model_fields:
-        value = getattr(configuration, name)
-        if isinstance(value, WeightOrder):
-            found += [value.by_channels, value.slices, value.interval]
-        elif isinstance(value, int):
-            found.append(int(value))
-    return found
 
 
 def _padded(sizes: list[int], length: int) -> list[int]:
