@@ -236,10 +236,11 @@ class TuningRun:
         winner = default
         best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
         if best and not self._stopping():
-            contenders = [default, *best]
+            present = self._present(task)
+            contenders = list(dict.fromkeys([default, *best, *([present] if present else [])]))
             outcomes, conditions = self._measured(contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS))
             trials = [
-                self._trial(each, progress.numbers[each], outcome, conditions, final=True)
+                self._trial(each, progress.numbers.get(each, progress.count), outcome, conditions, final=True)
                 for each, outcome in zip(contenders, outcomes, strict=True)
             ]
             measured = [index for index, trial in enumerate(trials) if trial.seconds]
@@ -265,6 +266,11 @@ class TuningRun:
             configuration=winner.configuration.model_dump(mode="json") if winner.configuration else None,
         )
 
+    def _present(self, task: Task) -> Candidate | None:
+        """What builds take at present, of whatever space and run."""
+        best = self._records.best(task.workload) if self._options.resume else None
+        return Candidate.recorded(task, best) if best else None
+
     def _record(self, candidate: Candidate, trial: Trial) -> None:
         trace = candidate.schedule.trace if candidate.schedule else None
         self._records.add(candidate.task.workload, trial, trace)
@@ -286,7 +292,7 @@ class TuningRun:
             task=candidate.task.name,
             workload=candidate.task.key,
             number=number,
-            space=self._options.space,
+            space="metaschedule" if candidate.schedule else self._options.space,
             configuration=configuration.model_dump(mode="json") if configuration else None,
             scheduled=candidate.key if candidate.schedule else None,
             seconds=outcome.seconds,

@@ -36,7 +36,7 @@ def task(tasks: list[Task]) -> Task:
 def time_of(configuration: Configuration) -> float:
     """A landscape with one best place, far from what the board's model prefers: seconds."""
     if not isinstance(configuration, Direct):
-        return 3.0
+        return 6.0
     tile = configuration.tile
     return (
         1 + abs(tile.columns - 5) / 4 + abs(tile.rows - 3) + abs(tile.channels - 16) / 16 + configuration.order.slices

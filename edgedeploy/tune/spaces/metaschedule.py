@@ -11,7 +11,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import tvm
@@ -25,12 +25,10 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from tvm.s_tir.meta_schedule.schedule_rule import ApplyCustomRule, ScheduleRule
 from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureCandidate, ReplayTrace, SearchStrategy
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
-from tvm.s_tir.schedule import Schedule
 from typing_extensions import override
 
 from edgedeploy.errors import CompileError, RecordsError, UnsupportedError, last_line
-from edgedeploy.tune.database import schedule_of, workload_hash
-from edgedeploy.tune.records import Best, Records
+from edgedeploy.tune.records import Records
 from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Trial
@@ -111,7 +109,7 @@ class MetaScheduleSpace(Space):
     @override
     def of(self, trial: Trial) -> Candidate | None:
         if best := self._measured.get(id(trial)):
-            return _replayed(self.task, best)
+            return Candidate.recorded(self.task, best)
         # One that failed counts, and is not tried again; nobody needs its schedule.
         return self.default if trial.scheduled is None else Candidate(trial.scheduled, self.task)
 
@@ -154,7 +152,7 @@ class MetaScheduleSpace(Space):
                     why=last_line(error),
                     hints=["leave the task out: --tasks", "search edgedeploy's own space: --space templates"],
                 ) from error
-            candidates = [_candidate(self.task, each.sch) for each in found or ()]
+            candidates = [Candidate.scheduled(self.task, each.sch) for each in found or ()]
             self._waiting.extend(each for each in candidates if each.key not in self._taken)
             if self._waiting or found is None:
                 break
@@ -219,24 +217,13 @@ def _strategy(model: CostModel | None) -> SearchStrategy:
     return EvolutionarySearch(population_size=_POPULATION, init_min_unmeasured=_BATCH)
 
 
-def _candidate(task: Task, schedule: Schedule) -> Candidate:
-    """A schedule, known by the function that it makes."""
-    return Candidate(workload_hash(schedule.mod), task, schedule=schedule)
-
-
-def _replayed(task: Task, best: Best) -> Candidate:
-    assert best.trace is not None
-    return _candidate(task, schedule_of(best.trace, task.workload))
-
-
 def _best_of(task: Task, others: Iterable[Records]) -> Iterator[Candidate]:
     """The best of other records, as far as this version can make them."""
     known = [best for records in others for best in records.candidates(task.workload)]
     for best in sorted(known, key=lambda best: best.trial.median_s or 0.0)[:MOST_KNOWN]:
-        try:
-            yield _replayed(task, best)
-        except RecordsError:
-            continue
+        with suppress(RecordsError):
+            if candidate := Candidate.recorded(task, best):
+                yield candidate
 
 
 def _positive(text: str) -> int:

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.configuration import CONFIGURATION, Configuration
+from edgedeploy.tune.database import schedule_of, workload_hash
+from edgedeploy.tune.records import Best
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Trial
 
@@ -41,12 +43,39 @@ class Candidate:
         """The task with its layer in a configuration."""
         return Candidate(configuration.model_dump_json(), task, configuration)
 
+    @staticmethod
+    def scheduled(task: Task, schedule: Schedule) -> Candidate:
+        """The task as MetaSchedule scheduled it, known by the function that this makes."""
+        return Candidate(workload_hash(schedule.mod), task, schedule=schedule)
+
+    @staticmethod
+    def recorded(task: Task, best: Best) -> Candidate | None:
+        """What a record holds; None if this version cannot make it.
+
+        Raises:
+            RecordsError: it is damaged.
+        """
+        if best.trace is not None:
+            return Candidate.scheduled(task, schedule_of(best.trace, task.workload))
+        configuration = configuration_of(best.trial)
+        if configuration is None or task.group is None or not task.group.layer.fits(configuration, task.board):
+            return None
+        return Candidate.configured(task, configuration)
+
     @property
     def function(self) -> PrimFunc:
         """The task's function, scheduled."""
         if self.schedule is not None:
             return self.schedule.mod["main"]
         return self.task.scheduled(self.configuration)
+
+
+def configuration_of(trial: Trial) -> Configuration | None:
+    """The candidate of the templates' space that a trial measured; None if this version does not know its form."""
+    try:
+        return CONFIGURATION.validate_python(trial.configuration) if trial.configuration else None
+    except ValueError:
+        return None
 
 
 class Space(ABC):

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import override
 
-from edgedeploy.compile.configuration import CONFIGURATION, Configuration
 from edgedeploy.tune.search import CostModel, search_for
-from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space
+from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space, configuration_of
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Trial
 
@@ -58,11 +57,3 @@ class TemplateSpace(Space):
         self._search.learn(known)
         if self._model and known:
             self._model.learn(self.task, known)
-
-
-def configuration_of(trial: Trial) -> Configuration | None:
-    """The candidate of the templates' space that a trial measured; None if this version does not know its form."""
-    try:
-        return CONFIGURATION.validate_python(trial.configuration) if trial.configuration else None
-    except ValueError:
-        return None
