@@ -74,10 +74,18 @@ struct Model::Loaded {
   ffi::Any returned;
   std::vector<ffi::Tensor> output_tensors;
 
-  void Call() {
+  // A virtual machine, which shares the library's weights with others.
+  ffi::Module NewMachine() const {
+    auto made = (*library)->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
+    made->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooled);
+    return made;
+  }
+
+  void Call() { Call(main); }
+  void Call(const ffi::Function& function) {
     returned = nullptr;  // its memory may serve this inference
     try {
-      main.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &returned);
+      function.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &returned);
     } catch (const std::exception& error) {
       throw Failure(Code::kOther, "the inference failed", LastLine(error.what()));
     }
@@ -93,8 +101,7 @@ Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loa
   try {
     loaded_->library = ffi::Module::LoadFromFile(package.LibraryPath());
     (*loaded_->library)->GetFunction(kSetThreads, true).value()(threads);
-    loaded_->machine = (*loaded_->library)->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
-    (*loaded_->machine)->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooled);
+    loaded_->machine = loaded_->NewMachine();
     loaded_->main = (*loaded_->machine)->GetFunction("main").value();
     const ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
     for (const TensorSpec& spec : manifest.inputs) {
@@ -142,6 +149,35 @@ double Model::TimedRun() {
   const auto begin = std::chrono::steady_clock::now();
   loaded_->Call();
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int warmup) {
+  using Clock = std::chrono::steady_clock;
+  std::map<std::string, double> sums;
+  Clock::time_point begin;
+  const auto watch = [&](const ffi::AnyView* arguments, int32_t, ffi::Any*) {
+    // A function, its name, whether it is about to be called, what it returned, and its arguments.
+    if (arguments[2].cast<bool>()) {
+      begin = Clock::now();
+    } else {
+      const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+      sums[arguments[1].cast<std::string>()] += ms;
+    }
+  };
+  // On a machine of its own: nothing takes an instrument off again.
+  const ffi::Module machine = loaded_->NewMachine();
+  machine->GetFunction("set_instrument").value()(ffi::Function::FromPacked(watch));
+  const ffi::Function main = machine->GetFunction("main").value();
+  loaded_->output_tensors.clear();
+  for (int i = 0; i < warmup; ++i) loaded_->Call(main);
+  std::map<std::string, std::vector<double>> times_ms;
+  for (int i = 0; i < repeat; ++i) {
+    sums.clear();
+    loaded_->Call(main);
+    for (const auto& [name, ms] : sums) times_ms[name].push_back(ms);
+  }
+  loaded_->returned = nullptr;  // the machine's memory goes with it
+  return times_ms;
 }
 
 const void* Model::Output(size_t index) const {

@@ -1,6 +1,7 @@
 // A package's network, loaded into this process. TVM's headers stay behind this one.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ class Model {
   void Run();
   // The same without looking at the outputs, and its time in milliseconds.
   double TimedRun();
+  // The times of each function in `repeat` inferences after `warmup`, in milliseconds: the sum of its calls in each.
+  // Failure(kOther) if an inference fails.
+  std::map<std::string, std::vector<double>> FunctionTimes(int repeat, int warmup);
   // Memory of an output of the last Run, `outputs()[index].bytes` long.
   const void* Output(size_t index) const;
 

@@ -125,7 +125,7 @@ class Server {
     int64_t unread = bytes;
     try {
       const std::string& command = request.at("command").text();
-      if (command == "run" || command == "measure") {
+      if (command == "run" || command == "measure" || command == "profile") {
         if (bytes != input_bytes_) {
           throw Failure(Code::kInput, "the inputs have " + std::to_string(input_bytes_) + " bytes",
                         std::to_string(bytes) + " were announced");
@@ -134,7 +134,7 @@ class Server {
           reader_->Bytes(model_->Input(i), model_->inputs()[i].bytes);
         }
         unread = 0;
-        command == "run" ? Run(id) : Measured(request, id);
+        command == "run" ? Run(id) : command == "measure" ? Measured(request, id) : Profiled(request, id);
         return true;
       }
       Discard(&unread);
@@ -170,17 +170,27 @@ class Server {
   }
 
   void Measured(const Json& request, const Json& id) {
-    const auto count = [&](const char* name, int64_t otherwise, int64_t least) {
-      const Json* given = request.find(name);
-      const int64_t value = given ? given->integer() : otherwise;
-      if (value < least || value > kMaximumCount) throw JsonError(std::string(name) + " is out of range");
-      return static_cast<int>(value);
-    };
-    const int repeat = count("repeat", 1, 1);
-    const int number = count("number", 1, 1);
+    const int repeat = Count(request, "repeat", 1, 1);
+    const int number = Count(request, "number", 1, 1);
     Json reply = Reply(id);
-    AddStatistics(Measure(model_, repeat, number, count("warmup", 0, 0)), &reply);
+    AddStatistics(Measure(model_, repeat, number, Count(request, "warmup", 0, 0)), &reply);
     Send(reply);
+  }
+
+  void Profiled(const Json& request, const Json& id) {
+    const int repeat = Count(request, "repeat", 1, 1);
+    Json functions = Json::NewObject();
+    for (const auto& [name, times_ms] : model_->FunctionTimes(repeat, Count(request, "warmup", 0, 0))) {
+      functions.Set(name, Json(Json::Array(times_ms.begin(), times_ms.end())));
+    }
+    Send(Reply(id).Set("functions", functions));
+  }
+
+  static int Count(const Json& request, const char* name, int64_t otherwise, int64_t least) {
+    const Json* given = request.find(name);
+    const int64_t value = given ? given->integer() : otherwise;
+    if (value < least || value > kMaximumCount) throw JsonError(std::string(name) + " is out of range");
+    return static_cast<int>(value);
   }
 
   static Json Reply(const Json& id, bool ok = true) {

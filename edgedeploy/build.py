@@ -28,6 +28,7 @@ from edgedeploy.toolchain import TOOLCHAINS, c_compiler
 
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
+    from edgedeploy.compile.tuned import Tuned
     from edgedeploy.frontends.network import Network
     from edgedeploy.tune.records import Records
 
@@ -89,6 +90,7 @@ def build(
     *,
     overrides: Overrides = NO_OVERRIDES,
     tuning_records: str | None = None,
+    tuned: Tuned | None = None,
     dumps: Iterable[str] = (),
     progress: Progress = SILENT,
 ) -> Built:
@@ -100,6 +102,7 @@ def build(
         output: the archive to write.
         overrides: fields that go before those of the board's profile.
         tuning_records: as `tune.best.chosen_records` takes it: the board's own unless given.
+        tuned: what is known of functions, in the place of any records: for comparisons.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         progress: is told about each step.
 
@@ -115,7 +118,7 @@ def build(
     from edgedeploy.compile.targets import check_target
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
-    from edgedeploy.tune.best import chosen_records, tuned_by
+    from edgedeploy.tune.best import NO_RECORDS, chosen_records, tuned_by
 
     board = load_board(board_name, overrides)
     require_cpu(board)
@@ -124,13 +127,13 @@ def build(
     linker.check()
     label = _board_label(board_name)
     with (
-        chosen_records(tuning_records, label, board, progress) as records,
+        chosen_records(NO_RECORDS if tuned else tuning_records, label, board, progress) as records,
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
     ):
         key = build_key(source, board, records)
         with progress.stage("import"):
             network = source.read()
-        compiled = compile_network(network, board, progress, tuned_by(records))
+        compiled = compile_network(network, board, progress, tuned or tuned_by(records))
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(

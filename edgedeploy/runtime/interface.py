@@ -50,3 +50,7 @@ class Runner(Protocol):
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
         """Run `warmup` times, then time `repeat` groups of `number` inferences; one time per group."""
         ...
+
+    def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
+        """By name of each function of the network, the time of its calls in each of `repeat` inferences, in ms."""
+        ...

@@ -103,6 +103,16 @@ class RemoteSession:
         request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
         return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
 
+    def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
+        """As `Session.function_times`; the times are taken on the board.
+
+        Raises:
+            InputError, ReleaseError, BoardConnectionError: as `run`.
+        """
+        request = {"command": "profile", "repeat": repeat, "warmup": warmup}
+        functions = self._ask(request, self._content(tensors))["functions"]
+        return {str(name): [float(time) for time in times] for name, times in functions.items()}
+
     def memory(self) -> dict[str, int | None]:
         """What the agent takes of the board's memory now, in bytes, as `agent run` states it.
 

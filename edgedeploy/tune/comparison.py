@@ -1,20 +1,26 @@
-"""The end of a tuning run: the network built without records and with them, in turns on the board."""
+"""The end of a tuning run: the network itself runs on the board, built in several ways that take turns."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 from edgedeploy.board import Overrides
 from edgedeploy.build import build
+from edgedeploy.compile.tuned import Tuned
 from edgedeploy.progress import Progress
 from edgedeploy.runtime.arrays import fill
+from edgedeploy.runtime.interface import Runner, Tensors
 from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.source import Source
-from edgedeploy.tune.best import NO_RECORDS
+
+T = TypeVar("T")
 
 ROUNDS = 15
 
@@ -23,59 +29,73 @@ _TURN_MS, _MOST_INFERENCES = 100, 50
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Medians of one inference, in milliseconds."""
+class Stand:
+    """Where networks are compared.
 
-    before_ms: float
-    after_ms: float
-
-
-def compare(
-    source: Source,
-    board_name: str,
-    place: Place,
-    records: Path,
-    progress: Progress,
-    *,
-    overrides: Overrides,
-    threads: int | None = None,
-    stopping: Callable[[], bool] = lambda: False,
-) -> Comparison | None:
-    """Build a network twice, and measure both in turns; None if the user asked for an end meanwhile.
-
-    Args:
+    Attributes:
         source: the network.
-        board_name: what it is built for.
+        board: what it is built for.
         place: where it runs.
-        records: the folder of tuning records.
-        progress: is told about each step.
         overrides: as for `build`.
-        threads: to run with; the board's cores if None.
+        progress: is told about each step.
         stopping: whether the user asked for an end.
-
-    Raises:
-        EdgedeployError: as `build` and `opened_together`.
     """
-    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-        packages = []
-        for name, chosen in (("untuned", NO_RECORDS), ("tuned", str(records))):
-            if stopping():
-                return None
-            path = Path(folder) / name / f"{source.name}.tar.gz"
-            progress.note(f"{source.name}, {name}")
-            packages.append(
-                build(source, board_name, path, overrides=overrides, tuning_records=chosen, progress=progress).path
-            )
-        with opened_together(packages, place, threads, progress) as networks, progress.stage("measure in turns"):
-            runners = [network.runner for network in networks]
-            tensors = {spec.name: fill(spec, "random") for spec in runners[0].inputs}
-            typical = [runner.measure(tensors, repeat=3, warmup=2).median_ms for runner in runners]
-            count = max(1, min(_MOST_INFERENCES, round(_TURN_MS / max(*typical, 1e-3))))
+
+    source: Source
+    board: str
+    place: Place
+    overrides: Overrides
+    progress: Progress
+    stopping: Callable[[], bool]
+
+    def inference_times_ms(self, variants: Sequence[Tuned]) -> list[float] | None:
+        """The median time of one inference of each variant; None if the user asked for an end meanwhile.
+
+        Raises:
+            EdgedeployError: as `build` and `opened_together`.
+        """
+        with self._opened(variants) as (runners, tensors, count):
             turns: list[list[float]] = [[] for _ in runners]
+            for runner, times in self._rounds(runners, turns):
+                times.append(runner.measure(tensors, repeat=count, warmup=1).median_ms)
+        return None if self.stopping() else [median(times) for times in turns]
+
+    def function_times_s(self, variants: Sequence[Tuned]) -> list[dict[str, float]] | None:
+        """For each variant and each function the median time of its calls in one inference; None as above.
+
+        Raises:
+            EdgedeployError: as `build` and `opened_together`.
+        """
+        with self._opened(variants) as (runners, tensors, count):
+            turns: list[dict[str, list[float]]] = [defaultdict(list) for _ in runners]
+            for runner, times in self._rounds(runners, turns):
+                for name, found in runner.function_times(tensors, repeat=count, warmup=2).items():
+                    times[name] += found
+        if self.stopping():
+            return None
+        return [{name: median(times) / 1000 for name, times in each.items()} for each in turns]
+
+    @contextmanager
+    def _opened(self, variants: Sequence[Tuned]) -> Iterator[tuple[list[Runner], Tensors, int]]:
+        """The variants, built and ready to run, their inputs, and the inferences of a turn."""
+        with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+            packages = []
+            with self.progress.steps(f"build {self.source.name} in {len(variants)} ways", len(variants)) as advance:
+                for number, variant in enumerate(variants):
+                    path = Path(folder) / str(number) / f"{self.source.name}.tar.gz"
+                    packages.append(build(self.source, self.board, path, overrides=self.overrides, tuned=variant).path)
+                    advance()
+            with opened_together(packages, self.place, None, self.progress) as networks:
+                runners = [network.runner for network in networks]
+                tensors = {spec.name: fill(spec, "random") for spec in runners[0].inputs}
+                typical = max(runner.measure(tensors, repeat=3, warmup=2).median_ms for runner in runners)
+                yield runners, tensors, max(1, min(_MOST_INFERENCES, round(_TURN_MS / max(typical, 1e-3))))
+
+    def _rounds(self, runners: Sequence[Runner], turns: Sequence[T]) -> Iterator[tuple[Runner, T]]:
+        """Each runner with its times so far, round by round, until the user asks for an end."""
+        with self.progress.stage("measure in turns"):
             for _ in range(ROUNDS):
-                if stopping():
-                    return None
-                for runner, times in zip(runners, turns, strict=True):
-                    times.append(runner.measure(tensors, repeat=count, warmup=1).median_ms)
-    before, after = (median(times) for times in turns)
-    return Comparison(before, after)
+                for pair in zip(runners, turns, strict=True):
+                    if self.stopping():
+                        return
+                    yield pair

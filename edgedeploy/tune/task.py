@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import tvm
@@ -27,7 +26,7 @@ class Task:
 
     Attributes:
         number: what `--tasks` calls it.
-        name: of the function.
+        names: of the functions of the network that are this one.
         workload: the function as records know it.
         weight: how often one inference runs it.
         board: that it is for.
@@ -36,12 +35,17 @@ class Task:
     """
 
     number: int
-    name: str
+    names: tuple[str, ...]
     workload: tvm.IRModule
     weight: int
     board: Board
     group: Group | None
     packable: frozenset[int]
+
+    @property
+    def name(self) -> str:
+        """What the task is called."""
+        return self.names[0]
 
     @cached_property
     def key(self) -> str:
@@ -90,19 +94,17 @@ def all_tasks_of(network: Network, board: Board) -> list[Task]:
 def _tasks(network: Optimised, board: Board, *, layers_only: bool) -> list[Task]:
     constants, counts = constant_parameters(network.module), call_counts(network.module)
     found: dict[str, Task] = {}
-    weights: Counter[str] = Counter()
     for name, function in network.functions.items():
         group = network.groups.get(name)
         if group is None and layers_only:
             continue
-        task = Task(0, name, workload_of(function), 0, board, group, frozenset(constants.get(name, ())))
-        found.setdefault(task.key, task)
-        weights[task.key] += counts[name]
-    ordered = sorted(found.values(), key=lambda task: (-task.mflop * weights[task.key], task.name))
-    return [
-        Task(number, task.name, task.workload, weights[task.key], board, task.group, task.packable)
-        for number, task in enumerate(ordered)
-    ]
+        packable = frozenset(constants.get(name, ()))
+        task = Task(0, (name,), workload_of(function), counts[name], board, group, packable)
+        if same := found.get(task.key):
+            task = replace(same, names=(*same.names, name), weight=same.weight + counts[name])
+        found[task.key] = task
+    ordered = sorted(found.values(), key=lambda task: (-task.mflop * task.weight, task.name))
+    return [replace(task, number=number) for number, task in enumerate(ordered)]
 
 
 def selected(tasks: list[Task], chosen: str) -> list[Task]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides
+from edgedeploy.compile.tuned import untuned
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, addresses
@@ -18,8 +19,9 @@ from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
 from edgedeploy.source import Source
+from edgedeploy.tune.best import tuned_by
 from edgedeploy.tune.building import Builder
-from edgedeploy.tune.comparison import Comparison, compare
+from edgedeploy.tune.comparison import Stand
 from edgedeploy.tune.conditions import governor, require_governor_name
 from edgedeploy.tune.events import Listener, RunEnded, RunStarted
 from edgedeploy.tune.farm import Farm
@@ -180,29 +182,45 @@ def tune(
         )
         records.note(started)
         listener(started)
-        results = run.run()
-        compared: Comparison | None = None
+        run.run()
+        before_ms = after_ms = None
         if comparing and not stopping():
+            stand = Stand(source, boards.name, boards.place, overrides, progress, stopping)
             try:
-                compared = compare(
-                    source, boards.name, boards.place, folder, progress, overrides=overrides, stopping=stopping
-                )
+                before_ms, after_ms = _concluded(run, records, stand) or (None, None)
             except EdgedeployError as error:
                 progress.note(f"the whole network was not measured: {error}")
-        if compared and compared.after_ms > MOST_LOSS * compared.before_ms:
-            run.withdraw()
-            progress.note("the whole network is not quicker with what was found: builds keep the defaults")
         ended = RunEnded(
             run=run.identity,
-            results=results,
-            before_ms=compared.before_ms if compared else None,
-            after_ms=compared.after_ms if compared else None,
+            results=run.results,
+            before_ms=before_ms,
+            after_ms=after_ms,
             seconds=time.monotonic() - began,
             interrupted=stopping(),
         )
         records.note(ended)
     listener(ended)
     return ended
+
+
+def _concluded(run: TuningRun, records: Records, stand: Stand) -> tuple[float, float] | None:
+    """Let the finalists of all tasks run in the network, and the network before and after; None if the user ended it.
+
+    What is not quicker there is not kept: alone, a function finds other things in the caches.
+    """
+    if variants := run.variants():
+        times = stand.function_times_s(variants)
+        if times is None:
+            return None
+        run.settle(times)
+    compared = stand.inference_times_ms([untuned, tuned_by(records)])
+    if compared is None:
+        return None
+    before_ms, after_ms = compared
+    if after_ms > MOST_LOSS * before_ms:
+        run.withdraw()
+        stand.progress.note("the whole network is not quicker with what was found: builds keep the defaults")
+    return before_ms, after_ms
 
 
 def _places(boards: Boards, progress: Progress) -> list[Address | None]:
