@@ -9,13 +9,11 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from edgedeploy.compile.packing import scheduled_name
-from edgedeploy.compile.tuned import Tuned
 from edgedeploy.tune.building import Batch, Builder
-from edgedeploy.tune.database import workload_hash
 from edgedeploy.tune.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
+from edgedeploy.tune.finals import IN_NETWORK, LEAST_GAIN, MOST_SLOWER, Finals, as_json
 from edgedeploy.tune.measuring import Outcome
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.spaces import Candidate, Space, model_for, require_tuner, space_for
@@ -23,25 +21,15 @@ from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Conditions, Trial
 
 if TYPE_CHECKING:
-    from tvm import IRModule
-    from tvm.tirx import PrimFunc
-
-    from edgedeploy.compile.configuration import Configuration
+    pass
 
 # Candidates that are built into one library and measured in one session.
 BATCH = 16
 
 # Candidates of the final beside the default, and how often they take turns. Several: the best of a search are also
 # those that were lucky.
-FINALISTS = 7
+FINALISTS = 11
 ROUNDS = 7
-
-# Those of them that are tried in the network itself, beside the default, and how much slower than that they may be.
-IN_NETWORK = 3
-MOST_SLOWER = 1.05
-
-# What the best must save of the default's time to be preferred: less may be chance.
-LEAST_GAIN = 0.02
 
 # How often a batch is measured again because the board had slowed down.
 MOST_REPETITIONS = 3
@@ -129,19 +117,12 @@ class TuningRun:
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
         self._options, self._listener, self._others, self._stopping = options, listener, others, stopping
-        # Of each task the default and what came near it or passed it in the final, the quickest first.
-        self._finalists: dict[str, list[tuple[Candidate, Trial]]] = {}
-        self._results: dict[str, TaskResult] = {}
+        self.finals = Finals(self.identity, tasks, self._record)
         self._model = model_for(options.space, options.tuner, options.seed)
 
     def summaries(self) -> list[TaskSummary]:
         """The tasks, with what earlier runs did of them."""
         return [self._summary(task, self._earlier(task)) for task in self._tasks]
-
-    @property
-    def results(self) -> list[TaskResult]:
-        """One result for each task that was begun; fewer than there are tasks if the user asked for an end."""
-        return [*self._results.values()]
 
     def run(self) -> None:
         """Tune all tasks.
@@ -153,68 +134,7 @@ class TuningRun:
         for task in self._tasks:
             if self._stopping():
                 break
-            self._results[task.key] = self._tune(task)
-
-    def variants(self) -> list[Tuned]:
-        """Ways to build the network that between them have every finalist of every task, the first one the defaults."""
-        count = max((len(each) for each in self._finalists.values()), default=0)
-        return [self._variant(number) for number in range(count)] if count > 1 else []
-
-    def _variant(self, number: int) -> Tuned:
-        def find(workload: IRModule) -> Configuration | PrimFunc | None:
-            finalists = self._finalists.get(workload_hash(workload), [])
-            if number >= len(finalists):
-                return None
-            candidate, _ = finalists[number]
-            return candidate.function if candidate.schedule else candidate.configuration
-
-        return find
-
-    def settle(self, times_s: Sequence[Mapping[str, float]]) -> None:
-        """Decide which candidates builds take, by their times in the network, and record them.
-
-        Args:
-            times_s: for each of `variants` and each function of the network, the time of its calls in one inference.
-
-        Raises:
-            OutputError: records cannot be written.
-        """
-        for task in self._tasks:
-            finalists = self._finalists.get(task.key, [])
-            if len(finalists) > 1:
-                measured = [
-                    sum(times[scheduled_name(name)] for name in task.names) / task.weight
-                    for times in times_s[: len(finalists)]
-                ]
-                self._conclude(task, [(*each, time) for each, time in zip(finalists, measured, strict=True)], "network")
-
-    def withdraw(self) -> None:
-        """Have builds take the defaults: what won function by function does not make the whole network quicker.
-
-        Raises:
-            OutputError: records cannot be written.
-        """
-        for task in self._tasks:
-            for default, trial in self._finalists.get(task.key, [])[:1]:
-                seconds = (self._results[task.key].default_ms or 0.0) / 1000
-                self._conclude(task, [(default, trial, seconds)], "withdrawn")
-
-    def _conclude(self, task: Task, contenders: Sequence[tuple[Candidate, Trial, float]], stage: str) -> None:
-        """Record the default, the first contender, and the quickest if it is one to prefer, for builds to take."""
-        index = min(range(len(contenders)), key=lambda each: contenders[each][2])
-        if contenders[index][2] > (1 - LEAST_GAIN) * contenders[0][2]:
-            index = 0
-        for candidate, trial, seconds in [contenders[each] for each in sorted({0, index})]:
-            later = {"run": f"{self.identity}-{stage}", "time": datetime.now(timezone.utc), "seconds": [seconds]}
-            self._record(candidate, trial.model_copy(update=later))
-        winner, _, seconds = contenders[index]
-        self._results[task.key] = self._results[task.key].model_copy(
-            update={
-                "default_ms": 1000 * contenders[0][2],
-                "best_ms": 1000 * seconds,
-                "configuration": _as_json(winner),
-            }
-        )
+            self.finals.results[task.key] = self._tune(task)
 
     def _tune(self, task: Task) -> TaskResult:
         options = self._options
@@ -316,7 +236,7 @@ class TuningRun:
             winner = contenders[chosen]
             near = [index for index in measured if (trials[index].median_s or 0.0) <= MOST_SLOWER * (default_s or 0.0)]
             others = sorted((index for index in near if index), key=lambda index: trials[index].median_s or 0.0)
-            self._finalists[task.key] = [(contenders[i], trials[i]) for i in [0, *others[:IN_NETWORK]]]
+            self.finals.finalists[task.key] = [(contenders[i], trials[i]) for i in [0, *others[:IN_NETWORK]]]
             # Only what may be chosen is recorded as final, so that a build takes the winner.
             for index in sorted({0, chosen}):
                 self._record(contenders[index], trials[index])
@@ -329,7 +249,7 @@ class TuningRun:
             best_ms=None if winner_s is None else 1000 * winner_s,
             trials=progress.count,
             failures=progress.failures,
-            configuration=_as_json(winner),
+            configuration=as_json(winner),
         )
 
     def _present(self, task: Task) -> Candidate | None:
@@ -358,7 +278,7 @@ class TuningRun:
             workload=candidate.task.key,
             number=number,
             space="metaschedule" if candidate.schedule else self._options.space,
-            configuration=_as_json(candidate),
+            configuration=as_json(candidate),
             scheduled=candidate.key if candidate.schedule else None,
             seconds=outcome.seconds,
             failure=outcome.failure,
@@ -367,10 +287,6 @@ class TuningRun:
             host=host,
             conditions=conditions.get(host),
         )
-
-
-def _as_json(candidate: Candidate) -> dict[str, Any] | None:
-    return candidate.configuration.model_dump(mode="json") if candidate.configuration else None
 
 
 class _Progress:

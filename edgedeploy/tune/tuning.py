@@ -192,7 +192,7 @@ def tune(
                 progress.note(f"the whole network was not measured: {error}")
         ended = RunEnded(
             run=run.identity,
-            results=run.results,
+            results=[*run.finals.results.values()],
             before_ms=before_ms,
             after_ms=after_ms,
             seconds=time.monotonic() - began,
@@ -208,17 +208,17 @@ def _concluded(run: TuningRun, records: Records, stand: Stand) -> tuple[float, f
 
     What is not quicker there is not kept: alone, a function finds other things in the caches.
     """
-    if variants := run.variants():
+    if variants := run.finals.variants():
         times = stand.function_times_s(variants)
         if times is None:
             return None
-        run.settle(times)
+        run.finals.settle(times)
     compared = stand.inference_times_ms([untuned, tuned_by(records)])
     if compared is None:
         return None
     before_ms, after_ms = compared
     if after_ms > MOST_LOSS * before_ms:
-        run.withdraw()
+        run.finals.withdraw()
         stand.progress.note("the whole network is not quicker with what was found: builds keep the defaults")
     return before_ms, after_ms
 

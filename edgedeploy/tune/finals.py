@@ -1,0 +1,119 @@
+"""The end of a tuning run: what did well alone is tried in the network itself, and that decides.
+
+Alone, a function finds other things in the caches than between the others of its network. So the network is built in
+several ways, each with another finalist of every task, and the functions' times there are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from edgedeploy.compile.packing import scheduled_name
+from edgedeploy.compile.tuned import Tuned
+from edgedeploy.tune.database import workload_hash
+from edgedeploy.tune.events import TaskResult
+from edgedeploy.tune.spaces import Candidate
+from edgedeploy.tune.task import Task
+from edgedeploy.tune.trial import Trial
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+    from tvm.tirx import PrimFunc
+
+    from edgedeploy.compile.configuration import Configuration
+
+# Finalists of a task beside the default, and how much slower than that they may be alone.
+IN_NETWORK = 7
+MOST_SLOWER = 1.2
+
+# What the best must save of the default's time to be preferred: less may be chance.
+LEAST_GAIN = 0.02
+
+
+class Finals:
+    """The finalists of all tasks of a run, and what became of them.
+
+    Attributes:
+        finalists: of each task the default, and what came near it or passed it alone, the quickest first.
+        results: of each task that was tuned.
+    """
+
+    def __init__(self, run: str, tasks: Sequence[Task], record: Callable[[Candidate, Trial], None]) -> None:
+        """Nobody is in it yet.
+
+        Args:
+            run: the identity of the run.
+            tasks: of the run.
+            record: records a trial.
+        """
+        self.finalists: dict[str, list[tuple[Candidate, Trial]]] = {}
+        self.results: dict[str, TaskResult] = {}
+        self._run, self._tasks, self._record = run, tasks, record
+
+    def variants(self) -> list[Tuned]:
+        """Ways to build the network that between them have every finalist of every task, the first one the defaults."""
+        count = max((len(each) for each in self.finalists.values()), default=0)
+        return [self._variant(number) for number in range(count)] if count > 1 else []
+
+    def _variant(self, number: int) -> Tuned:
+        def find(workload: IRModule) -> Configuration | PrimFunc | None:
+            finalists = self.finalists.get(workload_hash(workload), [])
+            if number >= len(finalists):
+                return None
+            candidate, _ = finalists[number]
+            return candidate.function if candidate.schedule else candidate.configuration
+
+        return find
+
+    def settle(self, times_s: Sequence[Mapping[str, float]]) -> None:
+        """Decide which candidates builds take, by their times in the network, and record them.
+
+        Args:
+            times_s: for each of `variants` and each function of the network, the time of its calls in one inference.
+
+        Raises:
+            OutputError: records cannot be written.
+        """
+        for task in self._tasks:
+            finalists = self.finalists.get(task.key, [])
+            if len(finalists) > 1:
+                measured = [
+                    sum(times.get(scheduled_name(name), 0.0) for name in task.names) / task.weight
+                    for times in times_s[: len(finalists)]
+                ]
+                self._conclude(task, [(*each, time) for each, time in zip(finalists, measured, strict=True)], "network")
+
+    def withdraw(self) -> None:
+        """Have builds take the defaults: what won function by function does not make the whole network quicker.
+
+        Raises:
+            OutputError: records cannot be written.
+        """
+        for task in self._tasks:
+            for default, trial in self.finalists.get(task.key, [])[:1]:
+                seconds = (self.results[task.key].default_ms or 0.0) / 1000
+                self._conclude(task, [(default, trial, seconds)], "withdrawn")
+
+    def _conclude(self, task: Task, contenders: Sequence[tuple[Candidate, Trial, float]], stage: str) -> None:
+        """Record the default, the first contender, and the quickest if it is one to prefer, for builds to take."""
+        index = min(range(len(contenders)), key=lambda each: contenders[each][2])
+        if contenders[index][2] > (1 - LEAST_GAIN) * contenders[0][2]:
+            index = 0
+        for candidate, trial, seconds in [contenders[each] for each in sorted({0, index})]:
+            later = {"run": f"{self._run}-{stage}", "time": datetime.now(timezone.utc), "seconds": [seconds]}
+            self._record(candidate, trial.model_copy(update=later))
+        winner, _, seconds = contenders[index]
+        self.results[task.key] = self.results[task.key].model_copy(
+            update={
+                "default_ms": 1000 * contenders[0][2],
+                "best_ms": 1000 * seconds,
+                "configuration": as_json(winner),
+            }
+        )
+
+
+def as_json(candidate: Candidate) -> dict[str, Any] | None:
+    """A candidate's configuration as records hold it."""
+    return candidate.configuration.model_dump(mode="json") if candidate.configuration else None
