@@ -149,6 +149,19 @@ class RpcError(EdgedeployError):
     exit_code = 19
 
 
+class DeviceLostError(RpcError):
+    """A device went away, or the tracker did: nobody is to blame, and the batch is to be measured again.
+
+    Args:
+        suspect: the index of the candidate that ran at that moment, if one did: one that is there twice may be why.
+    """
+
+    def __init__(self, what: str, *, why: str | None = None, suspect: int | None = None) -> None:
+        hints = ["look whether the board has power and network, and do it again: what was measured is kept"]
+        super().__init__(what, why=why, hints=hints)
+        self.suspect = suspect
+
+
 class RecordsError(EdgedeployError):
     """Tuning records are damaged, hostile, or of another board."""
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from edgedeploy.errors import BoardConnectionError, EdgedeployError
+from edgedeploy.errors import BoardConnectionError, DeviceLostError, EdgedeployError
 from edgedeploy.progress import Progress
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import LOOPBACK, Endpoint, require_device
 from edgedeploy.tune.building import Batch
 from edgedeploy.tune.conditions import Throttling
-from edgedeploy.tune.measuring import DeviceLostError, Measurer, Outcome
+from edgedeploy.tune.measuring import Measurer, Outcome
 from edgedeploy.tune.trial import Conditions
 
 # How long a board may take to come back. With what it takes to notice, a run ends within a minute.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from edgedeploy.errors import RpcError
+from edgedeploy.errors import DeviceLostError, RpcError
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
 from edgedeploy.tune.remote import (
@@ -61,19 +61,6 @@ class Outcome:
     failure: Failure | None = None
     error: str | None = None
     device: str | None = None
-
-
-class DeviceLostError(RpcError):
-    """A device went away, or the tracker did: nobody is to blame, and the batch is to be measured again.
-
-    Args:
-        suspect: the index of the candidate that ran at that moment, if one did: one that is there twice may be why.
-    """
-
-    def __init__(self, what: str, *, why: str | None = None, suspect: int | None = None) -> None:
-        hints = ["look whether the board has power and network, and do it again: what was measured is kept"]
-        super().__init__(what, why=why, hints=hints)
-        self.suspect = suspect
 
 
 class Measurer:

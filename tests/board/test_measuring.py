@@ -21,7 +21,7 @@ from virtual_boards import Start
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
-from edgedeploy.errors import RpcError
+from edgedeploy.errors import DeviceLostError, RpcError
 from edgedeploy.remote.address import address_of
 from edgedeploy.rpc.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
@@ -29,7 +29,7 @@ from edgedeploy.rpc.tracker import Endpoint, summary, tracker
 from edgedeploy.source import find_source
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.conditions import read_conditions
-from edgedeploy.tune.measuring import DeviceLostError, Measurer, Outcome
+from edgedeploy.tune.measuring import Measurer, Outcome
 from edgedeploy.tune.remote import Evaluation
 
 QUICK = Evaluation(timeout_s=3)

@@ -105,15 +105,18 @@ def tuned(*arguments: object, limit_s: float = 300) -> Run:
         return run
 
 
-def is_ours(process: psutil.Process, word: str) -> bool:
+def holds(process: psutil.Process, *words: str) -> bool:
     try:
-        return word in " ".join(process.cmdline())
+        command = " ".join(process.cmdline())
     except psutil.Error:
         return False
+    return any(word in command for word in words)
 
 
 def descendants() -> set[int]:
-    return {process.pid for process in psutil.Process().children(recursive=True)}
+    """Processes of ours, but for those of virtual boards."""
+    children = psutil.Process().children(recursive=True)
+    return {process.pid for process in children if holds(process, "python", "agent rpc")}
 
 
 def left_on(virtual: VirtualBoard) -> str:
@@ -273,7 +276,7 @@ def kill_agent(virtual: VirtualBoard, run: Run) -> None:
 
 def kill_tracker(virtual: VirtualBoard, run: Run) -> None:
     for process in psutil.Process(run.process.pid).children(recursive=True):
-        if is_ours(process, "tracker_process"):
+        if holds(process, "tracker_process"):
             process.kill()
 
 
