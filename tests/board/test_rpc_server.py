@@ -128,6 +128,7 @@ def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoi
     assert left_on(address_of(virtual)) == ""
 
 
+@pytest.mark.slow
 def test_a_connection_that_breaks_ends_the_agent_and_is_made_anew(
     virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_what_cannot_be_a_key_is_refused(endpoint: Endpoint, key: str) -> None:
         BoardServer(None, load_board("local"), endpoint, key)
 
 
+@pytest.mark.slow
 def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp_path: Path) -> None:
     notebook = Notebook()
     virtual = start("local", name="rebooting")
@@ -182,6 +184,7 @@ def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp
     assert any("waiting for" in line for line in notebook.lines)
 
 
+@pytest.mark.slow
 def test_a_tracker_that_was_killed_has_its_devices_again(virtual: VirtualBoard, endpoint: Endpoint) -> None:
     with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY) as server:
         require_device(endpoint, KEY)

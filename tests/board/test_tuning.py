@@ -182,9 +182,10 @@ def test_the_board_s_own_records_are_used_unless_others_are_named(
     # A package that was built with other records is not taken for this one.
     code, _, messages = board_command("run", network, "--print-time")
     assert code == 0, messages
-    assert "1 of 3 functions are as tuned" in messages
+    assert "1 of 4 functions are as tuned" in messages
 
 
+@pytest.mark.slow
 def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path: Path) -> None:
     arguments = (network, "--tasks", "0", "--tuner", "random", "--no-compare", "-o", tmp_path / "records")
     first = tuned(*arguments, "--trials", 6)
@@ -198,7 +199,8 @@ def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path:
     assert [trial["number"] for trial in anew.trials()] == list(range(6))
 
 
-@pytest.mark.parametrize("tuner", ["random", *(pytest.param(tuner, marks=pytest.mark.slow) for tuner in ("ga", "xgb"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("tuner", ["random", "ga", "xgb"])
 def test_tvms_own_space_is_searched_by_the_same_command(
     tuner: str, network: Path, board_command: Command, tmp_path: Path
 ) -> None:
@@ -231,6 +233,7 @@ def without_defaults(folder: Path, network: Path, into: Path) -> Path:
     return into
 
 
+@pytest.mark.slow
 def test_another_model_begins_with_what_records_know_of_its_tasks(network: Path, tmp_path: Path) -> None:
     first = tuned(network, "--tasks", "0", "--trials", 8, "--no-compare", "-o", tmp_path / "first")
     best = min(first.trials(), key=lambda trial: sorted(trial["seconds"])[len(trial["seconds"]) // 2])
@@ -243,10 +246,11 @@ def test_another_model_begins_with_what_records_know_of_its_tasks(network: Path,
     assert liked == best["configuration"] or best["number"] == 0
 
 
-# Long enough to be in the middle of it: 16 candidates, each measured for a third of a second.
-LENGTHY = ("--min-repeat-ms", 100, "--repeat", 3, "--trials", 48, "--tasks", "0-1", "--no-compare")
+# Long enough to be in the middle of it: 16 candidates, each measured for a sixth of a second.
+LENGTHY = ("--min-repeat-ms", 50, "--repeat", 3, "--trials", 48, "--tasks", "0-1", "--no-compare")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
     how: signal.Signals, network: Path, tmp_path: Path
@@ -287,6 +291,7 @@ def kill_connection(virtual: VirtualBoard, run: Run) -> None:
         time.sleep(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("break_it", [kill_agent, kill_tracker, kill_connection])
 def test_a_run_survives_what_breaks(
     break_it: Callable[[VirtualBoard, Run], None], start: Start, network: Path, tmp_path: Path
@@ -302,6 +307,7 @@ def test_a_run_survives_what_breaks(
     assert left_on(virtual) == ""
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_a_message_when_its_board_is_gone_and_goes_on_when_it_is_back(
     start: Start, network: Path, tmp_path: Path
 ) -> None:
@@ -322,6 +328,7 @@ def test_a_run_ends_with_a_message_when_its_board_is_gone_and_goes_on_when_it_is
     assert {result["trials"] for result in resumed.of("run ended")[0]["results"]} == {48}
 
 
+@pytest.mark.slow
 def test_several_hosts_share_the_work(start: Start, network: Path, tmp_path: Path) -> None:
     names = [start("local", name=name).name for name in ("tune-one", "tune-two")]
     hosts = [option for name in names for option in ("--host", f"virtual:{name}")]

@@ -174,6 +174,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_from_candidates_that_fail(tmp_path: Path) -> None:
     """In a file system of 16 MB of its own."""
     if os.geteuid() != 0:

@@ -185,6 +185,7 @@ def test_it_prints_nothing_and_writes_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_records_without_what_was_tried(convolution: Task, records: Records) -> None:
     begun = space_of(convolution)
     first = begun.propose(24)
