@@ -85,7 +85,7 @@ class Stand:
                     path = Path(folder) / str(number) / f"{self.source.name}.tar.gz"
                     packages.append(build(self.source, self.board, path, overrides=self.overrides, tuned=variant).path)
                     advance()
-            with opened_together(packages, self.place, None, self.progress) as networks:
+            with opened_together(packages, self.place, None, self.progress, temporarily=True) as networks:
                 runners = [network.runner for network in networks]
                 tensors = {spec.name: fill(spec, "random") for spec in runners[0].inputs}
                 typical = max(runner.measure(tensors, repeat=3, warmup=2).median_ms for runner in runners)

@@ -127,6 +127,11 @@ def left_on(virtual: VirtualBoard) -> str:
         return connection.run(script).text
 
 
+def releases_on(virtual: VirtualBoard) -> str:
+    with Connection(address_of(virtual)) as connection:
+        return connection.run("ls -d ~/.local/share/edgedeploy/releases/*/*").text
+
+
 EMULATED = [pytest.param(board, marks=pytest.mark.slow) for board in ("rpi4", "rpi-armhf")]
 
 
@@ -142,6 +147,7 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
         run = tuned(network, *place, "--trials", 16, "-o", records, limit_s=500)
     assert beyond == set()
     assert left_on(virtual) == ""
+    assert releases_on(virtual) == ""
     assert descendants() == before
 
     [ended] = run.of("run ended")
