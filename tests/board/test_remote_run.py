@@ -25,6 +25,7 @@ from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.remote import RemoteSession
+from edgedeploy.runtime.session import Session
 from edgedeploy.source import find_source
 
 
@@ -58,6 +59,20 @@ def test_times_are_measured_on_the_board(session: RemoteSession) -> None:
     timing = session.measure(inputs, repeat=7, number=2, warmup=1)
     assert len(timing.runs_ms) == 7
     assert min(timing.runs_ms) > 0
+
+
+def test_each_function_of_the_network_is_timed_on_the_board_as_here(session: RemoteSession, bench: Bench) -> None:
+    inputs = {spec.name: fill(spec, "ones") for spec in session.inputs}
+    there = session.function_times(inputs, repeat=5, warmup=1)
+    here = Session.open(bench.first).function_times(inputs, repeat=5, warmup=1)
+    assert there.keys() == here.keys()
+    assert {"fused_conv2d_add1_relu1_scheduled", "softmax_scheduled"} <= there.keys()
+    for times in (*there.values(), *here.values()):
+        assert len(times) == 5
+        assert min(times) >= 0
+    assert max(there["fused_conv2d_add1_relu1_scheduled"]) > 0
+    outputs = session.run(inputs)  # and the session is as it was
+    assert all(np.isfinite(array).all() for array in outputs.values())
 
 
 def test_inputs_are_checked_here(session: RemoteSession) -> None:

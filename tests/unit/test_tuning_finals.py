@@ -1,0 +1,119 @@
+"""Finals in the network: each variant has other finalists, and what is quickest there is what builds take."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.packing import scheduled_name
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.tune.events import TaskResult
+from edgedeploy.tune.finals import Finals
+from edgedeploy.tune.spaces import Candidate
+from edgedeploy.tune.task import Task, tasks_of
+from edgedeploy.tune.trial import Trial
+
+Recorded = list[tuple[Candidate, Trial]]
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
+    graph = Graph()
+    value = graph.input("data", [1, 3, 32, 32])
+    value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
+    for _ in range(2):  # two calls of one function
+        value = graph.node("Relu", graph.conv(value, 16, 16, 3, pads=[1, 1, 1, 1]))
+    path: Path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", value)
+    return tasks_of(read_onnx(path), load_board("local"))
+
+
+@pytest.fixture
+def recorded() -> Recorded:
+    return []
+
+
+@pytest.fixture
+def finals(tasks: list[Task], recorded: Recorded) -> Finals:
+    """The first task has two finalists beside its default, the second one."""
+    found = Finals("run", tasks, lambda candidate, trial: recorded.append((candidate, trial)))
+    for task, count in zip(tasks, (3, 2), strict=True):
+        candidates = [Candidate.configured(task, each) for each in task.candidates[:count]]
+        found.finalists[task.key] = [(each, trial_of(each, number)) for number, each in enumerate(candidates)]
+        found.results[task.key] = TaskResult(
+            number=task.number,
+            name=task.name,
+            workload=task.key,
+            weight=task.weight,
+            default_ms=1.0,
+            best_ms=0.5,
+            trials=count,
+            failures=0,
+        )
+    return found
+
+
+def trial_of(candidate: Candidate, number: int) -> Trial:
+    return Trial(
+        time=datetime.now(timezone.utc),
+        run="run",
+        task=candidate.task.name,
+        workload=candidate.task.key,
+        number=number,
+        seconds=[0.001],
+        final=True,
+    )
+
+
+def times_of(tasks: list[Task], *seconds: tuple[float, float]) -> list[dict[str, float]]:
+    """For each variant the times of the two tasks' functions in one inference."""
+    names = [scheduled_name(task.names[0]) for task in tasks]
+    return [dict(zip(names, each, strict=True)) for each in seconds]
+
+
+def test_variants_have_every_finalist_and_begin_with_the_defaults(finals: Finals, tasks: list[Task]) -> None:
+    found = [[variant(task.workload) for task in tasks] for variant in finals.variants()]
+    first, second = tasks
+    assert found == [
+        [first.candidates[0], second.candidates[0]],
+        [first.candidates[1], second.candidates[1]],
+        [first.candidates[2], None],  # a build without records: the default again
+    ]
+
+
+def test_what_is_quickest_in_the_network_is_recorded_beside_the_default(
+    finals: Finals, tasks: list[Task], recorded: Recorded
+) -> None:
+    finals.settle(times_of(tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))
+    first, second = tasks
+    assert first.weight == 2
+    results = finals.results[first.key], finals.results[second.key]
+    assert [(each.default_ms, each.best_ms) for each in results] == [(2.0, 1.0), (1.0, 0.9)]
+    assert results[0].configuration == first.candidates[2].model_dump(mode="json")
+    assert [candidate.configuration for candidate, _ in recorded] == [
+        first.candidates[0], first.candidates[2], second.candidates[0], second.candidates[1]
+    ]  # fmt: skip
+    assert [trial.seconds for _, trial in recorded] == [[0.002], [0.001], [0.001], [0.0009]]
+    assert {trial.run for _, trial in recorded} == {"run-network"}
+
+
+def test_a_gain_that_may_be_chance_is_none(finals: Finals, tasks: list[Task], recorded: Recorded) -> None:
+    finals.settle(times_of(tasks, (0.004, 0.001), (0.00396, 0.00099), (0.00395, 0.002)))
+    assert [candidate.configuration for candidate, _ in recorded] == [task.candidates[0] for task in tasks]
+    assert all(result.default_ms == result.best_ms for result in finals.results.values())
+
+
+def test_a_withdrawal_leaves_the_defaults(finals: Finals, tasks: list[Task], recorded: Recorded) -> None:
+    finals.settle(times_of(tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))
+    before = len(recorded)
+    finals.withdraw()
+    assert [candidate.configuration for candidate, _ in recorded[before:]] == [task.candidates[0] for task in tasks]
+    assert {trial.run for _, trial in recorded[before:]} == {"run-withdrawn"}
+    assert all(result.speed_up == 1 for result in finals.results.values())
+
+
+def test_a_run_without_finalists_has_no_variants(tasks: list[Task]) -> None:
+    assert Finals("run", tasks, lambda candidate, trial: None).variants() == []
