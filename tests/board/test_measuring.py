@@ -32,6 +32,9 @@ from edgedeploy.tune.conditions import read_conditions
 from edgedeploy.tune.measuring import Measurer, Outcome
 from edgedeploy.tune.remote import Evaluation
 
+# The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
+pytestmark = pytest.mark.slow
+
 QUICK = Evaluation(timeout_s=3)
 
 
@@ -90,7 +93,6 @@ def test_functions_of_a_network_are_timed(
     assert max(min(outcome.seconds) for outcome in outcomes) > 2 * 28 * 28 * 64 * 32 * 9 / 1e12
 
 
-@pytest.mark.slow
 def test_the_same_function_takes_the_same_time(builder: Builder, measurer: Measurer) -> None:
     batch = builder.build([kernels.parallel_sum] * 3)
     first, second = measurer.measure(batch), measurer.measure(batch)
@@ -98,7 +100,6 @@ def test_the_same_function_takes_the_same_time(builder: Builder, measurer: Measu
     assert max(times) < 3 * min(times)
 
 
-@pytest.mark.slow
 def test_sixteen_times_the_work_takes_longer(builder: Builder, measurer: Measurer) -> None:
     small, large = measurer.measure(builder.build([kernels.serial_sum, kernels.serial_sum_16]))
     assert 4 < min(large.seconds) / min(small.seconds) < 64
@@ -113,7 +114,6 @@ def test_two_threads_are_two_threads(builder: Builder, farm: Endpoint, server: B
     assert 0.019 < min(two.seconds) < 0.035
 
 
-@pytest.mark.slow
 def test_cold_weights_take_longer_to_read_than_warm_ones(builder: Builder, farm: Endpoint, server: BoardServer) -> None:
     batch = builder.build([kernels.reading_weights])
     with Measurer(farm, "local", QUICK) as cold, Measurer(farm, "local", Evaluation(displaced_bytes=0)) as warm:
@@ -155,7 +155,6 @@ def test_turns_measure_each_candidate_in_each_round(builder: Builder, measurer: 
     assert [len(outcome.seconds) for outcome in outcomes] == [3 * QUICK.repeat] * 2 + [0, 0]
 
 
-@pytest.mark.slow
 def test_two_devices_share_a_batch(builder: Builder, farm: Endpoint) -> None:
     board = load_board("local")
     batch = builder.build([kernels.doubling] * 4 + [kernels.crashing])
@@ -166,7 +165,6 @@ def test_two_devices_share_a_batch(builder: Builder, farm: Endpoint) -> None:
         assert {outcome.device for outcome in outcomes} == {f"127.0.0.1:{one.port}", f"127.0.0.1:{two.port}"}
 
 
-@pytest.mark.slow
 def test_a_device_that_ends_is_lost_and_measures_again_once_it_is_back(builder: Builder, farm: Endpoint) -> None:
     slow = builder.build([kernels.endless])
     batch = builder.build([kernels.doubling])
@@ -197,7 +195,6 @@ def test_a_tracker_that_is_not_there_is_said_at_once(builder: Builder) -> None:
         assert time.monotonic() - began < 5
 
 
-@pytest.mark.slow
 def test_a_device_that_others_use_is_waited_for_as_long_as_patience_lasts(builder: Builder, farm: Endpoint) -> None:
     batch = builder.build([kernels.doubling])
     with (
@@ -216,7 +213,6 @@ def test_a_device_that_others_use_is_waited_for_as_long_as_patience_lasts(builde
         assert failures(measurer.measure(batch)) == [None]
 
 
-@pytest.mark.slow
 def test_a_library_for_another_machine_is_refused_in_one_session(farm: Endpoint, server: BoardServer) -> None:
     with Builder(load_board("rpi4")) as builder, Measurer(farm, "local", QUICK) as measurer:
         batch = builder.build([kernels.doubling])
@@ -265,7 +261,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_run_that_was_ended(ending: signal.Signals, farm: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(MEASURING)
@@ -311,7 +306,6 @@ def processes(session: int) -> list[int]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
 def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp_path: Path) -> None:
     virtual = start(board)

@@ -27,6 +27,9 @@ from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, summary, tracker
 from edgedeploy.virtual.board import VirtualBoard, down
 
+# The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 
 KEY = "a:key"
@@ -128,7 +131,6 @@ def test_an_agent_that_was_killed_is_started_again(virtual: VirtualBoard, endpoi
     assert left_on(address_of(virtual)) == ""
 
 
-@pytest.mark.slow
 def test_a_connection_that_breaks_ends_the_agent_and_is_made_anew(
     virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -143,7 +145,6 @@ def test_a_connection_that_breaks_ends_the_agent_and_is_made_anew(
         assert facts_from(endpoint, KEY)["cores"] > 0
 
 
-@pytest.mark.slow
 def test_a_network_that_is_cut_without_a_word_is_survived(
     virtual: VirtualBoard, endpoint: Endpoint, tmp_path: Path
 ) -> None:
@@ -166,7 +167,6 @@ def test_what_cannot_be_a_key_is_refused(endpoint: Endpoint, key: str) -> None:
         BoardServer(None, load_board("local"), endpoint, key)
 
 
-@pytest.mark.slow
 def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp_path: Path) -> None:
     notebook = Notebook()
     virtual = start("local", name="rebooting")
@@ -184,7 +184,6 @@ def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp
     assert any("waiting for" in line for line in notebook.lines)
 
 
-@pytest.mark.slow
 def test_a_tracker_that_was_killed_has_its_devices_again(virtual: VirtualBoard, endpoint: Endpoint) -> None:
     with BoardServer(address_of(virtual), load_board("local"), endpoint, KEY) as server:
         require_device(endpoint, KEY)
@@ -251,7 +250,6 @@ def test_a_full_disk_is_said(start: Start, endpoint: Endpoint) -> None:
     assert free(endpoint) == 0
 
 
-@pytest.mark.slow  # needs another board's agent
 def test_a_board_of_another_architecture_is_refused(virtual: VirtualBoard, endpoint: Endpoint) -> None:
     with pytest.raises(UnsuitableBoardError, match="EM_AARCH64"):
         BoardServer(address_of(virtual), load_board("rpi4"), endpoint, KEY)

@@ -366,6 +366,7 @@ def test_what_cannot_be_is_said_at_once(
     assert descendants() == before
 
 
+@pytest.mark.slow
 def test_records_of_another_board_are_not_mixed_in(network: Path, board_command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "records"
     code, _, messages = board_command("tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)

@@ -16,6 +16,9 @@ from conftest import Command
 from listeners import listening
 from rpc_clients import becomes
 
+# The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 
 

@@ -52,7 +52,10 @@ NETWORKS = {
 }
 
 
-@pytest.fixture(params=NETWORKS)
+QUICK = ("3x3", "1x1", "depthwise", "dense")
+
+
+@pytest.fixture(params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS])
 def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     return NETWORKS[request.param](tmp_path)
 

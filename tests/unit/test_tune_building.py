@@ -106,6 +106,7 @@ def test_a_candidate_that_cannot_be_built_leaves_the_others_alone(builder: Build
     np.testing.assert_array_equal(result(loaded(batch), batch, 0, data), 2 * data)
 
 
+@pytest.mark.slow
 def test_a_candidate_that_takes_too_long_is_given_up_and_its_process_is_replaced() -> None:
     with Builder(load_board("local"), timeout_s=3, workers=1) as builder:
         builder.start()
@@ -116,6 +117,7 @@ def test_a_candidate_that_takes_too_long_is_given_up_and_its_process_is_replaced
     assert batch.entries[1].error is None
 
 
+@pytest.mark.slow
 def test_a_compiler_that_crashes_costs_its_candidate_only() -> None:
     before = set(multiprocessing.active_children())
     with Builder(load_board("local"), timeout_s=60, workers=1) as builder:
@@ -133,6 +135,7 @@ def test_a_batch_of_which_nothing_can_be_built_has_no_library(builder: Builder) 
     batch.remove()
 
 
+@pytest.mark.slow
 def test_libraries_go_when_told_and_all_files_in_the_end() -> None:
     with Builder(load_board("local")) as builder:
         first, second = builder.build([kernels.doubling]), builder.build([kernels.doubling])

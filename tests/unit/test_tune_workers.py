@@ -87,6 +87,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call_s", [600, 0], ids=["in the middle of a call", "idle"])
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_a_worker_ends_with_its_parent(tmp_path: Path, ending: signal.Signals, call_s: int) -> None:

@@ -26,6 +26,9 @@ from edgedeploy.tune.spaces import Candidate, Space, model_for, space_for
 from edgedeploy.tune.task import Task, all_tasks_of, tasks_of
 from edgedeploy.tune.trial import Trial
 
+# The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
+pytestmark = pytest.mark.slow
+
 # Evolution applies some 300 schedules for a batch, each in 20 ms.
 TUNERS = [pytest.param("xgb", marks=pytest.mark.slow), pytest.param("ga", marks=pytest.mark.slow), "random"]
 BOARD = load_board("local")
@@ -154,7 +157,6 @@ def test_a_small_space_comes_to_an_end(tuner: str, pooling: Task) -> None:
     assert len(set(tried)) == len(tried) > 1
 
 
-@pytest.mark.slow
 def test_a_model_that_learns_finds_quicker_ones_than_chance(convolution: Task) -> None:
     def best_after(tuner: str, trials: int) -> float:
         space, costs = space_of(convolution, tuner), []
@@ -185,7 +187,6 @@ def test_it_prints_nothing_and_writes_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_from_records_without_what_was_tried(convolution: Task, records: Records) -> None:
     begun = space_of(convolution)
     first = begun.propose(24)

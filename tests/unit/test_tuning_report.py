@@ -391,6 +391,7 @@ class TestPage:
         first = (tmp_path / "pages" / "report.html").read_bytes()
         assert write_report(tmp_path / "records", tmp_path / "other.html").read_bytes() == first
 
+    @pytest.mark.slow
     def test_many_trials_take_seconds(self, report: Callable[..., Page]) -> None:
         run = Simulation(names=[f"task{number}" for number in range(20)], trials=500)
         events = run.events()

@@ -87,6 +87,7 @@ def test_what_other_records_prefer_comes_right_after_the_default(task: Task, tun
     assert search_for(tuner, task, model_for(tuner), liked).propose(8)[:3] == [task.candidates[0], *liked]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tuner", ["xgb", "ga"])
 def test_searches_that_learn_beat_chance(task: Task, tuner: str) -> None:
     seeds = range(4)
