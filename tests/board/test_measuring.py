@@ -240,6 +240,9 @@ def suppressed(measurer: Measurer, batch: Any) -> None:
 
 
 MEASURING = """
+import signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 import sys
 sys.path.insert(0, sys.argv[1])
 import kernels

@@ -197,7 +197,8 @@ def test_a_tracker_that_was_killed_has_its_devices_again(virtual: VirtualBoard, 
 
 
 SERVE = """
-import json, sys, time
+import json, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 from pathlib import Path
 from edgedeploy.board import load_board
 from edgedeploy.remote.address import Address
