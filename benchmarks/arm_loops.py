@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+
+REGISTER_OR_LABEL = re.compile(r"\b[dqrsvwx]\d+\b|\.L\w+")
 
 BOARDS = ["rpi4", "rpi3", "rpi5", "rpi-armhf"]
 
@@ -75,12 +78,11 @@ def networks(paths: list[Path]) -> Iterator[tuple[str, Network]]:
 
 
 def hot_loops(compiled: Compiled) -> list[Loop]:
-    """The innermost loops with multiply-adds; of those that LLVM wrote several times, for edges, the longest."""
-    loops: dict[tuple[int, ...], Loop] = {}
+    """The innermost loops with multiply-adds, those that differ in more than the names of registers."""
+    loops: dict[tuple[str, ...], Loop] = {}
     for loop in innermost_loops(compiled.code.inspect("asm")):
-        does = tuple(map(len, (loop.multiply_adds, loop.arithmetic, loop.loads, loop.stores, loop.stack_accesses)))
-        if loop.multiply_adds and len(loop.instructions) > len(loops[does].instructions if does in loops else ()):
-            loops[does] = loop
+        if loop.multiply_adds:
+            loops.setdefault(tuple(REGISTER_OR_LABEL.sub("", line) for line in loop.instructions), loop)
     return list(loops.values())
 
 

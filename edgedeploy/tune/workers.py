@@ -73,7 +73,7 @@ class Worker:
             WorkerError: it fails, crashes, or takes longer than `START_S`.
         """
         if self._closed:
-            raise WorkerError("the worker was closed")
+            raise _closed()
         if self._process is not None and self._process.is_alive():
             return
         self._end()
@@ -117,21 +117,26 @@ class Worker:
         self._closed = True
         self._end()
 
+    def _open(self) -> Connection:
+        connection = self._connection
+        if connection is None:
+            raise _closed()
+        return connection
+
     def _send(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.start()
-        assert self._connection is not None
         try:
-            self._connection.send((function, arguments))
+            self._open().send((function, arguments))
         except OSError as error:
             raise self._crashed() from error
 
     def _receive(self, timeout_s: float) -> tuple[str, Any]:
-        assert self._connection is not None
+        connection = self._open()
         try:
-            if not self._connection.poll(timeout_s):
+            if not connection.poll(timeout_s):
                 self._end()
                 raise WorkerTimeoutError(f"it took longer than {timeout_s:g} s")
-            kind, value = self._connection.recv()
+            kind, value = connection.recv()
         except (EOFError, OSError) as error:
             raise self._crashed() from error
         if kind == "error":
@@ -149,13 +154,16 @@ class Worker:
         return WorkerCrashError(f"{how}: {said.splitlines()[-1][:_MESSAGE_LENGTH]}" if said else how)
 
     def _end(self) -> None:
-        process, connection = self._process, self._connection
-        self._process = None
+        process = self._process
+        # Closed with the last reference to it: a call that `close` breaks still reads from it, in another thread.
+        self._process = self._connection = None
         if process is not None:
             process.kill()
             process.join(_END_S)
-        if connection is not None:
-            connection.close()
+
+
+def _closed() -> WorkerError:
+    return WorkerError("the worker was closed")
 
 
 def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,8 +75,20 @@ def test_a_closed_worker_is_gone_and_stays_so(tmp_path: Path) -> None:
         worker.call(os.getpid, timeout_s=10)
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.3])
+def test_closing_from_another_thread_breaks_the_call(worker: Worker, delay_s: float) -> None:
+    worker.call(os.getpid, timeout_s=10)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(worker.call, time.sleep, 60, timeout_s=100)
+        time.sleep(delay_s)
+        worker.close()
+        with pytest.raises(WorkerError):
+            call.result(timeout=10)
+
+
 CALLING = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 from pathlib import Path
 from edgedeploy.tune.workers import Worker
 
