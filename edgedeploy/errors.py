@@ -113,6 +113,10 @@ class BoardConnectionError(EdgedeployError):
     exit_code = 13
 
 
+class LoginError(BoardConnectionError):
+    """A board was reached and shows a host key that is trusted, but does not let us in."""
+
+
 class HostKeyError(BoardConnectionError):
     """A board shows another host key than the one that is known, or an unknown one where that is not allowed."""
 
@@ -166,6 +170,12 @@ class RecordsError(EdgedeployError):
     """Tuning records are damaged, hostile, or of another board."""
 
     exit_code = 20
+
+
+class NotReadyError(EdgedeployError):
+    """`edgedeploy doctor` found something that keeps networks from being built, pushed or run."""
+
+    exit_code = 21
 
 
 def last_line(error: BaseException) -> str:

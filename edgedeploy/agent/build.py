@@ -76,6 +76,16 @@ def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progre
     return build_executable(own_sources(), board, toolchain, progress, name="agent")
 
 
+def built_agent(board: Board, toolchain: str = DEFAULT_TOOLCHAIN) -> Agent | None:
+    """The agent for a board's triple if it was built before.
+
+    Raises:
+        ToolchainError: the toolchain is not installed, or does not fit the board.
+    """
+    _, _, agent = _wanted(own_sources(), board, toolchain, name="agent")
+    return agent if agent.path.is_file() else None
+
+
 def build_executable(
     sources: list[Path], board: Board, toolchain: str, progress: Progress = SILENT, *, name: str
 ) -> Agent:
@@ -84,20 +94,26 @@ def build_executable(
     Raises:
         ToolchainError, OutputError: as `agent_for`.
     """
-    recipe = load_recipe()
-    compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
-    key = _key(sources, compiler, recipe)
-    target = _cache() / key[:16] / name
+    compiler, recipe, agent = _wanted(sources, board, toolchain, name=name)
+    target = agent.path
     if target.is_file():
-        return Agent(target, key)
+        return agent
     try:
         with folder_lock(target.parent, progress):
             if not target.is_file():  # another process may just have built it
                 compiler.check(progress)
-                _build(sources, compiler, recipe, key, target, board, progress)
+                _build(sources, compiler, recipe, agent.key, target, board, progress)
     except OSError as error:
         raise cannot_write(target, error) from error
-    return Agent(target, key)
+    return agent
+
+
+def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> tuple[Driver, Recipe, Agent]:
+    """What an executable is built with and from, and where it then lies."""
+    recipe = load_recipe()
+    compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
+    key = _key(sources, compiler, recipe)
+    return compiler, recipe, Agent(_cache() / key[:16] / name, key)
 
 
 def _build(

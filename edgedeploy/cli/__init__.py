@@ -18,6 +18,7 @@ from edgedeploy.cli import (
     boards,
     build,
     demo,
+    doctor,
     models,
     package,
     push,
@@ -45,6 +46,7 @@ app.command("push")(push.push)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("bench")(bench.bench)
+app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 app.add_typer(boards.app, name="boards")
 app.add_typer(toolchains.app, name="toolchains")

@@ -22,7 +22,7 @@ import fabric
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
-from edgedeploy.errors import BoardConnectionError, last_line
+from edgedeploy.errors import BoardConnectionError, LoginError, last_line
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_file, openssh_known_hosts
@@ -78,8 +78,9 @@ class Connection:
             progress: is told when a host key is recorded.
 
         Raises:
-            BoardConnectionError: the board cannot be reached, or does not let us in.
+            BoardConnectionError: the board cannot be reached.
             HostKeyError: its host key is refused.
+            LoginError: it does not let us in.
         """
         self.address = address
         self.sent = 0
@@ -262,6 +263,12 @@ class Connection:
         return Completed(code, output, messages.decode(errors="replace").strip())
 
 
+def destination(address: Address) -> tuple[str, int] | None:
+    """Host and port that a login connects to, as `~/.ssh/config` has them; None through jump hosts or a command."""
+    connection = _configured(address, strict=True, progress=SILENT)
+    return None if connection.gateway else (str(connection.host), int(connection.port))
+
+
 def _configured(address: Address, *, strict: bool, progress: Progress) -> Any:
     """A connection of Fabric's that trusts the host keys that we trust, at each hop."""
     connection = fabric.Connection(
@@ -311,9 +318,7 @@ def _explained(address: Address, connection: Any) -> Iterator[None]:
         names = [known_as(hop.host, hop.port) for hop in _hops(connection)]
         raise changed(error, names, _trusted(address.known_hosts)) from error
     except paramiko.PasswordRequiredException as error:
-        raise BoardConnectionError(
-            f"a key for {address} needs its passphrase", hints=["add it to the agent: ssh-add"]
-        ) from error
+        raise LoginError(f"a key for {address} needs its passphrase", hints=["add it to the agent: ssh-add"]) from error
     except paramiko.AuthenticationException as error:
         raise _refused(address, error) from error
     except socket.gaierror as error:
@@ -337,8 +342,8 @@ def _cause(error: Exception) -> str:
     return last_line(error)
 
 
-def _refused(address: Address, error: Exception) -> BoardConnectionError:
-    return BoardConnectionError(
+def _refused(address: Address, error: Exception) -> LoginError:
+    return LoginError(
         f"{address} does not let us in",
         why=last_line(error),
         hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],

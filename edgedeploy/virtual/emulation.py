@@ -67,7 +67,7 @@ def emulation_of(board: Board) -> Emulation:
     debian, qemu = _ARCHITECTURES[board.architecture]
     if board.architecture == platform.machine():
         return Emulation(debian)
-    program = shutil.which(f"qemu-{qemu}-static") or shutil.which(f"qemu-{qemu}")
+    program = emulator(qemu)
     if program is None:
         raise VirtualBoardError(
             f"programs for {board.architecture} do not run on this machine",
@@ -76,6 +76,11 @@ def emulation_of(board: Board) -> Emulation:
         )
     cpu = board.cpu if _knows(program, board.cpu) else None
     return Emulation(debian, qemu, cpu, cpuinfo_of(board.cpu, board.cores))
+
+
+def emulator(qemu: str) -> str | None:
+    """The program that runs those of an architecture, by qemu's name of it; None if it is not installed."""
+    return shutil.which(f"qemu-{qemu}-static") or shutil.which(f"qemu-{qemu}")
 
 
 def require_means() -> None:

@@ -1,0 +1,114 @@
+"""`edgedeploy doctor`: can networks be built, pushed and run, and what is to be done where they cannot?"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from edgedeploy.cli.options import BoardOption, HostOption, JsonOption, StrictOption, VirtualOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from edgedeploy.doctor.check import Result
+    from edgedeploy.progress import Progress
+
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applicable": "dim"}
+
+
+def doctor(
+    board: BoardOption = "local",
+    host: HostOption = None,
+    virtual: VirtualOption = False,
+    strict_host_key: StrictOption = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Check this machine and a board, and say what to do where something is not in order.
+
+    Without a board, this machine alone is looked at. Nothing stays on a board; its host key is recorded if none was
+    known, as by every command. All checks together take half a minute at most. The exit code is 0 only if networks can
+    be built, pushed and run; warnings do not count.
+
+    Examples: edgedeploy doctor; edgedeploy doctor --board rpi4 --host pi@10.0.0.7; edgedeploy doctor -b rpi4 --virtual
+    """
+    from edgedeploy.cli.console import print_json, quiet_if
+    from edgedeploy.errors import NotReadyError
+
+    results = _results(board, host, virtual=virtual, strict=strict_host_key, progress=quiet_if(json_output))
+    failures = [result.check.name for result in results if result.finding.state == "failed"]
+    if json_output:
+        print_json({"board": board, "ready": not failures, "checks": [_as_dict(result) for result in results]})
+    else:
+        _print(results)
+    if failures:
+        raise NotReadyError(f"{board} is not ready", why=f"not in order: {', '.join(failures)}")
+
+
+def _results(board: str, host: str | None, *, virtual: bool, strict: bool, progress: Progress) -> list[Result]:
+    """What the checks find; where packages are missing that the checks themselves need, only that."""
+    try:
+        from edgedeploy.doctor.diagnosis import diagnose
+    except ImportError:
+        from edgedeploy.doctor.check import Result, State
+        from edgedeploy.doctor.packages import packages
+
+        finding = packages.look(None)  # type: ignore[arg-type]
+        if finding.state is not State.FAILED:
+            raise
+        return [Result(packages, finding)]
+    return diagnose(board, (host,) if host else (), virtual=virtual, strict=strict, progress=progress)
+
+
+def _print(results: list[Result]) -> None:
+    """A table on a terminal, lines elsewhere."""
+    from edgedeploy.cli.console import stdout
+
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        # Texts are long: unlike elsewhere, cells are to wrap.
+        Console(highlight=False).print(_table(results))
+        return
+    for line in _lines(results):
+        stdout().print(line, markup=False)
+
+
+def _table(results: list[Result]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "check", "", "found, and what to do", box=None, pad_edge=False)
+    table.columns[1].no_wrap = table.columns[2].no_wrap = True
+    group = None
+    for result in results:
+        finding, name = result.finding, result.check.group.value
+        cell = Text(finding.found)
+        for hint in finding.hints:
+            cell.append("\n→ ", style="cyan").append(hint, style="cyan")
+        if group is not None and name != group:
+            table.add_section()
+        title = Text(name if name != group else "", style="bold")
+        state = finding.state.value
+        table.add_row(title, result.check.name, Text(state, style=_STYLES[state]), cell)
+        group = name
+    return table
+
+
+def _lines(results: list[Result]) -> Iterator[str]:
+    for result in results:
+        state, found = result.finding.state.value, result.finding.found.replace("\n", "; ")
+        yield f"{result.check.group.value}: {result.check.name}: {state}: {found}"
+        yield from (f"  try: {hint}" for hint in result.finding.hints)
+
+
+def _as_dict(result: Result) -> dict[str, Any]:
+    finding = result.finding
+    return {
+        "name": result.check.name,
+        "group": result.check.group.value,
+        "state": finding.state.value,
+        "found": finding.found,
+        "hints": list(finding.hints),
+        "details": dict(finding.details),
+        "seconds": round(result.seconds, 3),
+    }

@@ -1,0 +1,86 @@
+"""Runs checks: each as soon as what it needs is in order, each within its time, all of them within theirs."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+
+from edgedeploy.doctor.case import Case
+from edgedeploy.doctor.check import Check, Finding, Result, State, failed, failure, not_applicable
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.progress import SILENT, Progress
+
+LIMIT_S = 30.0
+
+_GOOD = (State.OK, State.WARNING)
+
+
+def examine(
+    case: Case, checks: Sequence[Check], *, limit_s: float = LIMIT_S, progress: Progress = SILENT
+) -> list[Result]:
+    """Run those of the checks that apply, and give what they found in their order.
+
+    A check whose time is over counts as failed; what it waits for is left behind.
+
+    Args:
+        case: what is examined.
+        checks: in any order; a check may need others, which need not apply.
+        limit_s: the time for all of them.
+        progress: is told of each that is done.
+    """
+    applying = [check for check in checks if check.applies(case)]
+    names = {check.name for check in applying}
+    deadline = time.monotonic() + limit_s
+    waiting, running = list(applying), dict[str, tuple[Check, float]]()
+    answers: queue.Queue[tuple[Check, Finding | Exception]] = queue.Queue()
+    results: dict[str, Result] = {}
+    causes: dict[str, str] = {}  # of a check that is not run, the one that is to be put in order first
+
+    def ask(check: Check) -> None:
+        try:
+            answers.put((check, check.look(case)))
+        except EdgedeployError as error:
+            answers.put((check, failure(error)))
+        except OSError as error:
+            answers.put((check, failed(str(error))))
+        except Exception as error:
+            answers.put((check, error))
+
+    def end_of(check: Check, started: float) -> float:
+        return min(started + check.limit_s, deadline)
+
+    with progress.steps(f"examine {case.name}", len(applying)) as advance:
+
+        def conclude(check: Check, finding: Finding) -> None:
+            _, started = running.pop(check.name, (check, time.monotonic()))
+            results[check.name] = Result(check, finding, time.monotonic() - started)
+            advance()
+
+        while waiting or running:
+            for check in [each for each in waiting if (names & set(each.needs)) <= results.keys()]:
+                waiting.remove(check)
+                bad = [name for name in check.needs if name in names and results[name].finding.state not in _GOOD]
+                if bad:
+                    causes[check.name] = causes.get(bad[0], bad[0])
+                    conclude(check, not_applicable(f"not looked at, because of {causes[check.name]}"))
+                    continue
+                running[check.name] = (check, time.monotonic())
+                # A check that hangs must not keep the program from ending.
+                threading.Thread(target=ask, args=(check,), daemon=True).start()
+            if not running:
+                continue
+            first = min(end_of(*each) for each in running.values())
+            try:
+                check, answer = answers.get(timeout=max(first - time.monotonic(), 0))
+            except queue.Empty:
+                now = time.monotonic()
+                for check, started in [each for each in running.values() if end_of(*each) <= now]:
+                    conclude(check, failed(f"no answer within {now - started:.0f} s", check.if_stuck))
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            if check.name in running:  # else it comes too late
+                conclude(check, answer)
+    return [results[check.name] for check in applying]

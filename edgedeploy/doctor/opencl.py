@@ -1,0 +1,169 @@
+"""OpenCL, here and on boards alike: registered drivers, the nodes that they open, the devices that a program sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+
+from edgedeploy.doctor.case import Case
+from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
+from edgedeploy.doctor.machine import end_of, run_program
+from edgedeploy.doctor.tools import compiled
+
+_DEVICES_S = 12
+_NO_LIBRARY, _NO_PLATFORMS = 3, 4
+
+# Debian's package of the driver for a kind of device, and the nodes in /dev that such a driver opens.
+_PACKAGES = {"intel": "intel-opencl-icd", "generic": "pocl-opencl-icd"}
+_NODES = {"intel": "/dev/dri/renderD", "mali": "/dev/mali", "adreno": "/dev/kgsl"}
+
+# CL_DEVICE_TYPE_* of CL/cl.h.
+_KINDS = {2: "CPU", 4: "GPU", 8: "accelerator", 16: "custom device"}
+
+
+@dataclass(frozen=True)
+class Device:
+    """An OpenCL device, as its driver describes it; memory in bytes, work-groups in work-items."""
+
+    platform: str
+    name: str
+    version: str
+    driver: str
+    kind: str
+    compute_units: int
+    global_memory: int
+    local_memory: int
+    available: bool
+    has_compiler: bool
+    work_group: int
+    work_items: tuple[int, ...]
+
+    def line(self) -> str:
+        """The device in one line."""
+        sizes = " x ".join(map(str, self.work_items))
+        return (
+            f"{self.name} ({self.kind}, {self.platform}): driver {self.driver}, {self.version.strip()}, "
+            f"{self.compute_units} compute units, {self.global_memory / (1 << 30):.1f} GiB, "
+            f"{self.local_memory >> 10} KiB local, work-groups of up to {self.work_group} ({sizes})"
+        )
+
+
+def _concerns(case: Case) -> bool:
+    return case.board.opencl is not None or case.is_here
+
+
+def _bad(case: Case, found: str, *hints: str) -> Finding:
+    """A fault, which matters only where networks are to run on OpenCL."""
+    return Finding(State.FAILED if case.board.opencl else State.WARNING, found, hints)
+
+
+def _where(case: Case) -> str:
+    return "" if case.is_here else "on the board: "
+
+
+def _install(case: Case) -> str:
+    kind = case.board.opencl.kind if case.board.opencl else "generic"
+    if kind in _PACKAGES:
+        return f"{_where(case)}sudo apt install {_PACKAGES[kind]}"
+    return f"{_where(case)}install the OpenCL driver of the board's vendor, and a file in /etc/OpenCL/vendors naming it"
+
+
+def _files(case: Case) -> list[list[str]]:
+    script = (resources.files("edgedeploy.doctor") / "opencl_files.sh").read_text(encoding="utf-8")
+    return [line.split("|") for line in case.machine.run(script).text.splitlines()]
+
+
+@check("ICD files", Group.OPENCL, needs=("login",), applies=_concerns)
+def icd_files(case: Case) -> Finding:
+    """Whether a driver is registered with libOpenCL."""
+    said = _files(case)
+    folder = next((rest[0] for kind, *rest in said if kind == "vendors"), "/etc/OpenCL/vendors")
+    drivers = [rest for kind, *rest in said if kind == "driver"]
+    if drivers:
+        return ok(", ".join(f"{path} names {library}" for path, library in drivers))
+    if case.board.opencl is None:
+        return not_applicable(f"there are none in {folder}, and {case.name} needs none: it runs networks on the CPU")
+    return _bad(case, f"there are none in {folder}: no OpenCL driver is installed", _install(case))
+
+
+@check("GPU nodes", Group.OPENCL, needs=("ICD files",), applies=_concerns)
+def gpu_nodes(case: Case) -> Finding:
+    """Whether the user may open the nodes in /dev that drivers of GPUs open."""
+    said = _files(case)
+    user = next((rest[0] for kind, *rest in said if kind == "user"), "$USER")
+    nodes = [rest for kind, *rest in said if kind == "node"]
+    wanted = _NODES.get(case.board.opencl.kind) if case.board.opencl else None
+    if wanted and not any(path.startswith(wanted) for path, _, _ in nodes):
+        hint = f"{_where(case)}look whether the kernel knows the GPU: sudo dmesg | grep -i -e drm -e gpu"
+        return _bad(case, f"there is no {wanted}*", hint)
+    if not nodes:
+        return not_applicable("there are none; drivers for CPUs need none")
+    closed = [(path, group) for path, group, access in nodes if access != "yes"]
+    if closed:
+        hints = [f"{_where(case)}sudo usermod -aG {group} {user}, and log in again" for _, group in closed]
+        paths = ", ".join(f"{path} (group {group})" for path, group in closed)
+        return _bad(case, f"{user} may not open {paths}", *dict.fromkeys(hints))
+    return ok(f"{user} may open {', '.join(path for path, _, _ in nodes)}")
+
+
+@check("devices", Group.OPENCL, needs=("ICD files", "toolchain"), applies=_concerns, limit_s=28)
+def devices(case: Case) -> Finding:
+    """Which devices a program finds: one in C, made with the board's toolchain, since drivers hang and crash."""
+    program = case.folder / "opencl-devices"
+    with resources.as_file(resources.files("edgedeploy.doctor") / "opencl_devices.c") as source:
+        built = compiled(case.board, source, program)
+    if built.state is not State.OK:
+        return built
+    done = run_program(case.machine, program, limit_s=_DEVICES_S)
+    if done.code == _NO_LIBRARY:
+        return _bad(case, f"no libOpenCL: {done.messages}", f"{_where(case)}sudo apt install ocl-icd-libopencl1")
+    if done.code == _NO_PLATFORMS:
+        return _bad(case, f"no driver can be loaded: {done.messages}", _install(case))
+    found = parse(done.text)
+    listed = "\n".join(device.line() for device in found)
+    if done.code != 0:
+        what = f"a driver crashes or hangs: {end_of(done)}" + (f"; before that: {listed}" if listed else "")
+        return _bad(case, what, f"{_where(case)}update the driver, or remove its file from /etc/OpenCL/vendors")
+    if case.board.opencl and not any(case.board.opencl.device.lower() in each.name.lower() for each in found):
+        what = f"no device has {case.board.opencl.device!r} in its name, as the profile says; " + (
+            listed or "none at all"
+        )
+        return _bad(case, what, _install(case), f"or name another device in the profile: `opencl` of {case.name}")
+    if not found:
+        return _bad(case, "the drivers know no device", _install(case))
+    unusable = [each.name for each in found if not (each.available and each.has_compiler)]
+    if unusable:
+        return _bad(case, f"{', '.join(unusable)} cannot be used or has no compiler; {listed}", _install(case))
+    return ok(listed, devices=[asdict(each) for each in found])
+
+
+def parse(text: str) -> list[Device]:
+    """The devices in what `opencl_devices.c` printed; a line that a crash cut off is left out."""
+    found, platform = [], ""
+    for kind, *fields in (line.split("\t") for line in text.splitlines()):
+        if kind == "platform":
+            platform = fields[0]
+        elif kind == "device" and len(fields) >= 10 and all(each.isdigit() for each in fields[3:]):
+            found.append(_device(platform, fields))
+    return found
+
+
+def _device(platform: str, fields: Sequence[str]) -> Device:
+    name, version, driver, *numbers = fields
+    bits, units, memory, local, available, compiler, group, *sizes = map(int, numbers)
+    kind = next((word for bit, word in _KINDS.items() if bits & bit), "device")
+    return Device(
+        platform=platform,
+        name=name.strip(),
+        version=version,
+        driver=driver,
+        kind=kind,
+        compute_units=units,
+        global_memory=memory,
+        local_memory=local,
+        available=bool(available),
+        has_compiler=bool(compiler),
+        work_group=group,
+        work_items=tuple(sizes),
+    )

@@ -1,0 +1,16 @@
+# Says which OpenCL drivers are registered and which GPU nodes there are, with nothing but a POSIX shell: lines of
+# fields that bars separate. $OCL_ICD_VENDORS names another folder of drivers, or one file, as it does for ocl-icd.
+vendors=${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}
+echo "vendors|$vendors"
+case $vendors in *.icd) set -- "$vendors" ;; *) set -- "${vendors%/}"/*.icd ;; esac
+for file; do
+    [ ! -f "$file" ] || echo "driver|$file|$(head -n 1 "$file")"
+done
+echo "user|$(id -un)"
+for node in /dev/dri/renderD* /dev/mali* /dev/kgsl-3d*; do
+    [ -e "$node" ] || continue
+    set -- $(ls -ld "$node")
+    access=no
+    [ ! -r "$node" ] || [ ! -w "$node" ] || access=yes
+    echo "node|$node|$4|$access"
+done

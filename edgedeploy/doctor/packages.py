@@ -1,0 +1,98 @@
+"""Python packages: those that edgedeploy's own metadata asks for, and what is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+
+from edgedeploy.doctor.check import Finding, Group, check, failed, ok, warning
+
+if TYPE_CHECKING:
+    from edgedeploy.doctor.case import Case
+
+NAME = "edgedeploy"
+
+# What only edgedeploy's own developers need.
+_DEVELOPMENT = ("dev", "train")
+
+
+@check("packages", Group.HOST)
+def packages(case: Case) -> Finding:
+    """Whether all that edgedeploy cannot do without is installed, in versions that it works with."""
+    try:
+        wanted = list(_requirements(None))
+    except importlib.metadata.PackageNotFoundError:
+        return warning(
+            "edgedeploy itself is not installed, so that nothing says which packages it needs",
+            f"{_pip()} -e . in the checkout",
+        )
+    faults = [fault for each in wanted if (fault := _fault(each))]
+    if faults:
+        missing = [each for each in wanted if _fault(each)]
+        return failed("; ".join(faults), f"{_pip()} {shlex.join(map(_plain, missing))}")
+    versions = {each.name: importlib.metadata.version(each.name) for each in wanted}
+    named = ", ".join(f"{name} {versions[name]}" for name in ("apache-tvm", "apache-tvm-ffi") if name in versions)
+    found = f"{len(versions)} packages, in versions that fit: {named}, ..."
+    return ok(found, versions=versions)
+
+
+@check("extras", Group.HOST, needs=("packages",))
+def extras(case: Case) -> Finding:
+    """What of the optional packages is installed; a wrong version is worse than none."""
+    metadata = importlib.metadata.metadata(NAME)
+    names = [name for name in metadata.get_all("Provides-Extra") or [] if name not in _DEVELOPMENT]
+    complete, absent = list[str](), list[str]()
+    wrong = dict[str, Requirement]()
+    for name in names:
+        faults = {each: fault for each in _requirements(name) if (fault := _fault(each))}
+        wrong |= {fault: each for each, fault in faults.items() if _version(each)}
+        (absent if faults else complete).append(name)
+    if wrong:
+        return warning("; ".join(wrong), f"{_pip()} {shlex.join(map(_plain, wrong.values()))}")
+    hints = [f"for more: {_pip()} 'edgedeploy[{','.join(absent)}]'"] if absent else []
+    have = ", ".join(complete) or "none"
+    return ok(f"{have}; not installed: {', '.join(absent)}" if absent else have, *hints)
+
+
+def _requirements(extra: str | None) -> Iterator[Requirement]:
+    """What edgedeploy requires on this machine: always, or for one of its extras."""
+    for text in importlib.metadata.requires(NAME) or []:
+        requirement = Requirement(text)
+        always = _applies(requirement, "")
+        if always == (extra is None) and _applies(requirement, extra or ""):
+            yield requirement
+
+
+def _applies(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _version(requirement: Requirement) -> str | None:
+    try:
+        return importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _fault(requirement: Requirement) -> str | None:
+    """What is wrong with a required package, or None."""
+    version = _version(requirement)
+    if version is None:
+        return f"{requirement.name} is not installed"
+    if requirement.specifier.contains(version, prereleases=True):
+        return None
+    return f"{requirement.name} is {version}, {requirement.specifier} is needed"
+
+
+def _plain(requirement: Requirement) -> str:
+    """A requirement as pip takes it, without its condition."""
+    return f"{requirement.name}{requirement.specifier}"
+
+
+def _pip() -> str:
+    return f"{sys.executable} -m pip install"

@@ -1,0 +1,127 @@
+"""Compilers and linkers: those that build for the board are tried, the others looked for. What they make is run."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from edgedeploy.board import Board, family
+from edgedeploy.doctor.case import Case
+from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
+from edgedeploy.doctor.isolation import isolated
+from edgedeploy.errors import VirtualBoardError
+from edgedeploy.toolchain import LINK_TIMEOUT_S, TOOLCHAINS, c_compiler, is_installed, run_tool
+from edgedeploy.virtual.emulation import emulation_of, emulator, require_means
+
+_COMPILE_S = 25
+_RUN_S = 10
+
+# zig makes its startup code and its lists of glibc's symbols for a triple when it first links for it.
+_FIRST_TIME = "try it again: the first link for a triple takes zig longer, and it goes on where it was"
+
+_SAYS = "edgedeploy"
+_SOURCE = f'#include <stdio.h>\nint main(void) {{ return puts("{_SAYS}") < 0; }}\n'
+
+
+@check("toolchain", Group.HOST, limit_s=_COMPILE_S + 2)
+def toolchain(case: Case) -> Finding:
+    """Whether the board's toolchain compiles and links: a shared library and a program."""
+    source = case.folder / "program.c"
+    source.write_text(_SOURCE, encoding="utf-8")
+    return compiled(case.board, source, case.program)
+
+
+def compiled(board: Board, source: Path, program: Path) -> Finding:
+    """Have a program in C compiled and linked for a board, within a time."""
+    return isolated(_compile, board, source, program, limit_s=_COMPILE_S, if_stuck=_FIRST_TIME)
+
+
+def _compile(board: Board, source: Path, program: Path) -> Finding:
+    driver = c_compiler(board)
+    driver.check()
+    hints = [f"edgedeploy toolchains lists others; name one in the profile: edgedeploy boards show {board.toolchain}"]
+    command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
+    run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=hints)
+    version = re.sub(r"\s*\([^)]*\)", "", shlex.split(driver.identity)[0])
+    return ok(f"{driver.toolchain} ({version}) compiles and links for {board.triple}")
+
+
+@check("program", Group.HOST, needs=("toolchain",))
+def program(case: Case) -> Finding:
+    """Whether what the toolchain makes runs: here, or emulated."""
+    board = case.board
+    if board.family == family(platform.machine()):
+        return _said([str(case.program)], {}, "this machine runs it")
+    try:
+        emulation = emulation_of(board)
+    except VirtualBoardError as error:
+        return not_applicable(str(error), *error.hints[:1])
+    assert emulation.qemu is not None
+    qemu = emulator(emulation.qemu)
+    libraries = Path("/usr", f"{family(board.architecture)}-linux-{board.triple.rpartition('-')[2]}")
+    if qemu is None or not libraries.is_dir():
+        return not_applicable(
+            f"there is no C library of {emulation.debian} in {libraries}, so that it was not run here",
+            f"sudo apt install libc6-{emulation.debian}-cross",
+        )
+    core = {"QEMU_CPU": emulation.cpu} if emulation.cpu else {}
+    return _said([qemu, "-L", str(libraries), str(case.program)], core, f"{Path(qemu).name} runs it")
+
+
+def _said(command: list[str], environment: dict[str, str], how: str) -> Finding:
+    """Whether the program runs and says what it is to say."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_RUN_S - 2, check=False, env={**os.environ, **environment}
+        )
+    except subprocess.TimeoutExpired:
+        return failed(
+            "the program that the toolchain made does not end", "use another toolchain: edgedeploy toolchains"
+        )
+    if done.returncode == 0 and done.stdout.strip() == _SAYS:
+        return ok(how)
+    said = done.stderr.strip() or f"exit code {done.returncode}"
+    return failed(f"the program that the toolchain made does not run: {said}", "use another one: edgedeploy toolchains")
+
+
+@check("other toolchains", Group.HOST)
+def other_toolchains(case: Case) -> Finding:
+    """Which toolchains there are beside the board's."""
+    known = {name: TOOLCHAINS.load(name) for name in TOOLCHAINS.names() if name != case.board.toolchain}
+    installed = [name for name, each in known.items() if is_installed(each)]
+    absent = {name: each.install for name, each in known.items() if name not in installed}
+    found = f"{', '.join(installed) or 'none'}" + (f"; not installed: {', '.join(absent)}" if absent else "")
+    return ok(found, *(f"for {name}: {install}" for name, install in absent.items()))
+
+
+@check("CMake", Group.HOST)
+def cmake(case: Case) -> Finding:
+    """Whether C++ of the user's own can be built with `edgedeploy toolchains cmake`."""
+    found = shutil.which("cmake")
+    if found is None:
+        return not_applicable("not installed; only C and C++ of your own need it", "sudo apt install cmake")
+    return ok(next(iter(_version_of(found)), found))
+
+
+@check("virtual boards", Group.HOST)
+def virtual_boards(case: Case) -> Finding:
+    """Whether this machine can have the board's virtual one."""
+    try:
+        emulation = emulation_of(case.board)
+        require_means()
+    except VirtualBoardError as error:
+        return not_applicable(str(error), *error.hints[:1])
+    if emulation.qemu is None:
+        return ok("this machine runs their programs itself")
+    lines = _version_of(emulator(emulation.qemu) or "")
+    return ok(f"{next(iter(lines), emulation.qemu)} stands in for {emulation.cpu or 'some core'}")
+
+
+def _version_of(program: str) -> list[str]:
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=_RUN_S, check=False)
+    return done.stdout.splitlines()
