@@ -31,7 +31,7 @@ trap 'rm -f "$file"' EXIT
 trap 'exit 1' HUP INT TERM
 echo "$folder"
 df -Pk "$folder" | sed -n '2s/^.* \\([0-9][0-9]*\\)  *[0-9]*% .*/\\1/p'
-{ : >"$file"; } 2>/dev/null || { echo "user $(id -un) may not write there" >&2; exit 3; }
+( : >"$file" ) 2>/dev/null || { echo "user $(id -un) may not write there" >&2; exit 3; }
 dd if=/dev/zero of="$file" bs=65536 count=128 2>/dev/null || { echo "8 MiB could not be written there" >&2; exit 4; }
 """
 _FORBIDDEN = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -12,6 +13,8 @@ from edgedeploy.doctor.machine import end_of, run_program
 from edgedeploy.doctor.tools import compiled
 
 _DEVICES_S = 12
+# What stands before the paths of nodes.
+ROOT = ""
 _NO_LIBRARY, _NO_PLATFORMS = 3, 4
 
 # Debian's package of the driver for a kind of device, and the nodes in /dev that such a driver opens.
@@ -71,7 +74,7 @@ def _install(case: Case) -> str:
 
 def _files(case: Case) -> list[list[str]]:
     script = (resources.files("edgedeploy.doctor") / "opencl_files.sh").read_text(encoding="utf-8")
-    return [line.split("|") for line in case.machine.run(script).text.splitlines()]
+    return [line.split("|") for line in case.machine.run(f"root={shlex.quote(ROOT)}\n{script}").text.splitlines()]
 
 
 @check("ICD files", Group.OPENCL, needs=("login",), applies=_concerns)

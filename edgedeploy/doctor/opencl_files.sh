@@ -1,5 +1,6 @@
 # Says which OpenCL drivers are registered and which GPU nodes there are, with nothing but a POSIX shell: lines of
-# fields that bars separate. $OCL_ICD_VENDORS names another folder of drivers, or one file, as it does for ocl-icd.
+# fields that bars separate. $root stands before the paths of nodes. $OCL_ICD_VENDORS names another folder of drivers,
+# or one file, as it does for ocl-icd.
 vendors=${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}
 echo "vendors|$vendors"
 case $vendors in *.icd) set -- "$vendors" ;; *) set -- "${vendors%/}"/*.icd ;; esac
@@ -7,10 +8,10 @@ for file; do
     [ ! -f "$file" ] || echo "driver|$file|$(head -n 1 "$file")"
 done
 echo "user|$(id -un)"
-for node in /dev/dri/renderD* /dev/mali* /dev/kgsl-3d*; do
+for node in "$root"/dev/dri/renderD* "$root"/dev/mali* "$root"/dev/kgsl-3d*; do
     [ -e "$node" ] || continue
     set -- $(ls -ld "$node")
     access=no
     [ ! -r "$node" ] || [ ! -w "$node" ] || access=yes
-    echo "node|$node|$4|$access"
+    echo "node|${node#"$root"}|$4|$access"
 done

@@ -326,7 +326,7 @@ def _explained(address: Address, connection: Any) -> Iterator[None]:
             f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
         ) from error
     except BROKEN as error:
-        if "No authentication methods" in str(error):  # there is no key at all to offer
+        if _is_at_login(connection):
             raise _refused(address, error) from error
         raise BoardConnectionError(
             f"{address} cannot be reached",
@@ -342,10 +342,18 @@ def _cause(error: Exception) -> str:
     return last_line(error)
 
 
+def _is_at_login(connection: Any) -> bool:
+    """Whether a connection stands and its host key was taken, so that only keys of ours can be what is wrong."""
+    transport = connection.client.get_transport()
+    return transport is not None and transport.is_active() and transport.initial_kex_done
+
+
 def _refused(address: Address, error: Exception) -> LoginError:
+    # paramiko raises what it met last: for a refused key in an older form, that it is not in the newer one.
+    told = isinstance(error, paramiko.AuthenticationException) or "No authentication methods" in str(error)
     return LoginError(
         f"{address} does not let us in",
-        why=last_line(error),
+        why=last_line(error) if told else "none of the keys that were offered is taken",
         hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
     )
 

@@ -1,0 +1,292 @@
+"""`edgedeploy doctor` of a board over SSH: each step of the way there, and each fault there, made for real."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import paramiko
+import pytest
+import yaml
+from conftest import Command
+from virtual_boards import Start
+
+from edgedeploy.board import OpenCL
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.doctor import board as checks
+from edgedeploy.doctor import opencl
+from edgedeploy.doctor.case import Case, case_of
+from edgedeploy.doctor.check import Finding, State
+from edgedeploy.doctor.diagnosis import CHECKS, diagnose
+from edgedeploy.doctor.examination import examine
+from edgedeploy.remote.address import address_of
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.hostkeys import known_hosts_file
+from edgedeploy.virtual.board import VirtualBoard
+
+NAMED = {each.name: each for each in CHECKS}
+WAY = ("address", "SSH server", "host key", "login")
+
+EVERYTHING = "cd && find . -mindepth 1 | sort"
+
+
+@pytest.fixture
+def virtual(start: Start) -> VirtualBoard:
+    return start("local", name="patient")
+
+
+@pytest.fixture
+def line(virtual: VirtualBoard) -> Iterator[Connection]:
+    """A connection to the board, on which nothing lies."""
+    clear = "cd && chmod -R u+rwx . && rm -rf ./* ./.l* ./.e*"
+    with Connection(address_of(virtual)) as connection:
+        connection.run(clear)
+        yield connection
+        connection.run(clear)
+
+
+@pytest.fixture
+def case(virtual: VirtualBoard, line: Connection) -> Iterator[Case]:
+    """The case of that board, which was logged in to."""
+    with case_of("local", ["virtual:patient"]) as made:
+        found = look(made, *WAY)
+        assert {each.state for each in found.values()} == {State.OK}
+        yield made
+
+
+def look(case: Case, *names: str) -> dict[str, Finding]:
+    return {each.check.name: each.finding for each in examine(case, [NAMED[name] for name in names])}
+
+
+# The whole
+
+
+@pytest.mark.parametrize("board", ["local", pytest.param("rpi4", marks=pytest.mark.slow)])
+def test_a_board_on_which_everything_works_is_ready_and_nothing_stays_there(
+    board: str, board_command: Command, start: Start
+) -> None:
+    with Connection(address_of(start(board))) as connection:
+        before = connection.run(EVERYTHING).text
+        code, out, err = board_command("doctor", "--board", board, "--virtual", "--json")
+        assert code == 0, out + err
+        assert connection.run(EVERYTHING).text == before
+    states = {each["name"]: each["state"] for each in json.loads(out)["checks"]}
+    assert {states[name] for name in (*WAY, "architecture", "glibc", "releases", "program there")} == {"ok"}
+    assert states["agent"] in ("ok", "warning")  # it may not be built yet
+
+
+def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
+    board_command: Command, virtual: VirtualBoard
+) -> None:
+    code, out, err = board_command("doctor", "--board", "rpi4", "--host", "virtual:patient")
+    assert code == 21
+    assert "board: architecture: failed: its code is EM_AARCH64 (64 bits), the board runs EM_X86_64 (64 bits)" in out
+    assert "  try: name the profile of this board: edgedeploy boards" in out
+    assert "board: agent: not applicable: not looked at, because of architecture" in out
+    assert "board: releases: ok" in out
+    assert "not in order: architecture" in err
+
+
+def test_the_agent_that_lies_on_a_board_is_asked_and_one_that_is_not_sent_for_nothing(
+    case: Case, line: Connection, local_agent: Path
+) -> None:
+    assert look(case, "architecture", "agent")["agent"].found.endswith("runs there; nothing of it was left")
+    content = [local_agent.read_bytes()]
+    put = 'mkdir -p "$1" && cat >"$1/agent" && chmod 755 "$1/agent"'
+    assert line.run(put, ".local/share/edgedeploy", content=content).code == 0
+    assert case.connection is not None
+    sent = case.connection.sent
+    found = look(case, "architecture", "agent")
+    assert found["agent"].found == "it lies there, runs, and is the one of this edgedeploy"
+    assert case.connection.sent - sent < 10_000
+
+
+def test_an_agent_that_was_not_built_yet_is_no_fault(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = look(case, "architecture", "agent")["agent"]
+    assert found.state is State.WARNING
+    assert "not built yet" in found.found
+
+
+# The way there
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual: VirtualBoard) -> Path:
+    """A home folder from which `desk` is the board's name, but with no trust in its host key."""
+    folder = tmp_path / "home" / ".ssh"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    write_config(folder, virtual)
+    return folder
+
+
+def write_config(folder: Path, virtual: VirtualBoard, user: str | None = None, key: Path | None = None) -> None:
+    lines = ["Host desk", "HostName 127.0.0.1", f"Port {virtual.port}", f"User {user or virtual.user}"]
+    (folder / "config").write_text("\n".join([*lines, f"IdentityFile {key or virtual.key}"]))
+
+
+def on_the_way(*, strict: bool = False) -> dict[str, Finding]:
+    with case_of("local", ["desk"], strict=strict) as case:
+        return look(case, *WAY)
+
+
+def test_an_unknown_host_key_is_recorded_with_a_warning_once(ssh: Path, virtual: VirtualBoard) -> None:
+    fingerprint = paramiko.Ed25519Key(filename=str(virtual.folder / "etc/ssh/host_key")).fingerprint
+    found = on_the_way()
+    assert found["host key"].state is State.WARNING
+    assert fingerprint in found["host key"].found
+    assert found["login"].state is State.OK
+    assert on_the_way()["host key"].state is State.OK
+
+
+def test_an_unknown_host_key_is_refused_where_that_is_asked_for(ssh: Path) -> None:
+    found = on_the_way(strict=True)
+    assert found["host key"].state is State.FAILED
+    assert "is not known" in found["host key"].found
+    assert found["login"].state is State.NOT_APPLICABLE
+    assert not known_hosts_file().exists()
+
+
+def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one(
+    ssh: Path, virtual: VirtualBoard
+) -> None:
+    key = paramiko.ECDSAKey.generate()
+    (ssh / "known_hosts").write_text(f"[127.0.0.1]:{virtual.port} {key.get_name()} {key.get_base64()}\n")
+    found = on_the_way()["host key"]
+    assert found.state is State.FAILED
+    assert "has changed" in found.found
+    [remedy] = [hint for hint in found.hints if "ssh-keygen" in hint]
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("OpenSSH's client is not installed: the remedy was not tried")
+    subprocess.run(remedy.partition(": ")[2], shell=True, check=True, capture_output=True)
+    assert on_the_way()["login"].state is State.OK
+
+
+def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
+    ssh: Path, virtual: VirtualBoard, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    paramiko.RSAKey.generate(2048).write_private_key_file(str(other))
+    write_config(ssh, virtual, key=other)
+    found = on_the_way()
+    assert found["host key"].state is State.WARNING  # it was not known before
+    assert found["login"].state is State.FAILED
+    assert any("ssh-copy-id" in hint for hint in found["login"].hints)
+
+
+def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        streams = []
+
+        def greet() -> None:
+            for _ in range(2):  # the server is looked at, then logged in to
+                stream, _ = listener.accept()
+                stream.sendall(b"SSH-2.0-Sleepy\r\n")
+                streams.append(stream)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        started = time.monotonic()
+        results = diagnose("rpi4", [f"pi@127.0.0.1:{listener.getsockname()[1]}"], limit_s=6)
+        assert time.monotonic() - started < 10
+        thread.join()
+        for stream in streams:
+            stream.close()
+    found = {each.check.name: each.finding for each in results}
+    assert found["SSH server"].state is State.OK
+    assert found["host key"].found.startswith("no answer within")
+    assert found["folders"].state is State.OK
+
+
+# The board
+
+
+def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line: Connection) -> None:
+    line.run("mkdir -p .local/share && chmod 500 .local/share")
+    found = look(case, "releases")["releases"]
+    assert found.state is State.FAILED
+    assert "may not write there" in found.found
+    assert "chown" in found.hints[0]
+
+
+def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
+    full = start("local", name="small", disk_mib=16)
+    with Connection(address_of(full)) as connection, case_of("local", ["virtual:small"]) as case:
+        connection.run("dd if=/dev/zero of=filler bs=1M count=12")
+        found = look(case, *WAY, "releases")["releases"]
+        assert found.state is State.FAILED
+        assert "8 MiB could not be written" in found.found
+        assert connection.run(EVERYTHING).text == "./filler"
+        connection.run("rm filler")
+        found = look(case, "releases")["releases"]
+        assert (found.state, "16 MiB are free" in found.found) == (State.WARNING, True)
+
+
+def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, tmp_path: Path) -> None:
+    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {"glibc": "2.99"}
+    (tmp_path / "new.yaml").write_text(yaml.safe_dump(stated))
+    with case_of(str(tmp_path / "new.yaml"), ["virtual:patient"]) as case:
+        found = look(case, *WAY, "architecture", "glibc")["glibc"]
+    assert found.state is State.FAILED
+    assert found.found.startswith("2.36, the profile states 2.99")
+
+
+def test_programs_that_the_board_lacks_are_named(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "_PROGRAMS", f"{checks._PROGRAMS} no-such-program")
+    found = look(case, "programs for releases")["programs for releases"]
+    assert (found.state, found.found) == (State.FAILED, "the board has no no-such-program")
+
+
+def test_a_program_that_does_not_run_there_is_found(case: Case, line: Connection) -> None:
+    case.program.write_bytes(b"#!/bin/sh\necho no memory >&2; kill -SEGV $$\n")
+    found = look(case, "program there")["program there"]
+    assert found.state is State.FAILED
+    assert "it was ended by SIGSEGV" in found.found
+    assert ".edgedeploy-doctor" not in line.run(EVERYTHING).text
+
+
+@pytest.fixture
+def graphics(case: Case) -> Case:
+    """The board, where networks are to run on Intel's graphics."""
+    return replace(case, board=case.board.overridden({"opencl": OpenCL(device="UHD", kind="intel")}))
+
+
+def test_a_board_without_opencl_says_what_to_install_there(graphics: Case) -> None:
+    found = look(graphics, "toolchain", "ICD files")["ICD files"]
+    assert found.state is State.FAILED
+    assert found.hints == ("on the board: sudo apt install intel-opencl-icd",)
+    found = look(graphics, "devices")["devices"]
+    assert found.state is State.FAILED
+    assert found.found.startswith("no libOpenCL: ")
+    assert found.hints == ("on the board: sudo apt install ocl-icd-libopencl1",)
+
+
+def test_a_graphics_node_that_the_user_may_not_open_names_the_group(
+    graphics: Case, line: Connection, virtual: VirtualBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.run("mkdir -p fake/dev/dri && : >fake/dev/dri/renderD128 && chmod 0 fake/dev/dri/renderD128")
+    monkeypatch.setattr(opencl, "ROOT", line.run("cd fake && pwd").text)
+    found = look(graphics, "GPU nodes")["GPU nodes"]
+    user = virtual.user
+    assert found.state is State.FAILED
+    assert found.found == f"{user} may not open /dev/dri/renderD128 (group {user})"
+    assert found.hints == (f"on the board: sudo usermod -aG {user} {user}, and log in again",)
+    line.run("chmod 600 fake/dev/dri/renderD128")
+    assert look(graphics, "GPU nodes")["GPU nodes"].state is State.OK
+
+
+def test_graphics_without_a_node_are_not_known_to_the_kernel(graphics: Case) -> None:
+    found = look(graphics, "GPU nodes")["GPU nodes"]
+    assert (found.state, found.found) == (State.FAILED, "there is no /dev/dri/renderD*")

@@ -1,0 +1,441 @@
+"""`edgedeploy doctor` on this machine: each fault is made for real, and found with what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import Command
+
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.doctor import host, tools
+from edgedeploy.doctor.case import Case, case_of
+from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
+from edgedeploy.doctor.diagnosis import CHECKS
+from edgedeploy.doctor.examination import examine
+from edgedeploy.doctor.isolation import isolated
+from edgedeploy.errors import InputError
+
+NAMED = {each.name: each for each in CHECKS}
+
+
+def look(name: str, board: str = "local") -> Finding:
+    """What one check finds, without those that it needs."""
+    with case_of(board) as case:
+        return looked(name, case)
+
+
+def looked(name: str, case: Case) -> Finding:
+    [result] = examine(case, [NAMED[name]])
+    return result.finding
+
+
+@pytest.fixture
+def local() -> Iterator[Case]:
+    with case_of("local") as case:
+        yield case
+
+
+def profile(folder: Path, base: str, **fields: object) -> str:
+    """A profile that differs from another in some fields; None takes one away."""
+    stated = yaml.safe_load((builtin_folder() / "boards" / f"{base}.yaml").read_text()) | fields
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump({name: value for name, value in stated.items() if value is not None}))
+    return str(path)
+
+
+# The command
+
+
+def test_a_machine_on_which_everything_works_is_ready(command: Command) -> None:
+    code, out, err = command("doctor", "--json")
+    assert code == 0, out + err
+    said = json.loads(out)
+    assert said["ready"]
+    states = {each["name"]: each["state"] for each in said["checks"]}
+    assert {states[name] for name in ("system", "TVM", "toolchain", "program", "folders")} == {"ok"}
+    assert "login" not in states, "this machine is not logged in to"
+
+
+def test_what_is_not_in_order_stands_in_lines_with_what_to_do_and_in_the_exit_code(
+    command: Command, tmp_path: Path
+) -> None:
+    board = profile(tmp_path, "rpi4", cpu="cortex-a7777", ssh=None)
+    code, out, err = command("doctor", "--board", board)
+    assert code == 21
+    assert "host: TVM: failed: LLVM knows no CPU 'cortex-a7777' of aarch64: near names: cortex-a77" in out
+    assert "host: system: ok: Linux" in out
+    assert "is not ready: not in order: TVM" in err
+
+
+def test_a_board_that_does_not_exist_is_an_error_of_its_own(command: Command) -> None:
+    assert command("doctor", "--board", "rpi99")[0] == 4
+    assert command("doctor", "--board", "rpi4", "--virtual", "--host", "pi@10.0.0.7")[0] == InputError.exit_code
+
+
+def test_on_a_terminal_a_table_wraps_texts_and_keeps_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from edgedeploy.cli.doctor import _table
+    from edgedeploy.doctor.check import Result
+
+    finding = failed("word " * 30 + "end", "sudo apt install intel-opencl-icd")
+    Console(width=100, force_terminal=True, color_system=None).print(_table([Result(NAMED["ICD files"], finding)]))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert [line for line in lines if "OpenCL" in line and "ICD files" in line and "failed" in line]
+    assert any(line.rstrip().endswith("→ sudo apt install intel-opencl-icd") for line in lines)
+
+
+# Packages
+
+
+def distribution(folder: Path, name: str, version: str, *lines: str) -> None:
+    """What pip leaves of a package: the folder of its metadata."""
+    path = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    path.mkdir(parents=True)
+    path.joinpath("METADATA").write_text(
+        "\n".join([f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *lines])
+    )
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is looked through first for installed packages."""
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def test_a_package_of_the_wrong_version_is_named_with_both_versions_and_the_command(installed: Path) -> None:
+    distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: numpy>=1.26", "Requires-Dist: pyyaml>=6")
+    distribution(installed, "numpy", "1.0.1")
+    finding = look("packages")
+    assert finding.state is State.FAILED
+    assert finding.found == "numpy is 1.0.1, >=1.26 is needed"
+    assert finding.hints == (f"{sys.executable} -m pip install 'numpy>=1.26'",)
+
+
+def test_a_package_that_is_missing_is_named(installed: Path) -> None:
+    distribution(installed, "edgedeploy", "0.1.0", "Requires-Dist: no-such-package==3.1")
+    finding = look("packages")
+    assert (finding.state, finding.found) == (State.FAILED, "no-such-package is not installed")
+    assert finding.hints[0].endswith("pip install no-such-package==3.1")
+
+
+def test_a_package_that_only_other_systems_need_is_not_missed(installed: Path) -> None:
+    lines = ("Requires-Dist: no-such-package; sys_platform == 'win32'", "Requires-Dist: numpy")
+    distribution(installed, "edgedeploy", "0.1.0", *lines)
+    assert look("packages").state is State.OK
+
+
+def test_extras_are_told_apart_and_a_wrong_version_in_one_is_a_warning(installed: Path) -> None:
+    extras = ["Provides-Extra: fine", "Provides-Extra: other", "Provides-Extra: dev"]
+    wanted = ["numpy>=1; extra == 'fine'", "no-such-package; extra == 'other'", "no-such-either; extra == 'dev'"]
+    distribution(installed, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in wanted))
+    finding = look("extras")
+    assert (finding.state, finding.found) == (State.OK, "fine; not installed: other")
+    assert "edgedeploy[other]" in finding.hints[0]
+    distribution(installed, "no-such-package", "1")
+    shutil.rmtree(installed / "edgedeploy-0.1.0.dist-info")
+    wanted[1] = "no-such-package>=2; extra == 'other'"
+    distribution(installed, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in wanted))
+    finding = look("extras")
+    assert (finding.state, finding.found) == (State.WARNING, "no-such-package is 1, >=2 is needed")
+
+
+def test_where_a_package_is_missing_that_the_doctor_itself_needs_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "paramiko.py").write_text("raise ModuleNotFoundError(\"No module named 'paramiko'\", name='paramiko')")
+    distribution(tmp_path, "edgedeploy", "0.1.0", "Requires-Dist: paramiko>=99")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{builtin_folder()}"}
+    command = [sys.executable, "-m", "edgedeploy", "doctor"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 21, done.stderr
+    assert "host: packages: failed: paramiko is" in done.stdout
+
+
+# Toolchains
+
+
+@pytest.fixture
+def gnu(tmp_path: Path) -> str:
+    """A Raspberry Pi 4 whose code Debian's cross compiler links."""
+    return profile(tmp_path, "rpi4", toolchain="gnu-aarch64", ssh=None)
+
+
+def test_a_toolchain_that_is_not_in_the_path_is_missing(
+    gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = look("toolchain", gnu)
+    assert finding.state is State.FAILED
+    assert "there is no program aarch64-linux-gnu-gcc" in finding.found
+    assert "apt install g++-aarch64-linux-gnu" in finding.hints
+    assert "use --toolchain zig, which links for every board" in finding.hints
+
+
+def compiler(folder: Path, *lines: str) -> None:
+    path = folder / "aarch64-linux-gnu-gcc"
+    path.write_text("\n".join(["#!/bin/sh", *lines]))
+    path.chmod(0o755)
+
+
+def test_a_toolchain_that_makes_code_for_another_machine_is_refused(
+    gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler to take for another one")
+    compiler(tmp_path, 'exec cc "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    finding = look("toolchain", gnu)
+    assert finding.state is State.FAILED
+    assert "does not make code for aarch64" in finding.found
+
+
+def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(
+    gnu: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler(tmp_path, "sleep 1000 &", f"echo $! > {tmp_path}/pid", "wait")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(tools, "_COMPILE_S", 5)
+    finding = look("toolchain", gnu)
+    assert finding.state is State.FAILED
+    assert "no answer within 5 s" in finding.found
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip(), "exe").exists()
+
+
+def test_what_the_toolchain_made_runs_here_or_emulated() -> None:
+    with case_of("local") as case:
+        assert looked("toolchain", case).state is State.OK
+        assert looked("program", case).found == "this machine runs it"
+    board = "rpi-armhf"
+    with case_of(board) as case:
+        case.address = None
+        assert looked("toolchain", case).state is State.OK
+        finding = looked("program", case)
+    if finding.state is State.NOT_APPLICABLE:
+        assert any("apt" in hint for hint in finding.hints)
+        pytest.skip(finding.found)
+    assert finding.found.startswith("qemu-arm")
+
+
+def test_a_program_that_does_not_run_is_a_fault_of_the_toolchain(local: Case) -> None:
+    local.program.write_text("#!/bin/sh\necho no room >&2; exit 9\n")
+    local.program.chmod(0o755)
+    finding = looked("program", local)
+    assert (finding.state, finding.found) == (
+        State.FAILED,
+        "the program that the toolchain made does not run: no room",
+    )
+
+
+def test_toolchains_that_are_not_installed_come_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    finding = look("other toolchains")
+    assert "not installed: gnu-aarch64, gnu-armhf" in finding.found
+    assert "for gnu-armhf: apt install g++-arm-linux-gnueabihf" in finding.hints
+    assert look("CMake").state is State.NOT_APPLICABLE
+    assert look("virtual boards").state is State.NOT_APPLICABLE
+
+
+# Folders
+
+
+@contextmanager
+def tmpfs(folder: Path, *options: str) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("a small file system needs root")
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode != 0:
+        pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_found_by_writing_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tmpfs(tmp_path / "disk", "size=256k") as disk:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
+        finding = look("folders")
+        assert finding.state is State.FAILED
+        assert f"{disk}/edgedeploy cannot be written: No space left on device" in finding.found
+        assert finding.hints[0] == f"make room on the file system of {disk}: df -h {disk}"
+        assert not list(disk.iterdir()), "nothing of the test file is left"
+
+
+def test_little_room_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tmpfs(tmp_path / "disk", "size=64m") as disk:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(disk))
+        finding = look("folders")
+        assert finding.state is State.WARNING
+        assert finding.found.startswith("0.1 GiB are free")
+
+
+def test_a_folder_that_must_not_be_written_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tmpfs(tmp_path / "disk", "size=16m", "ro") as disk:
+        monkeypatch.setenv("XDG_DATA_HOME", str(disk))
+        finding = look("folders")
+        assert finding.state is State.FAILED
+        assert "Read-only file system" in finding.found
+
+
+def test_a_file_in_the_way_of_a_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    finding = look("folders")
+    assert finding.state is State.FAILED
+    assert f"remove the file {tmp_path / 'file'}, which is in the way" in finding.hints
+
+
+def test_folders_of_networks_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
+    assert look("networks").state is State.NOT_APPLICABLE
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", str(tmp_path))
+    assert look("networks").state is State.OK
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", str(tmp_path / "gone"))
+    assert look("networks").state is State.FAILED
+
+
+def test_a_taken_port_is_told_from_a_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    from edgedeploy.rpc.tracker import tracker
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setattr(host, "DEFAULT_PORT", listener.getsockname()[1])
+        finding = look("tracker ports")
+    assert finding.state is State.WARNING
+    assert "taken by something else" in finding.found
+    with tracker() as endpoint:
+        monkeypatch.setattr(host, "DEFAULT_PORT", endpoint.port)
+        assert look("tracker ports").found.startswith(f"a tracker runs at {endpoint}")
+
+
+# The way to a board
+
+
+def at(address: str, names: list[str]) -> dict[str, Finding]:
+    """What some checks find of a board at an address."""
+    with case_of("rpi4", [address]) as case:
+        return {each.check.name: each.finding for each in examine(case, [NAMED[name] for name in names])}
+
+
+WAY = ["address", "SSH server", "host key", "login", "architecture"]
+
+
+def test_a_name_that_nobody_has_ends_the_way_to_the_board() -> None:
+    found = at("pi@no-such-board.invalid", WAY)
+    assert found["address"].state is State.FAILED
+    assert found["address"].found.startswith("there is no host no-such-board.invalid")
+    assert {found[name].state for name in WAY[1:]} == {State.NOT_APPLICABLE}
+    assert found["architecture"].found == "not looked at, because of address"
+
+
+def test_a_board_without_an_ssh_server_is_there_all_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    found = at(f"pi@127.0.0.1:{port}", WAY)
+    assert found["address"].state is State.OK
+    assert "nothing listens on its port" in found["SSH server"].found
+    assert "openssh-server" in found["SSH server"].hints[0]
+
+
+def test_a_board_that_is_off_is_known_in_seconds() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = listener.getsockname()[1]
+        # A queue that is full swallows every further call, as a network does where nobody is.
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.1", port))
+        started = time.monotonic()
+        found = at(f"pi@127.0.0.1:{port}", WAY)
+        for each in waiting:
+            each.close()
+    assert "does not answer" in found["SSH server"].found
+    assert "power" in found["SSH server"].hints[0]
+    assert time.monotonic() - started < 8
+
+
+def test_something_else_at_the_port_is_not_taken_for_an_ssh_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        import threading
+
+        def greet() -> None:
+            stream, _ = listener.accept()
+            with stream:
+                stream.sendall(b"220 mail at your service\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        found = at(f"pi@127.0.0.1:{listener.getsockname()[1]}", WAY)
+        thread.join()
+    assert "is no SSH server" in found["SSH server"].found
+
+
+# The mechanism
+
+
+def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding() -> None:
+    finding = isolated(os.abort, limit_s=60)  # type: ignore[arg-type]
+    assert (finding.state, finding.found) == (State.FAILED, f"it crashed ({signal.SIGABRT.name})")
+    finding = isolated(time.sleep, 100, limit_s=1, if_stuck="look")  # type: ignore[arg-type]
+    assert (finding.state, finding.found, finding.hints) == (State.FAILED, "no answer within 1 s", ("look",))
+
+
+def made(name: str, look: object, **options: object) -> Check:
+    return check(name, Group.HOST, **options)(look)  # type: ignore[arg-type]
+
+
+def test_a_check_that_hangs_fails_in_its_time_and_the_others_go_on(local: Case) -> None:
+    checks = [
+        made("after", lambda case: ok("fine"), needs=("hangs",)),
+        made("hangs", lambda case: time.sleep(60), limit_s=0.2, if_stuck="wake it up"),
+        made("slow", lambda case: (time.sleep(0.5), ok("fine"))[1]),
+    ]
+    started = time.monotonic()
+    after, hangs, slow = (each.finding for each in examine(local, checks))
+    assert time.monotonic() - started < 5
+    assert (hangs.state, hangs.hints) == (State.FAILED, ("wake it up",))
+    assert after.state is State.NOT_APPLICABLE
+    assert slow.state is State.OK
+
+
+def test_all_checks_together_have_a_limit(local: Case) -> None:
+    checks = [made(f"hangs {number}", lambda case: time.sleep(60), limit_s=50) for number in range(3)]
+    started = time.monotonic()
+    found = examine(local, checks, limit_s=0.5)
+    assert time.monotonic() - started < 5
+    assert {each.finding.state for each in found} == {State.FAILED}
+
+
+def test_a_warning_does_not_keep_others_from_being_looked_at_and_what_does_not_apply_is_left_out(local: Case) -> None:
+    checks = [
+        made("elsewhere", lambda case: failed("bad"), applies=lambda case: False),
+        made("warns", lambda case: warning("hm"), needs=("elsewhere",)),
+        made("after", lambda case: ok("fine"), needs=("warns",)),
+    ]
+    assert [(each.check.name, each.finding.state) for each in examine(local, checks)] == [
+        ("warns", State.WARNING),
+        ("after", State.OK),
+    ]
+
+
+def test_every_check_is_known_by_its_own_name_and_needs_known_ones() -> None:
+    assert len(NAMED) == len(CHECKS)
+    assert {name for each in CHECKS for name in each.needs} <= set(NAMED)
