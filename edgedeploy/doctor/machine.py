@@ -25,7 +25,10 @@ trap 'exit 1' HUP INT TERM
 cat >"$program" && chmod 700 "$program" || exit
 "$program" "$@" &
 running=$!
-{ sleep "$limit"; kill -9 $running; } >/dev/null 2>&1 &
+{
+    while [ "$limit" -gt 0 ] && kill -0 $running; do sleep 1; limit=$((limit - 1)); done
+    kill -9 $running
+} >/dev/null 2>&1 &
 watchdog=$!
 wait $running
 code=$?

@@ -115,7 +115,7 @@ def devices(case: Case) -> Finding:
     """Which devices a program finds: one in C, made with the board's toolchain, since drivers hang and crash."""
     program = case.folder / "opencl-devices"
     with resources.as_file(resources.files("edgedeploy.doctor") / "opencl_devices.c") as source:
-        built = compiled(case.board, source, program)
+        built = compiled(case, source, program)
     if built.state is not State.OK:
         return built
     done = run_program(case.machine, program, limit_s=_DEVICES_S)

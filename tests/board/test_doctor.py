@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,17 +18,18 @@ import paramiko
 import pytest
 import yaml
 from conftest import Command
+from rpc_clients import becomes
+from ssh_servers import own_servers
 from virtual_boards import Start
 
 from edgedeploy.board import OpenCL
 from edgedeploy.catalog import builtin_folder
-from edgedeploy.doctor import board as checks
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Finding, State
 from edgedeploy.doctor.diagnosis import CHECKS, diagnose
 from edgedeploy.doctor.examination import examine
-from edgedeploy.remote.address import address_of
+from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.hostkeys import known_hosts_file
 from edgedeploy.virtual.board import VirtualBoard
@@ -183,6 +186,7 @@ def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
     found = on_the_way()
     assert found["host key"].state is State.WARNING  # it was not known before
     assert found["login"].state is State.FAILED
+    assert found["login"].found.endswith("does not let us in: none of the keys that were offered is taken")
     assert any("ssh-copy-id" in hint for hint in found["login"].hints)
 
 
@@ -243,10 +247,62 @@ def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, 
     assert found.found.startswith("2.36, the profile states 2.99")
 
 
-def test_programs_that_the_board_lacks_are_named(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_PROGRAMS", f"{checks._PROGRAMS} no-such-program")
-    found = look(case, "programs for releases")["programs for releases"]
-    assert (found.state, found.found) == (State.FAILED, "the board has no no-such-program")
+@contextmanager
+def through(case: Case, address: Address) -> Iterator[Case]:
+    """The same board, logged in to through another of its SSH servers."""
+    with Connection(address) as connection:
+        yield replace(case, address=address, connection=connection)
+
+
+@pytest.fixture
+def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Address]]:
+    with own_servers(virtual, tmp_path) as start_one:
+        yield start_one
+
+
+def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, sshd: Callable[..., Address]) -> None:
+    link = 'mkdir few && for name in sh cat dd df find id mkdir rm sed; do ln -s "$(command -v $name)" few/; done'
+    assert line.run(link).code == 0
+    with through(case, sshd(f"SetEnv PATH={line.run('pwd').text}/few")) as poor:
+        found = look(poor, "programs for releases")["programs for releases"]
+    assert found.state is State.FAILED
+    # Busybox's shell has many of the programs in itself.
+    assert re.fullmatch(r"the board has no ((chmod|cut|du|ln|mv|readlink|sha256sum), )*flock(, .*)?", found.found)
+
+
+def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., Address]) -> None:
+    with through(case, sshd()) as without:
+        found = look(without, "programs for releases")["programs for releases"]
+    assert found.state is State.FAILED
+    assert "takes no SFTP" in found.found
+    assert "apt-get install openssh-sftp-server there" in found.hints
+
+
+@pytest.mark.parametrize("line", ["AllowTcpForwarding no", "PermitOpen none", "PermitListen none"])
+def test_a_server_that_forwards_no_ports_is_a_warning_since_tuning_needs_them(
+    case: Case, sshd: Callable[..., Address], line: str
+) -> None:
+    with through(case, sshd(line)) as closed:
+        found = look(closed, "port forwarding")["port forwarding"]
+    assert found.state is State.WARNING
+    assert "tuning needs that" in found.found
+
+
+def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: Case, virtual: VirtualBoard) -> None:
+    if shutil.which("nsenter") is None:
+        pytest.skip("nsenter is not installed")
+    home = f"{virtual.folder}/mount/root/home/{virtual.user}"
+    options = ("-t", "tmpfs", "-o", "noexec,uid=1000", "tmpfs")
+    inside = ["nsenter", "-t", str(virtual.process.pid), "--mount"]
+    subprocess.run([*inside, "mount", *options, home], check=True)
+    try:
+        shutil.copy("/bin/true", case.program)
+        found = look(case, "program there")["program there"]
+    finally:
+        subprocess.run([*inside, "umount", "--lazy", home], check=True)
+    assert found.state is State.FAILED
+    assert "does not allow programs there" in found.found
+    assert "noexec" in found.hints[0]
 
 
 def test_a_program_that_does_not_run_there_is_found(case: Case, line: Connection) -> None:
@@ -255,6 +311,7 @@ def test_a_program_that_does_not_run_there_is_found(case: Case, line: Connection
     assert found.state is State.FAILED
     assert "it was ended by SIGSEGV" in found.found
     assert ".edgedeploy-doctor" not in line.run(EVERYTHING).text
+    assert becomes(lambda: "sleep" not in line.run("ps").text), "what watched over the program ends with it"
 
 
 @pytest.fixture

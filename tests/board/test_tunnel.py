@@ -8,13 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cable import Cable
 from listeners import listening
 from rpc_clients import becomes
+from ssh_servers import own_servers
 from virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError
@@ -146,36 +146,10 @@ def test_a_port_that_is_asked_for_is_had_if_it_is_free(virtual: VirtualBoard) ->
                 assert echoed(other, b"x") == b"x"
 
 
-SSHD = """
-cd && umask 077 && mkdir -p own && cd own && cat >host_key &&
-printf '%s\\n' "$@" "HostKey $PWD/host_key" "ListenAddress 127.0.0.1" "AuthorizedKeysFile /etc/ssh/authorized_keys" \
-    "UsePAM no" "PidFile none" >config && exec /usr/sbin/sshd -D -e -f "$PWD/config"
-"""
-
-
 @pytest.fixture
 def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Address]]:
-    """Starts an SSH server of the board's user with some lines of configuration, and gives its address."""
-    with Connection(address_of(virtual)) as connection:
-        channels = []
-
-        def start_one(*lines: str) -> Address:
-            with socket.create_server((LOOPBACK, 0)) as listener:
-                port = int(listener.getsockname()[1])
-            # The key that logs in serves as the host's as well.
-            public = connection.run("cat /etc/ssh/authorized_keys").text
-            channels.append(connection.open(SSHD, *lines, f"Port {port}"))
-            channels[-1].sendall(virtual.key.read_bytes())
-            channels[-1].shutdown_write()
-            assert becomes(lambda: listening(port))
-            known_hosts = tmp_path / "known_hosts"
-            known_hosts.write_text(f"[{LOOPBACK}]:{port} {public}\n")
-            return replace(address_of(virtual), port=port, known_hosts=known_hosts, name=None)
-
+    with own_servers(virtual, tmp_path) as start_one:
         yield start_one
-        connection.run("for id in /proc/[0-9]*; do grep -q own/config $id/cmdline && kill ${id##*/}; done")
-        for channel in channels:
-            channel.close()
 
 
 @DIRECTIONS
