@@ -29,6 +29,7 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(theirs, function, arguments), daemon=True)
     process.start()
+    assert process.pid  # 0 would be our own group
     theirs.close()
     with ours:
         try:
@@ -44,7 +45,7 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
             return failed(f"it crashed ({how})")
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid or 0, signal.SIGKILL)
+                os.killpg(process.pid, signal.SIGKILL)
             process.kill()  # it may not have had a group of its own yet
             process.join(_END_S)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
-from edgedeploy.doctor.check import Finding, Group, check, failed, ok, warning
+from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok, warning
 
 if TYPE_CHECKING:
     from edgedeploy.doctor.case import Case
@@ -44,7 +44,10 @@ def packages(case: Case) -> Finding:
 @check("extras", Group.HOST, needs=("packages",))
 def extras(case: Case) -> Finding:
     """What of the optional packages is installed; a wrong version is worse than none."""
-    metadata = importlib.metadata.metadata(NAME)
+    try:
+        metadata = importlib.metadata.metadata(NAME)
+    except importlib.metadata.PackageNotFoundError:
+        return not_applicable("edgedeploy itself is not installed")
     names = [name for name in metadata.get_all("Provides-Extra") or [] if name not in _DEVELOPMENT]
     complete, absent = list[str](), list[str]()
     wrong = dict[str, Requirement]()

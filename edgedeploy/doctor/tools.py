@@ -76,7 +76,13 @@ def _said(command: list[str], environment: dict[str, str], how: str) -> Finding:
     """Whether the program runs and says what it is to say."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_RUN_S - 2, check=False, env={**os.environ, **environment}
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_RUN_S - 2,
+            check=False,
+            env={**os.environ, **environment},
         )
     except subprocess.TimeoutExpired:
         return failed(

@@ -19,7 +19,7 @@ import yaml
 from conftest import Command
 
 from edgedeploy.catalog import builtin_folder
-from edgedeploy.doctor import host, tools
+from edgedeploy.doctor import host, packages, tools
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
 from edgedeploy.doctor.diagnosis import CHECKS
@@ -154,6 +154,12 @@ def test_extras_are_told_apart_and_a_wrong_version_in_one_is_a_warning(installed
     distribution(installed, "edgedeploy", "0.1.0", *extras, *(f"Requires-Dist: {each}" for each in wanted))
     finding = look("extras")
     assert (finding.state, finding.found) == (State.WARNING, "no-such-package is 1, >=2 is needed")
+
+
+def test_a_checkout_that_was_not_installed_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "NAME", "edgedeploy-that-nobody-installed")
+    assert look("packages").state is State.WARNING
+    assert look("extras").state is State.NOT_APPLICABLE
 
 
 def test_where_a_package_is_missing_that_the_doctor_itself_needs_it_says_so(tmp_path: Path) -> None:
