@@ -57,6 +57,7 @@ class Worker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
         self._closed = False
+        self._starting = threading.Lock()
 
     def __enter__(self) -> Worker:
         return self
@@ -72,16 +73,17 @@ class Worker:
         Raises:
             WorkerError: it fails, crashes, or takes longer than `START_S`.
         """
-        if self._closed:
-            raise _closed()
-        if self._process is not None and self._process.is_alive():
-            return
-        self._end()
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._prepare, self._log), daemon=True)
-        self._process.start()
-        theirs.close()
+        with self._starting:  # what `close` is to end is there when it looks
+            if self._closed:
+                raise _closed()
+            if self._process is not None and self._process.is_alive():
+                return
+            self._end()
+            context = multiprocessing.get_context("spawn")
+            self._connection, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs, self._prepare, self._log), daemon=True)
+            self._process.start()
+            theirs.close()
         self._receive(START_S)
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
@@ -114,8 +116,9 @@ class Worker:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._closed = True
-        self._end()
+        with self._starting:
+            self._closed = True
+            self._end()
 
     def _open(self) -> Connection:
         connection = self._connection
