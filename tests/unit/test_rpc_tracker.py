@@ -92,6 +92,15 @@ def test_a_request_takes_a_device_and_its_secret(running: Endpoint) -> None:
             request(running, "taken", 1)
 
 
+def test_answers_come_in_one_go(running: Endpoint) -> None:
+    taken = []
+    for _ in range(5):
+        began = time.monotonic()
+        summary(running)
+        taken.append(time.monotonic() - began)
+    assert min(taken) < 0.03  # an acknowledgement takes 40 ms
+
+
 def test_a_key_without_devices_is_said_with_those_that_have_some(running: Endpoint) -> None:
     began = time.monotonic()
     with device(running, "rpi4", 7005, "1"), pytest.raises(RpcError, match="no device for key 'rpi5'") as refused:
