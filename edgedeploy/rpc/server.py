@@ -22,6 +22,7 @@ from concurrent.futures import Future
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import Board
+from edgedeploy.closing import Closing
 from edgedeploy.errors import (
     BoardConnectionError,
     EdgedeployError,
@@ -70,7 +71,7 @@ exit $code
 """
 
 
-class BoardServer:
+class BoardServer(Closing):
     """A server that runs; a context manager.
 
     Attributes:
@@ -117,12 +118,6 @@ class BoardServer:
         self._running = contextlib.ExitStack()
         self.port = 0
         self._start()
-
-    def __enter__(self) -> BoardServer:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the server, its sessions, and the connection; nothing but the agent's file is left there."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write, folder_lock
 from edgedeploy.progress import SILENT, Progress
@@ -57,7 +58,7 @@ class Best:
     trace: Trace | None
 
 
-class Records:
+class Records(Closing):
     """The records in one folder. A context manager, which lets go of the folder."""
 
     def __init__(self, folder: Path, header: Header, resources: ExitStack) -> None:
@@ -99,12 +100,6 @@ class Records:
                 records._appender = resources.enter_context(Appender(folder))
             records._resources = resources.pop_all()
             return records
-
-    def __enter__(self) -> Records:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the folder."""

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import last_line
 
 # How long a process may take to start and to import what it needs: seconds, but other programs may be busy.
@@ -39,7 +39,7 @@ class WorkerCrashError(WorkerError):
     """The process of a call crashed."""
 
 
-class Worker:
+class Worker(Closing):
     """A process that runs functions of modules, one at a time; a context manager that ends it.
 
     Calls come from one thread at a time; `close` may come from another one, and ends the call that runs.
@@ -58,14 +58,6 @@ class Worker:
         self._connection: Connection | None = None
         self._closed = False
         self._starting = threading.Lock()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start the process, unless it runs, and wait until it is prepared.
