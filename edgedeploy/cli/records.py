@@ -12,10 +12,15 @@ from edgedeploy.cli.options import JsonOption, complete_board, complete_records
 from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from edgedeploy.tune.content import Entry
     from edgedeploy.tune.exchange import Merged
     from edgedeploy.tune.overview import TaskOverview
     from edgedeploy.tune.trial import Trial
+
+# Of an error's end, where compilers and TVM say what is wrong.
+_ERROR_LETTERS = 100
 
 app = typer.Typer(help="List, show, merge, pack and prune tuning records.", no_args_is_help=True)
 
@@ -274,7 +279,8 @@ def _show_task(entries: list[Entry], json_output: bool) -> None:
     for trial in (entry.trial for entry in entries):
         conditions = trial.conditions
         warmth = conditions.temperature_c if conditions else None
-        said = f"{trial.failure}: {(trial.error or '').strip()[-100:]}" if trial.failure else _candidate(trial)
+        error = " ".join((trial.error or "").split())[-_ERROR_LETTERS:]
+        said = f"{trial.failure}: {error}" if trial.failure else _candidate(trial)
         table.add_row(
             f"{trial.number}{' final' if trial.final else ''}",
             f"{trial.time:%Y-%m-%d %H:%M:%S}",
@@ -286,7 +292,7 @@ def _show_task(entries: list[Entry], json_output: bool) -> None:
     stdout().print(table)
 
 
-def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Any:
+def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table:
     from rich.table import Table
 
     table = Table("task", "workload", box=None, pad_edge=False)
