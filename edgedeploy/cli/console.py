@@ -85,11 +85,11 @@ def print_error(error: EdgedeployError) -> None:
         console.print(f"  try: {hint}", markup=False)
 
 
-def foreign(text: str, style: str = "") -> Text:
-    """Text that anybody may have written, for a line or a table's cell: no markup, nothing that moves the cursor."""
+def foreign(*lines: str, style: str = "") -> Text:
+    """Text that anybody may have written, as a console and tables take it: no markup, nothing that moves the cursor."""
     from rich.text import Text
 
-    return Text(printable(text), style)
+    return Text("\n".join(map(printable, lines)), style)
 
 
 class ConsoleProgress(Progress):

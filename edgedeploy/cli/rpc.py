@@ -13,10 +13,12 @@ import typer
 from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from edgedeploy.progress import Progress
     from edgedeploy.rpc.running import Part
     from edgedeploy.rpc.server import BoardServer
-    from edgedeploy.rpc.tracker import Summary
+    from edgedeploy.rpc.tracker import Endpoint, Summary
 
 app = typer.Typer(help="Run trackers and servers of TVM's RPC by hand, and see what runs.", no_args_is_help=True)
 
@@ -247,7 +249,7 @@ def _keep_alive(servers: list[BoardServer]) -> None:
                 each.revive(_REVIVE_S)
 
 
-def _tracker_here() -> Any:
+def _tracker_here() -> Endpoint | None:
     """The one tracker that runs here, or None.
 
     Raises:
@@ -270,25 +272,37 @@ def _print_detached(part: Part) -> None:
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`", markup=False)
 
 
-def _parts_table(parts: list[Part]) -> Any:
+def _parts_table(parts: list[Part]) -> Table:
     from rich.table import Table
+
+    from edgedeploy.cli.console import foreign
 
     table = Table("name", "what", "at", "key", "boards", "registered at", "process", box=None, pad_edge=False)
     for part in parts:
-        addresses, hosts = "\n".join(part.addresses), "\n".join(part.hosts)
-        tracker = part.tracker or ""
-        table.add_row(part.name, part.kind, addresses, part.key or "", hosts, tracker, str(part.process.pid))
+        table.add_row(
+            foreign(part.name),
+            part.kind,
+            foreign(*part.addresses),
+            foreign(part.key or ""),
+            foreign(*part.hosts),
+            foreign(part.tracker or ""),
+            str(part.process.pid),
+        )
     return table
 
 
-def _devices_table(address: str, found: Summary) -> Any:
+def _devices_table(address: str, found: Summary) -> Table:
+    """The devices of a tracker, which anybody may have registered there."""
     from rich.table import Table
+
+    from edgedeploy.cli.console import foreign
 
     table = Table(f"key at {address}", "devices", box=None, pad_edge=False)
     for column in ("free", "clients waiting"):
         table.add_column(column, justify="right")
     for key, devices in found.items():
-        table.add_row(key, "\n".join(devices.addresses) or "none", str(devices.free), str(devices.pending))
+        addresses = foreign(*devices.addresses or ["none"])
+        table.add_row(foreign(key), addresses, str(devices.free), str(devices.pending))
     return table
 
 

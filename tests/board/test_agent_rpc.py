@@ -19,6 +19,7 @@ import pytest
 import tvm
 from agents import answer, unpack
 from networks import tiny
+from rpc_clients import TRACKER_MAGIC
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
@@ -118,7 +119,7 @@ def test_clients_of_a_tracker_are_served(agent: Path, tmp_path: Path) -> None:
 
 
 def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> None:
-    magic = struct.pack("<i", 0x2F271)
+    magic = struct.pack("<i", TRACKER_MAGIC)
     waited = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
