@@ -13,6 +13,7 @@ from edgedeploy.compile.configuration import Configuration, Direct
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.tune.search import TUNERS, CostModel, search_for
+from edgedeploy.tune.search.model import LEAST_RESULTS
 from edgedeploy.tune.task import Task, selected, tasks_of
 
 
@@ -59,6 +60,13 @@ def best_after(tuner: str, task: Task, trials: int, seed: int, cost: Callable[[C
         tried += batch
     assert len(set(tried)) == len(tried)
     return min(map(cost, tried))
+
+
+def test_a_time_of_nothing_is_no_rate(task: Task) -> None:
+    """Records that lie, or a clock that is coarse, may hold one."""
+    model = CostModel()
+    model.learn(task, [(each, 0.0) for each in task.candidates[:LEAST_RESULTS]])
+    assert model.predict(task, task.candidates[:1]) == [pytest.approx(0.0, abs=1e-6)]
 
 
 def test_tasks_are_functions_with_layers_each_once_those_with_most_work_first(tasks: list[Task]) -> None:

@@ -59,7 +59,7 @@ class CostModel:
         assert task.group is not None
         known = self._results.setdefault(task.key, {})
         for configuration, seconds in results:
-            rate = 0.0 if seconds is None else 1 / seconds
+            rate = 1 / seconds if seconds else 0.0
             known[configuration] = features(task, configuration), rate
         self._booster = None
 
