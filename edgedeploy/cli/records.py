@@ -301,7 +301,7 @@ def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table
     if candidates:
         table.add_column("candidate")
     for each in tasks:
-        row = [
+        table.add_row(
             foreign(each.name),
             foreign(each.workload),
             f"{each.trials}",
@@ -309,8 +309,8 @@ def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table
             milliseconds(each.default_ms),
             milliseconds(each.best_ms),
             times(each.speed_up),
-        ]
-        table.add_row(*row, *([foreign(_candidate(each.best))] if candidates else []))
+            *([foreign(_candidate(each.best))] if candidates else []),
+        )
     return table
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run trackers and servers of TVM's RPC by hand, and see what runs.", no_args_is_help=True)
 
+# The first port that TVM's own programs look for a tracker at.
+_TRACKER_PORT = 9190
+
 _LOOK_S = 1.0
 # A board that is rebooting, or out of reach of its Wi-Fi.
 _REVIVE_S = 600
@@ -38,7 +41,9 @@ def complete_part(incomplete: str) -> list[str]:
 
 @app.command()
 def tracker(
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")] = 9190,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")
+    ] = _TRACKER_PORT,
     host: Annotated[
         str,
         typer.Option("--host", metavar="ADDRESS", help="The address to listen on. Others than loopback are unsafe."),
@@ -53,8 +58,8 @@ def tracker(
     Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
     """
     from edgedeploy.cli.console import ConsoleProgress, stderr, stdout
+    from edgedeploy.remote import LOOPBACK
     from edgedeploy.rpc.running import Part, detached, registered
-    from edgedeploy.rpc.tracker import LOOPBACK
     from edgedeploy.rpc.tracker import tracker as start
     from edgedeploy.virtual.process import Process
 
@@ -103,10 +108,11 @@ def server(
     """
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.remote import LOOPBACK
     from edgedeploy.remote.address import addresses
     from edgedeploy.rpc.running import Part, detached, registered
     from edgedeploy.rpc.server import BoardServer
-    from edgedeploy.rpc.tracker import LOOPBACK, Endpoint
+    from edgedeploy.rpc.tracker import Endpoint
     from edgedeploy.virtual.process import Process
 
     profile = load_board(board)

@@ -24,13 +24,12 @@ from paramiko.ssh_exception import NoValidConnectionsError
 from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, last_line
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_file, openssh_known_hosts
 
 # What paramiko logs as errors also ends in an exception, which is reported once, as ours.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
-
-LOOPBACK = "127.0.0.1"
 
 CONNECT_S = 15
 COMMAND_S = 120

@@ -11,7 +11,8 @@ import paramiko
 
 from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, EdgedeployError
-from edgedeploy.remote.connection import BROKEN, CONNECT_S, LOOPBACK, Connection
+from edgedeploy.remote import LOOPBACK
+from edgedeploy.remote.connection import BROKEN, CONNECT_S, Connection
 
 _BLOCK = 1 << 16
 _POLL_S = 0.2

@@ -34,9 +34,10 @@ from edgedeploy.errors import (
     UnsuitableBoardError,
 )
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.rpc.place import Place, Program, opened
-from edgedeploy.rpc.tracker import LOOPBACK, Endpoint
+from edgedeploy.rpc.tracker import Endpoint
 
 _BEAT_S = 5
 _SILENCE_S = 30
