@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, stderr, stdout
-from edgedeploy.cli.options import JsonOption, complete_board, complete_records
+from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_board, complete_records
 from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 _ERROR_LETTERS = 100
 
 app = typer.Typer(help="List, show, merge, pack and prune tuning records.", no_args_is_help=True)
-
-
-RecordsArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="BOARD|DIR", help="A board's name, or a folder of records.", autocompletion=complete_records
-    ),
-]
 
 
 @app.command("list")

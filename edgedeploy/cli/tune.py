@@ -14,6 +14,7 @@ from edgedeploy.cli.options import (
     EpsilonOption,
     HostsOption,
     InputShapeOption,
+    RecordsArgument,
     StrictOption,
     VirtualOption,
     Weights,
@@ -245,12 +246,7 @@ def tune_models(
 
 @app.command()
 def report(
-    records: Annotated[
-        str,
-        typer.Argument(
-            metavar="BOARD|DIR", help="A board's name, or a folder of records.", autocompletion=complete_records
-        ),
-    ],
+    records: RecordsArgument,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The HTML file; report.html in the folder by default.")
     ] = None,

@@ -158,9 +158,9 @@ class _TextDisplay(ConsoleProgress, Display):
 class LineDisplay(_TextDisplay):
     """Plain lines, for pipes and logs: a few for each task, none that changes later."""
 
-    def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
-        """As the base."""
-        super().__init__(results=results, clock=clock)
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        """As the base, with results."""
+        super().__init__(clock=clock)
         self._told, self._told_at = 0, clock()
 
     def __call__(self, event: Event) -> None:

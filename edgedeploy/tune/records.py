@@ -37,7 +37,6 @@ from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tvm import IRModule
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Trace
 
 
@@ -108,13 +107,7 @@ class Records(Closing):
         self._provers.close()
         self._resources.close()
 
-    def add(
-        self,
-        workload: IRModule,
-        trial: Trial,
-        trace: Trace | None = None,
-        args_info: list[ArgInfo] | None = None,
-    ) -> None:
+    def add(self, workload: IRModule, trial: Trial, trace: Trace | None = None) -> None:
         """Record a trial.
 
         Args:
@@ -122,7 +115,6 @@ class Records(Closing):
             trial: what came out.
             trace: what makes the candidate; made from the trial's configuration if None. A trial of MetaSchedule's
                 space without one, or one that failed, goes into no database.
-            args_info: of the function; read from it if None.
 
         Raises:
             OutputError: the files cannot be written; they are as they were before.
@@ -142,7 +134,7 @@ class Records(Closing):
             records, record = [], None
             if trial.seconds and trace is not None:
                 record = self._counts[RECORDS]
-                line = database.record_line(place, workload, trace, trial.seconds, self.header.target, args_info)
+                line = database.record_line(place, workload, trace, trial.seconds, self.header.target)
                 records.append(RecordLine(place, line))
             if trial.error is not None:
                 trial = trial.model_copy(update={"error": trial.error[-_LONGEST_ERROR:]})

@@ -15,21 +15,13 @@ from contextlib import suppress
 
 import pytest
 from listeners import beyond_loopback, listening, owner, sockets
+from notebook import Notebook
 from rpc_clients import TRACKER_MAGIC, becomes, device
 
 from edgedeploy.errors import InputError, RpcError
-from edgedeploy.progress import Progress
 from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
-
-
-class Notebook(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture(scope="module")

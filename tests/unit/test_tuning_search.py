@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import mean
 
 import pytest
-from networks import Graph
+from networks import Graph, three_convolutions
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.configuration import Configuration, Direct
@@ -20,10 +20,7 @@ from edgedeploy.tune.task import Task, selected, tasks_of
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
     graph = Graph()
-    value = graph.input("data", [1, 3, 56, 56])
-    value = graph.node("Relu", graph.conv(value, 3, 32, 3, pads=[1, 1, 1, 1]))
-    for _ in range(2):  # two calls of one function
-        value = graph.node("Relu", graph.conv(value, 32, 32, 3, pads=[1, 1, 1, 1]))
+    value = three_convolutions(graph, 56, 32)
     value = graph.node("Relu", graph.conv(value, 32, 64, 3, pads=[1, 1, 1, 1], strides=[2, 2]))
     path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", value)
     return tasks_of(read_onnx(path), load_board("local"))
