@@ -90,6 +90,8 @@ Connection Connect(const std::string& host, const std::string& port) {
   for (const addrinfo* each = addresses.get(); each; each = each->ai_next) {
     Descriptor descriptor(socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (descriptor && connect(descriptor.get(), each->ai_addr, each->ai_addrlen) == 0) {
+      // Messages are sent in two parts: the second does not wait until the first is acknowledged, which takes 40 ms.
+      SetOption(descriptor.get(), IPPROTO_TCP, TCP_NODELAY, 1);
       return Connection(std::move(descriptor));
     }
   }

@@ -256,10 +256,11 @@ def build_key(source: Source, board: Board, records: Records | None = None) -> s
 
 @cache
 def _compiler_fingerprint() -> str:
-    """SHA-256 over the compiler's own source, so that a changed schedule is never mistaken for the old one."""
+    """SHA-256 over the source of all that makes a package, so that a changed schedule is never mistaken for the old."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("compile/**/*.py"), *folder.glob("frontends/**/*.py"), Path(__file__)]):
+    patterns = ("compile/**/*.py", "frontends/**/*.py", "runtime/native/*.[ch]", "toolchain.py", "build.py")
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -12,6 +12,30 @@ def significant(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
+def milliseconds(value: float | None) -> str:
+    """A time in milliseconds, or a dash."""
+    return "-" if value is None else significant(value)
+
+
+def times(ratio: float | None) -> str:
+    """A speed-up, or a dash."""
+    return "-" if ratio is None else f"{significant(ratio)}x"
+
+
+def duration(seconds: float) -> str:
+    """A time in the two largest units that it fills, such as `3 min 20 s`."""
+    whole = round(seconds)
+    for name, below, size, part in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if whole >= size:
+            return f"{whole // size} {name} {whole % size // part} {below}"
+    return f"{whole} s"
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun in singular or plural."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """Text on one line that moves no cursor, rings no bell and turns no direction of writing.
 

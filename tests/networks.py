@@ -73,3 +73,11 @@ def tiny(path: Path) -> Path:
     data = graph.input("data", [1, 3, 8, 8])
     relu = graph.node("Relu", graph.conv(data, 3, 8, 3, pads=[1, 1, 1, 1]))
     return graph.save(path, graph.node("GlobalAveragePool", relu))
+
+
+def three_convolutions(graph: Graph, size: int, channels: int) -> str:
+    """A picture of `size` x `size` pixels through a first convolution and two that are alike, 3x3 with ReLU."""
+    value = graph.input("data", [1, 3, size, size])
+    for inputs in (3, channels, channels):
+        value = graph.node("Relu", graph.conv(value, inputs, channels, 3, pads=[1, 1, 1, 1]))
+    return value

@@ -1,15 +1,22 @@
-"""Clients of TVM's RPC as other people write them, each in a process of its own."""
+"""Clients of TVM's RPC as other people write them, each in a process of its own; and what servers tell trackers."""
 
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from edgedeploy.rpc.tracker import Endpoint
+
+# tvm/rpc/base.py
+TRACKER_MAGIC = 0x2F271
+PUT, UPDATE_INFO = 3, 5
 
 _ASK = """
 import sys
@@ -39,3 +46,22 @@ def becomes(state: Callable[[], object], limit_s: float = 20) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def told(stream: socket.socket, message: object) -> object:
+    """The answer to one message of TVM's protocol for trackers."""
+    content = json.dumps(message).encode()
+    stream.sendall(struct.pack("<i", len(content)) + content)
+    (size,) = struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL))
+    return json.loads(stream.recv(size, socket.MSG_WAITALL))
+
+
+@contextmanager
+def device(endpoint: Endpoint, key: str, port: int, secret: str) -> Iterator[None]:
+    """A server that is registered, as TVM's own servers do it."""
+    with socket.create_connection((endpoint.host, endpoint.port), 10) as stream:
+        stream.sendall(struct.pack("<i", TRACKER_MAGIC))
+        assert struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL)) == (TRACKER_MAGIC,)
+        assert told(stream, [UPDATE_INFO, {"key": f"server:{key}", "addr": ["127.0.0.1", port]}]) == 0
+        assert told(stream, [PUT, key, [port, f"{key}:{secret}"], "127.0.0.1"]) == 0
+        yield

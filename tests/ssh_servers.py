@@ -11,8 +11,9 @@ from pathlib import Path
 from listeners import listening
 from rpc_clients import becomes
 
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address, address_of
-from edgedeploy.remote.connection import LOOPBACK, Connection
+from edgedeploy.remote.connection import Connection
 from edgedeploy.virtual.board import VirtualBoard
 
 SSHD = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 import tvm
 from tvm import te
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
 
-from edgedeploy.tune.database import workload_hash
+from edgedeploy.tune.database import CONFIGURATION, workload_hash
 from edgedeploy.tune.header import Header
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.trial import Trial
@@ -73,6 +75,14 @@ def filled(folder: Path) -> Path:
         records.add(product(), trial(3, 3.0, space="metaschedule"), scheduled(product()).trace)
         records.add(product(32), trial(0, 8.0, module=product(32), task="larger"))
     return folder
+
+
+def configuration_in(trace: Trace) -> Any:
+    """The configuration that is noted in a trace; None if there is none."""
+    for instruction in trace.insts:
+        if instruction.kind.name == "Annotate" and str(instruction.attrs[0]) == CONFIGURATION:
+            return json.loads(str(instruction.inputs[1]))
+    return None
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

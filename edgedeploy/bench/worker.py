@@ -21,6 +21,7 @@ import numpy as np
 
 from edgedeploy.bench.engines import find_engine
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
+from edgedeploy.closing import Closing
 
 # How long an answer may take: converting and loading, or a turn of inferences.
 _PATIENCE_S = 600.0
@@ -43,7 +44,7 @@ class Turn:
     processors: float | None
 
 
-class Worker:
+class Worker(Closing):
     """An engine's process with one network loaded; a context manager that ends it.
 
     Raises:
@@ -76,12 +77,6 @@ class Worker:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _ask(self, *request: Any) -> Any:
         try:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import Progress
+from edgedeploy.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from edgedeploy.catalog import Catalog
     from edgedeploy.documents import Document
@@ -81,6 +83,13 @@ def print_error(error: EdgedeployError) -> None:
     console.print(str(error), markup=False)
     for hint in error.hints:
         console.print(f"  try: {hint}", markup=False)
+
+
+def foreign(*lines: str, style: str = "") -> Text:
+    """Text that anybody may have written, as a console and tables take it: no markup, nothing that moves the cursor."""
+    from rich.text import Text
+
+    return Text("\n".join(map(printable, lines)), style)
 
 
 class ConsoleProgress(Progress):

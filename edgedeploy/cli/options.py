@@ -135,6 +135,12 @@ WeightsOption = Annotated[
         "measure, not to see anything.",
     ),
 ]
+RecordsArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="BOARD|DIR", help="A board's name, or a folder of records.", autocompletion=complete_records
+    ),
+]
 TuningRecordsOption = Annotated[
     str | None,
     typer.Option(

@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import JsonOption, complete_board, complete_records
+from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, stderr, stdout
+from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_board, complete_records
+from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from edgedeploy.tune.content import Entry
     from edgedeploy.tune.exchange import Merged
     from edgedeploy.tune.overview import TaskOverview
     from edgedeploy.tune.trial import Trial
 
+# Of an error's end, where compilers and TVM say what is wrong.
+_ERROR_LETTERS = 100
+
 app = typer.Typer(help="List, show, merge, pack and prune tuning records.", no_args_is_help=True)
-
-
-RecordsArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="BOARD|DIR", help="A board's name, or a folder of records.", autocompletion=complete_records
-    ),
-]
 
 
 @app.command("list")
@@ -32,7 +31,6 @@ def list_records(json_output: JsonOption = False) -> None:
 
     Example: edgedeploy records list
     """
-    from edgedeploy.cli.console import print_json, stderr, stdout
     from edgedeploy.errors import RecordsError
     from edgedeploy.tune.header import folders
 
@@ -57,13 +55,13 @@ def list_records(json_output: JsonOption = False) -> None:
     for each in summaries:
         target = each["target"]
         table.add_row(
-            _cell(each["board"]),
-            _cell(target.get("mcpu", "")),
-            _cell(target.get("mtriple", "")),
+            foreign(each["board"]),
+            foreign(str(target.get("mcpu", ""))),
+            foreign(str(target.get("mtriple", ""))),
             f"{each['workloads']}",
             f"{each['trials']}",
             f"{each['failures']}",
-            _factor(each["best_speed_up"]),
+            times(each["best_speed_up"]),
             decimal(each["bytes"]),
         )
     stdout().print(table)
@@ -81,7 +79,6 @@ def show(
 
     Examples: edgedeploy records show rpi4; edgedeploy records show rpi4 --task conv2d_3
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.tune.content import events_in, trials_in
     from edgedeploy.tune.events import RunStarted
     from edgedeploy.tune.header import find_folder, read_header
@@ -101,12 +98,12 @@ def show(
         print_json({**content, "tasks": [each.as_json() for each in tasks]})
         return
     console = stdout()
-    console.print(_cell(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}"))
-    console.print(_cell(" ".join(f"{key}={value}" for key, value in header.target.items())))
+    console.print(foreign(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}"))
+    console.print(foreign(" ".join(f"{key}={value}" for key, value in header.target.items())))
     for run in runs:
         hosts = ", ".join(run.hosts)
-        count = len(run.tasks)
-        console.print(_cell(f"run {run.run}: {run.model} on {hosts}, {count} tasks, {run.tuner}, {run.space}"))
+        tasks_of_run = count(len(run.tasks), "task")
+        console.print(foreign(f"run {run.run}: {run.model} on {hosts}, {tasks_of_run}, {run.tuner}, {run.space}"))
     console.print(_task_table(tasks))
 
 
@@ -116,7 +113,6 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy records best rpi4
     """
-    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.tune.content import trials_in
     from edgedeploy.tune.header import find_folder, read_header
     from edgedeploy.tune.overview import overview
@@ -144,7 +140,6 @@ def merge(
 
     Example: edgedeploy records merge laptop/records desk/records --into all/records
     """
-    from edgedeploy.cli.console import ConsoleProgress
     from edgedeploy.tune.exchange import merge as merge_records
     from edgedeploy.tune.header import find_folder
 
@@ -160,12 +155,11 @@ def export(
 
     Example: edgedeploy records export rpi4 rpi4-records.tar.gz
     """
-    from edgedeploy.cli.console import stdout
     from edgedeploy.tune.exchange import export as export_records
     from edgedeploy.tune.header import find_folder
 
-    count = export_records(find_folder(name), output)
-    stdout().print(_cell(f"{output}: {_count(count, 'trial')}, {output.stat().st_size:,} bytes"))
+    trials = export_records(find_folder(name), output)
+    stdout().print(foreign(f"{output}: {count(trials, 'trial')}, {output.stat().st_size:,} bytes"))
 
 
 @app.command(name="import")
@@ -194,7 +188,6 @@ def import_records(
 
     Examples: edgedeploy records import rpi4-records.tar.gz; edgedeploy records import work_dir --board rpi4
     """
-    from edgedeploy.cli.console import ConsoleProgress
     from edgedeploy.tune.exchange import import_records as add_records
     from edgedeploy.tune.header import Header
 
@@ -219,14 +212,13 @@ def prune(
 
     Example: edgedeploy records prune rpi4 --keep 8
     """
-    from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.tune.exchange import prune as prune_records
     from edgedeploy.tune.header import find_folder
 
     folder = find_folder(name)
     pruned = prune_records(folder, keep, dry_run=dry_run, progress=ConsoleProgress())
     verb = "would go" if dry_run else "went"
-    stdout().print(_cell(f"{folder}: {_count(pruned.removed, 'trial')} {verb}, {pruned.kept} stay"))
+    stdout().print(foreign(f"{folder}: {count(pruned.removed, 'trial')} {verb}, {pruned.kept} stay"))
 
 
 def _summary(folder: Path) -> dict[str, Any]:
@@ -267,8 +259,6 @@ def _of_task(entries: list[Entry], task: str, folder: Path) -> list[Entry]:
 
 def _show_task(entries: list[Entry], json_output: bool) -> None:
     """Print each trial."""
-    from edgedeploy.cli.console import print_json, stdout
-
     if json_output:
         print_json([{**entry.trial.model_dump(mode="json"), "record": entry.record} for entry in entries])
         return
@@ -281,19 +271,20 @@ def _show_task(entries: list[Entry], json_output: bool) -> None:
     for trial in (entry.trial for entry in entries):
         conditions = trial.conditions
         warmth = conditions.temperature_c if conditions else None
-        said = f"{trial.failure}: {(trial.error or '').strip()[-100:]}" if trial.failure else _candidate(trial)
+        error = " ".join((trial.error or "").split())[-_ERROR_LETTERS:]
+        said = f"{trial.failure}: {error}" if trial.failure else _candidate(trial)
         table.add_row(
             f"{trial.number}{' final' if trial.final else ''}",
             f"{trial.time:%Y-%m-%d %H:%M:%S}",
-            _cell(trial.host),
-            _milliseconds(trial.median_s * 1e3 if trial.median_s is not None else None),
+            foreign(trial.host),
+            milliseconds(trial.median_ms),
             f"{warmth:.0f} °C" if warmth is not None else "",
-            _cell(said),
+            foreign(said),
         )
     stdout().print(table)
 
 
-def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Any:
+def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table:
     from rich.table import Table
 
     table = Table("task", "workload", box=None, pad_edge=False)
@@ -302,16 +293,16 @@ def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Any:
     if candidates:
         table.add_column("candidate")
     for each in tasks:
-        row = [
-            _cell(each.name),
-            _cell(each.workload),
+        table.add_row(
+            foreign(each.name),
+            foreign(each.workload),
             f"{each.trials}",
             f"{each.failures}",
-            _milliseconds(each.default_ms),
-            _milliseconds(each.best_ms),
-            _factor(each.speed_up),
-        ]
-        table.add_row(*row, *([_cell(_candidate(each.best))] if candidates else []))
+            milliseconds(each.default_ms),
+            milliseconds(each.best_ms),
+            times(each.speed_up),
+            *([foreign(_candidate(each.best))] if candidates else []),
+        )
     return table
 
 
@@ -327,12 +318,10 @@ def _candidate(trial: Trial | None) -> str:
 
 
 def _print_merged(merged: Merged) -> None:
-    from edgedeploy.cli.console import stdout
-
-    text = f"{merged.folder}: {_count(merged.added, 'trial')} added, {merged.known} known"
+    text = f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known"
     if merged.unfit:
         text += f"; {merged.unfit} of other machines left out"
-    stdout().print(_cell(text))
+    stdout().print(foreign(text))
 
 
 def _destination(name: str) -> Path:
@@ -341,22 +330,3 @@ def _destination(name: str) -> Path:
     from edgedeploy.tune.header import default_folder
 
     return default_folder(name) if "/" not in name and name in BOARDS.names() else Path(name)
-
-
-def _cell(text: str) -> Any:
-    """Text of records, which anybody may have written: no markup, and nothing that moves a terminal's cursor."""
-    from rich.text import Text
-
-    return Text("".join(letter if letter.isprintable() else " " for letter in str(text)))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _factor(value: float | None) -> str:
-    return f"{value:.2f}x" if value else ""
-
-
-def _milliseconds(value: float | None) -> str:
-    return f"{value:.4g}" if value is not None else ""

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption
+from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from edgedeploy.progress import Progress
     from edgedeploy.rpc.running import Part
     from edgedeploy.rpc.server import BoardServer
-    from edgedeploy.rpc.tracker import Summary
+    from edgedeploy.rpc.tracker import Endpoint, Summary
 
 app = typer.Typer(help="Run trackers and servers of TVM's RPC by hand, and see what runs.", no_args_is_help=True)
+
 
 _LOOK_S = 1.0
 # A board that is rebooting, or out of reach of its Wi-Fi.
@@ -36,7 +40,9 @@ def complete_part(incomplete: str) -> list[str]:
 
 @app.command()
 def tracker(
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")] = 9190,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")
+    ] = DEFAULT_PORT,
     host: Annotated[
         str,
         typer.Option("--host", metavar="ADDRESS", help="The address to listen on. Others than loopback are unsafe."),
@@ -51,8 +57,8 @@ def tracker(
     Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
     """
     from edgedeploy.cli.console import ConsoleProgress, stderr, stdout
+    from edgedeploy.remote import LOOPBACK
     from edgedeploy.rpc.running import Part, detached, registered
-    from edgedeploy.rpc.tracker import LOOPBACK
     from edgedeploy.rpc.tracker import tracker as start
     from edgedeploy.virtual.process import Process
 
@@ -101,10 +107,11 @@ def server(
     """
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import ConsoleProgress, stdout
+    from edgedeploy.remote import LOOPBACK
     from edgedeploy.remote.address import addresses
     from edgedeploy.rpc.running import Part, detached, registered
     from edgedeploy.rpc.server import BoardServer
-    from edgedeploy.rpc.tracker import LOOPBACK, Endpoint
+    from edgedeploy.rpc.tracker import Endpoint
     from edgedeploy.virtual.process import Process
 
     profile = load_board(board)
@@ -247,7 +254,7 @@ def _keep_alive(servers: list[BoardServer]) -> None:
                 each.revive(_REVIVE_S)
 
 
-def _tracker_here() -> Any:
+def _tracker_here() -> Endpoint | None:
     """The one tracker that runs here, or None.
 
     Raises:
@@ -270,25 +277,37 @@ def _print_detached(part: Part) -> None:
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`", markup=False)
 
 
-def _parts_table(parts: list[Part]) -> Any:
+def _parts_table(parts: list[Part]) -> Table:
     from rich.table import Table
+
+    from edgedeploy.cli.console import foreign
 
     table = Table("name", "what", "at", "key", "boards", "registered at", "process", box=None, pad_edge=False)
     for part in parts:
-        addresses, hosts = "\n".join(part.addresses), "\n".join(part.hosts)
-        tracker = part.tracker or ""
-        table.add_row(part.name, part.kind, addresses, part.key or "", hosts, tracker, str(part.process.pid))
+        table.add_row(
+            foreign(part.name),
+            part.kind,
+            foreign(*part.addresses),
+            foreign(part.key or ""),
+            foreign(*part.hosts),
+            foreign(part.tracker or ""),
+            str(part.process.pid),
+        )
     return table
 
 
-def _devices_table(address: str, found: Summary) -> Any:
+def _devices_table(address: str, found: Summary) -> Table:
+    """The devices of a tracker, which anybody may have registered there."""
     from rich.table import Table
+
+    from edgedeploy.cli.console import foreign
 
     table = Table(f"key at {address}", "devices", box=None, pad_edge=False)
     for column in ("free", "clients waiting"):
         table.add_column(column, justify="right")
     for key, devices in found.items():
-        table.add_row(key, "\n".join(devices.addresses) or "none", str(devices.free), str(devices.pending))
+        addresses = foreign(*devices.addresses or ["none"])
+        table.add_row(foreign(key), addresses, str(devices.free), str(devices.pending))
     return table
 
 

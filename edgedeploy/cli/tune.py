@@ -14,6 +14,7 @@ from edgedeploy.cli.options import (
     EpsilonOption,
     HostsOption,
     InputShapeOption,
+    RecordsArgument,
     StrictOption,
     VirtualOption,
     Weights,
@@ -245,12 +246,7 @@ def tune_models(
 
 @app.command()
 def report(
-    records: Annotated[
-        str,
-        typer.Argument(
-            metavar="BOARD|DIR", help="A board's name, or a folder of records.", autocompletion=complete_records
-        ),
-    ],
+    records: RecordsArgument,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The HTML file; report.html in the folder by default.")
     ] = None,
@@ -269,7 +265,7 @@ def report(
 
 def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_output: bool) -> None:
     """Show what there is to tune."""
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import foreign, print_json, stdout
     from edgedeploy.tune.tuning import list_tasks
 
     found = {source.name: list_tasks(source, profile, space) for source in sources}
@@ -279,13 +275,13 @@ def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_outpu
     from rich.table import Table
 
     for name, tasks in found.items():
-        table = Table(box=None, pad_edge=False, title=name, title_justify="left")
+        table = Table(box=None, pad_edge=False, title=foreign(name), title_justify="left")
         for title in ("task", "function", "weight", "MFLOP", "candidates"):
             table.add_column(title, justify="left" if title == "function" else "right")
         for task in tasks:
-            row = _described(task, space)
+            candidates = _described(task, space)["candidates"]
             table.add_row(
-                str(row["number"]), row["name"], str(row["weight"]), f"{row['mflop']:.2f}", str(row["candidates"] or "")
+                str(task.number), foreign(task.name), str(task.weight), f"{task.mflop:.2f}", str(candidates or "")
             )
         stdout().print(table)
 

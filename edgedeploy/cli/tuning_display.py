@@ -12,9 +12,9 @@ from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from edgedeploy.cli.console import ConsoleProgress, print_json_line, stderr, stdout
+from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, stderr, stdout
 from edgedeploy.progress import Progress
-from edgedeploy.text import printable, significant
+from edgedeploy.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.tune.events import (
     Event,
     Measured,
@@ -26,7 +26,7 @@ from edgedeploy.tune.events import (
     TaskStarted,
     TaskSummary,
 )
-from edgedeploy.tune.results import TITLES, cells, count, duration, end_to_end, milliseconds, times
+from edgedeploy.tune.results import TITLES, cells, end_to_end
 from edgedeploy.tune.state import RunState, TaskState
 from edgedeploy.tune.trial import Conditions
 
@@ -158,9 +158,9 @@ class _TextDisplay(ConsoleProgress, Display):
 class LineDisplay(_TextDisplay):
     """Plain lines, for pipes and logs: a few for each task, none that changes later."""
 
-    def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
-        """As the base."""
-        super().__init__(results=results, clock=clock)
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        """As the base, with results."""
+        super().__init__(clock=clock)
         self._told, self._told_at = 0, clock()
 
     def __call__(self, event: Event) -> None:
@@ -268,12 +268,12 @@ class LiveDisplay(_TextDisplay):
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         table.add_row(ProgressBar(state.done + state.left, state.done, width=width), Text(_run_line(state)))
         if task:
-            table.add_row("", Text(printable(_task_line(state, task.summary))))
+            table.add_row("", foreign(_task_line(state, task.summary)))
             table.add_row(ProgressBar(task.summary.trials, task.done, width=width), Text(_trial_line(task)))
         for line in _board_lines(state):
             table.add_row("", Text(line, style="red" if THROTTLED in line else ""))
         for title in self._doing[-1:]:
-            table.add_row("", Text(printable(title), style="dim"))
+            table.add_row("", foreign(title, style="dim"))
         return table
 
 

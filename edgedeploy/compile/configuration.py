@@ -140,3 +140,11 @@ class Product(_Form):
 Configuration = Direct | Winograd | Depthwise | Product
 
 CONFIGURATION: TypeAdapter[Configuration] = TypeAdapter(Annotated[Configuration, Field(discriminator="form")])
+
+
+def known_configuration(recorded: object) -> Configuration | None:
+    """The configuration that was recorded as plain data; None if this version knows no such form."""
+    try:
+        return CONFIGURATION.validate_python(recorded)
+    except ValueError:
+        return None

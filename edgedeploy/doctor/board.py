@@ -15,7 +15,7 @@ from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.manifest import Abi
 from edgedeploy.remote.facts import BASE, probe
 from edgedeploy.toolchain import ELF_MACHINES
-from edgedeploy.tune.conditions import read_conditions
+from edgedeploy.tune.conditions import Throttling
 
 _PROGRAM_S = 15
 _ROOM_BYTES = 64 << 20
@@ -192,7 +192,7 @@ def _ran(done: Completed, well: str) -> Finding:
 @check("state", Group.BOARD, needs=("login",))
 def state(case: Case) -> Finding:
     """Whether the board runs as fast as it can; times that are measured depend on it."""
-    now = read_conditions(lambda script: case.machine.run(script).text)
+    now = Throttling(lambda script: case.machine.run(script).text).conditions()
     facts = {
         "governor": now.governor,
         "frequency": f"{now.frequency_mhz:.0f} MHz" if now.frequency_mhz else None,

@@ -20,7 +20,9 @@ from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicabl
 from edgedeploy.doctor.isolation import isolated
 from edgedeploy.errors import RpcError
 from edgedeploy.files import is_folder
-from edgedeploy.rpc.tracker import DEFAULT_PORT, LOOPBACK, Endpoint, summary
+from edgedeploy.remote import LOOPBACK
+from edgedeploy.rpc import DEFAULT_PORT
+from edgedeploy.rpc.tracker import Endpoint, summary
 from edgedeploy.zoo.store import MIRRORS_VARIABLE, mirror_folders
 
 # What Apache TVM's wheels are built for (their tags), and edgedeploy with them.

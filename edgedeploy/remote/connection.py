@@ -15,22 +15,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import fabric
 import paramiko
 from paramiko.ssh_exception import NoValidConnectionsError
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, LoginError, last_line
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_file, openssh_known_hosts
 
 # What paramiko logs as errors also ends in an exception, which is reported once, as ours.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
-
-LOOPBACK = "127.0.0.1"
 
 CONNECT_S = 15
 COMMAND_S = 120
@@ -61,7 +60,7 @@ class Completed:
         return self.output.decode(errors="replace").strip()
 
 
-class Connection:
+class Connection(Closing):
     """A board that we are logged in to; a context manager.
 
     Attributes:
@@ -93,14 +92,6 @@ class Connection:
             self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_S * 1000)
             # Requests and replies are small and wait for each other.
             self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Log out; whatever still runs in channels of this connection loses its input."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 
 import paramiko
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, EdgedeployError
-from edgedeploy.remote.connection import BROKEN, CONNECT_S, LOOPBACK, Connection
+from edgedeploy.remote import LOOPBACK
+from edgedeploy.remote.connection import BROKEN, CONNECT_S, Connection
 
 _BLOCK = 1 << 16
 _POLL_S = 0.2
@@ -103,7 +105,7 @@ def _listener(port: int) -> socket.socket:
         return socket.create_server((LOOPBACK, 0))
 
 
-class _Pairs:
+class _Pairs(Closing):
     """Pairs of ends between which bytes are carried; a context manager that ends all of them."""
 
     def __init__(self) -> None:
@@ -112,10 +114,8 @@ class _Pairs:
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
-    def __enter__(self) -> _Pairs:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
+    def close(self) -> None:
+        """End all of them."""
         with self._lock:
             self._closed = True
             ends, threads = list(self._ends), list(self._threads)

@@ -25,11 +25,12 @@ from edgedeploy.progress import Progress
 from edgedeploy.release.board import present, upload
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.lock import locked
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.remote.connection import BROKEN, Connection
 from edgedeploy.remote.facts import BASE, probe
 from edgedeploy.remote.tunnel import backward, forward
-from edgedeploy.rpc.tracker import LOOPBACK, Endpoint
+from edgedeploy.rpc.tracker import Endpoint
 
 _COMMAND_S = 60
 _END_S = 10

@@ -65,7 +65,7 @@ def registered(part: Part) -> Iterator[Part]:
         count += 1
         name = f"{wanted}-{count}"
     part = part.model_copy(update={"name": name})
-    path = _folder() / f"{part.process.pid}.json"
+    path = _path(part.process)
     with replacing(path) as temporary:
         temporary.write_text(part.model_dump_json(indent=1) + "\n", encoding="utf-8")
     try:

@@ -22,6 +22,7 @@ from concurrent.futures import Future
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import Board
+from edgedeploy.closing import Closing
 from edgedeploy.errors import (
     BoardConnectionError,
     EdgedeployError,
@@ -33,9 +34,10 @@ from edgedeploy.errors import (
     UnsuitableBoardError,
 )
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
 from edgedeploy.rpc.place import Place, Program, opened
-from edgedeploy.rpc.tracker import LOOPBACK, Endpoint
+from edgedeploy.rpc.tracker import Endpoint
 
 _BEAT_S = 5
 _SILENCE_S = 30
@@ -70,7 +72,7 @@ exit $code
 """
 
 
-class BoardServer:
+class BoardServer(Closing):
     """A server that runs; a context manager.
 
     Attributes:
@@ -117,12 +119,6 @@ class BoardServer:
         self._running = contextlib.ExitStack()
         self.port = 0
         self._start()
-
-    def __enter__(self) -> BoardServer:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the server, its sessions, and the connection; nothing but the agent's file is left there."""

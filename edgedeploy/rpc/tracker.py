@@ -21,10 +21,7 @@ from typing import Any
 
 from edgedeploy.errors import InputError, RpcError
 from edgedeploy.progress import SILENT, Progress
-
-LOOPBACK = "127.0.0.1"
-# The first port that TVM's own programs look for a tracker at.
-DEFAULT_PORT = 9190
+from edgedeploy.remote import LOOPBACK
 
 # tvm/rpc/base.py
 _MAGIC = 0x2F271
@@ -210,7 +207,6 @@ def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
         said = json.loads(line) if line else {"error": f"it did not begin within {_START_S} s, or was ended"}
         if "port" in said:
             return process, Endpoint(wanted.host, int(said["port"]))
-        _end(process)
         raise RpcError(
             f"the tracker does not start at {wanted}",
             why=said["error"],

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import paramiko
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError, InputError, PackageError, ReleaseError
 from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.interface import Tensors, TensorSpec
@@ -31,7 +32,7 @@ cd && cd "$1" && shift && exec ./agent serve . "$@"
 """
 
 
-class RemoteSession:
+class RemoteSession(Closing):
     """A `Runner` on a board; a context manager."""
 
     def __init__(self, connection: Connection, folder: str, threads: int | None = None) -> None:
@@ -62,12 +63,6 @@ class RemoteSession:
         self.inputs = [_spec(each) for each in hello["inputs"]]
         self.outputs = [_spec(each) for each in hello["outputs"]]
         self.threads = int(hello["threads"])
-
-    def __enter__(self) -> RemoteSession:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let the agent end."""

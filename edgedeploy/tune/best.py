@@ -67,22 +67,14 @@ def _opened(chosen: str | None, label: str, board: Board, progress: Progress) ->
 def tuned_by(records: Records | None) -> Tuned:
     """What records know, as the compiler asks for it."""
 
+    from edgedeploy.compile.configuration import known_configuration
+
     def find(workload: tvm.IRModule) -> Configuration | tvm.tirx.PrimFunc | None:
         best = records.best(workload) if records else None
         if best is None:
             return None
         if best.trace is not None:
             return schedule_of(best.trace, workload).mod["main"]
-        return _known(best.trial.configuration)
+        return known_configuration(best.trial.configuration)
 
     return find
-
-
-def _known(configuration: object) -> Configuration | None:
-    """A configuration as the compiler takes it; None if this version knows no such form."""
-    from edgedeploy.compile.configuration import CONFIGURATION
-
-    try:
-        return CONFIGURATION.validate_python(configuration)
-    except ValueError:
-        return None

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from edgedeploy.board import Board
+from edgedeploy.closing import Closing
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import cannot_write
 from edgedeploy.runtime.native import MEASURING, THREAD_POOL
@@ -78,7 +78,7 @@ class Batch:
             self.library.unlink(missing_ok=True)
 
 
-class Builder:
+class Builder(Closing):
     """Builds candidates as the product builds functions; a context manager that ends its processes."""
 
     def __init__(self, board: Board, timeout_s: float = 120, workers: int | None = None) -> None:
@@ -97,14 +97,6 @@ class Builder:
         for worker in self._workers:
             self._idle.put(worker)
         self._threads = ThreadPoolExecutor(len(self._workers))
-
-    def __enter__(self) -> Builder:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start the processes, which takes seconds, so that the first batch need not wait for them.

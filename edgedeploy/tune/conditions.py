@@ -70,15 +70,6 @@ class Throttling:
         )
 
 
-def read_conditions(run: Run, root: str = "") -> Conditions:
-    """The state of a board at this moment.
-
-    Raises:
-        BoardConnectionError: as `run`.
-    """
-    return Throttling(run, root).conditions()
-
-
 def require_governor_name(name: str) -> None:
     """Refuse what no governor can be called.
 

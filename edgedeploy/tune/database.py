@@ -15,7 +15,6 @@ from edgedeploy.errors import RecordsError, last_line
 
 if TYPE_CHECKING:
     from tvm import IRModule
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Schedule, Trace
 
     from edgedeploy.tune.proving import Prover
@@ -46,18 +45,6 @@ def trace_of(workload: IRModule, configuration: dict[str, Any]) -> Trace:
     schedule = Schedule(workload)
     schedule.annotate(schedule.get_sblock("root"), CONFIGURATION, json.dumps(configuration, sort_keys=True))
     return schedule.trace
-
-
-def configuration_of(trace: Trace) -> dict[str, Any] | None:
-    """The configuration that `trace_of` noted in a trace, or None if there is none.
-
-    Raises:
-        RecordsError: it is not one JSON object.
-    """
-    for instruction in trace.insts:
-        if instruction.kind.name == "Annotate" and str(instruction.attrs[0]) == CONFIGURATION:
-            return _configuration(str(instruction.inputs[1]))
-    return None
 
 
 def _configuration(text: str) -> dict[str, Any]:
@@ -96,14 +83,7 @@ class WorkloadLine(NamedTuple):
         return WorkloadLine(_hexadecimal(int(match[1])), line)
 
 
-def record_line(
-    index: int,
-    workload: IRModule,
-    trace: Trace,
-    seconds: list[float],
-    target: dict[str, Any],
-    arguments: list[ArgInfo] | None = None,
-) -> bytes:
+def record_line(index: int, workload: IRModule, trace: Trace, seconds: list[float], target: dict[str, Any]) -> bytes:
     """A success as a line of the database.
 
     Args:
@@ -112,13 +92,12 @@ def record_line(
         trace: what makes the candidate of it.
         seconds: each measurement.
         target: TVM's target.
-        arguments: of the function; read from it if None.
     """
     import tvm
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
-    arguments = arguments or ArgInfo.from_prim_func(workload["main"])
+    arguments = ArgInfo.from_prim_func(workload["main"])
     record = TuningRecord(trace, Workload(workload), seconds, tvm.target.Target(target), arguments)
     return _line([index, record.as_json()])
 

@@ -14,35 +14,42 @@ from edgedeploy.documents import Record
 from edgedeploy.tune.trial import Conditions, Count, Quantity, Trial
 
 
-class TaskSummary(Record):
-    """A task before it is tuned.
+class _TaskRecord(Record):
+    """Which task is meant.
 
     Attributes:
         number: what `--tasks` calls it.
         name: of its function.
         workload: the structural hash of its function.
         weight: how often one inference runs it.
-        mflop: millions of arithmetic operations of one run.
-        candidates: how many the space has, the default among them; None if that is not known.
-        trials: how many it has at most, those of earlier runs among them.
-        done: how many earlier runs measured.
     """
 
     number: Count
     name: str
     workload: str
     weight: Count
+
+
+class TaskSummary(_TaskRecord):
+    """A task before it is tuned.
+
+    Attributes:
+        mflop: millions of arithmetic operations of one run.
+        candidates: how many the space has, the default among them; None if that is not known.
+        trials: how many it has at most, those of earlier runs among them.
+        done: how many earlier runs measured.
+    """
+
     mflop: Quantity
     candidates: Count | None
     trials: Count
     done: Count = 0
 
 
-class TaskResult(Record):
+class TaskResult(_TaskRecord):
     """A task after it was tuned.
 
     Attributes:
-        number, name, workload, weight: as in its summary.
         default_ms: the untuned default; None if it could not be measured.
         best_ms: the best candidate, measured in turns with the default.
         trials: how many were measured in all runs that count.
@@ -50,10 +57,6 @@ class TaskResult(Record):
         configuration: the best candidate of the templates' space.
     """
 
-    number: Count
-    name: str
-    workload: str
-    weight: Count
     default_ms: Quantity | None
     best_ms: Quantity | None
     trials: Count

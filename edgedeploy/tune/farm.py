@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from edgedeploy.errors import BoardConnectionError, DeviceLostError, EdgedeployError
 from edgedeploy.progress import Progress
+from edgedeploy.remote import LOOPBACK
 from edgedeploy.rpc.server import BoardServer
-from edgedeploy.rpc.tracker import LOOPBACK, Endpoint, require_device
+from edgedeploy.rpc.tracker import Endpoint, require_device
 from edgedeploy.tune.building import Batch
 from edgedeploy.tune.conditions import Throttling
 from edgedeploy.tune.measuring import Measurer, Outcome

@@ -52,6 +52,14 @@ class Finals:
         self.results: dict[str, TaskResult] = {}
         self._run, self._tasks, self._record = run, tasks, record
 
+    def enter(self, task: Task, contenders: Sequence[tuple[Candidate, Trial]]) -> None:
+        """Take the default of a task, its first contender, and the quickest of those that came near it or passed it."""
+        default, *others = contenders
+        most_s = MOST_SLOWER * (default[1].median_s or 0.0)
+        near = [each for each in others if each[1].seconds and (each[1].median_s or 0.0) <= most_s]
+        near.sort(key=lambda each: each[1].median_s or 0.0)
+        self.finalists[task.key] = [default, *near[:IN_NETWORK]]
+
     def variants(self) -> list[Tuned]:
         """Ways to build the network that between them have every finalist of every task, the first one the defaults."""
         count = max((len(each) for each in self.finalists.values()), default=0)
@@ -98,9 +106,7 @@ class Finals:
 
     def _conclude(self, task: Task, contenders: Sequence[tuple[Candidate, Trial, float]], stage: str) -> None:
         """Record the default, the first contender, and the quickest if it is one to prefer, for builds to take."""
-        index = min(range(len(contenders)), key=lambda each: contenders[each][2])
-        if contenders[index][2] > (1 - LEAST_GAIN) * contenders[0][2]:
-            index = 0
+        index = preferred([seconds for *_, seconds in contenders])
         for candidate, trial, seconds in [contenders[each] for each in sorted({0, index})]:
             later = {"run": f"{self._run}-{stage}", "time": datetime.now(timezone.utc), "seconds": [seconds]}
             self._record(candidate, trial.model_copy(update=later))
@@ -112,6 +118,18 @@ class Finals:
                 "configuration": as_json(winner),
             }
         )
+
+
+def preferred(seconds: Sequence[float | None]) -> int:
+    """The index of the quickest of some contenders, if it saves enough of what the first takes, the default; else 0.
+
+    Args:
+        seconds: what each takes; None or 0 if that is not known.
+    """
+    known = [index for index, each in enumerate(seconds) if each]
+    quickest = min(known, key=lambda index: seconds[index] or 0.0, default=0)
+    default, best = seconds[0], seconds[quickest]
+    return 0 if default and best and best > (1 - LEAST_GAIN) * default else quickest
 
 
 def as_json(candidate: Candidate) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write
 
@@ -126,17 +127,15 @@ def keep_lines(path: Path, count: int) -> bool:
     return True
 
 
-class Appender:
+class Appender(Closing):
     """Adds lines to files of one folder, to all that are named or to none. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._descriptors: dict[str, int] = {}
 
-    def __enter__(self) -> Appender:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Let go of the files."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
 

@@ -13,8 +13,8 @@ from collections import Counter
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import DeviceLostError, RpcError
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
@@ -63,7 +63,7 @@ class Outcome:
     device: str | None = None
 
 
-class Measurer:
+class Measurer(Closing):
     """Measures batches; a context manager that ends its processes."""
 
     def __init__(
@@ -90,14 +90,6 @@ class Measurer:
         self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
         self._workers = [Worker(_prepare, self._folder / f"worker{i}.txt") for i in range(devices)]
         self._pool = futures.ThreadPoolExecutor(devices)
-
-    def __enter__(self) -> Measurer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def start(self) -> None:
         """Start the processes, which takes seconds.

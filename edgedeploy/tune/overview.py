@@ -33,12 +33,12 @@ class TaskOverview:
     @property
     def default_ms(self) -> float | None:
         """The median of the default's times."""
-        return _milliseconds(self.default)
+        return self.default.median_ms if self.default else None
 
     @property
     def best_ms(self) -> float | None:
         """The median of the best's times."""
-        return _milliseconds(self.best)
+        return self.best.median_ms if self.best else None
 
     @property
     def speed_up(self) -> float | None:
@@ -83,8 +83,3 @@ def _task(workload: str, entries: list[Entry]) -> TaskOverview:
         default=default.trial if default else None,
         best=best.trial if best else None,
     )
-
-
-def _milliseconds(trial: Trial | None) -> float | None:
-    median = trial.median_s if trial else None
-    return None if median is None else median * 1e3

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write, folder_lock
 from edgedeploy.progress import SILENT, Progress
@@ -36,7 +37,6 @@ from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tvm import IRModule
-    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
     from tvm.s_tir.schedule import Trace
 
 
@@ -57,7 +57,7 @@ class Best:
     trace: Trace | None
 
 
-class Records:
+class Records(Closing):
     """The records in one folder. A context manager, which lets go of the folder."""
 
     def __init__(self, folder: Path, header: Header, resources: ExitStack) -> None:
@@ -100,12 +100,6 @@ class Records:
             records._resources = resources.pop_all()
             return records
 
-    def __enter__(self) -> Records:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Let go of the folder."""
         self._appender = None
@@ -113,13 +107,7 @@ class Records:
         self._provers.close()
         self._resources.close()
 
-    def add(
-        self,
-        workload: IRModule,
-        trial: Trial,
-        trace: Trace | None = None,
-        args_info: list[ArgInfo] | None = None,
-    ) -> None:
+    def add(self, workload: IRModule, trial: Trial, trace: Trace | None = None) -> None:
         """Record a trial.
 
         Args:
@@ -127,7 +115,6 @@ class Records:
             trial: what came out.
             trace: what makes the candidate; made from the trial's configuration if None. A trial of MetaSchedule's
                 space without one, or one that failed, goes into no database.
-            args_info: of the function; read from it if None.
 
         Raises:
             OutputError: the files cannot be written; they are as they were before.
@@ -147,7 +134,7 @@ class Records:
             records, record = [], None
             if trial.seconds and trace is not None:
                 record = self._counts[RECORDS]
-                line = database.record_line(place, workload, trace, trial.seconds, self.header.target, args_info)
+                line = database.record_line(place, workload, trace, trial.seconds, self.header.target)
                 records.append(RecordLine(place, line))
             if trial.error is not None:
                 trial = trial.model_copy(update={"error": trial.error[-_LONGEST_ERROR:]})

@@ -86,7 +86,8 @@ def session(
     jobs: Sequence[Job],
     evaluation: Evaluation,
     threads: int,
-    *limits_s: float,
+    begin_s: float,
+    session_s: float,
 ) -> Iterator[Begun | Done | Refused]:
     """Time functions one after the other.
 
@@ -97,15 +98,14 @@ def session(
         jobs: the functions.
         evaluation: how they are timed.
         threads: how many threads they run with.
-        limits_s: no function but the first is begun later than the first of these times, and the server ends the
-            session after the second.
+        begin_s: no function but the first is begun later than this.
+        session_s: the server ends the session after this time.
 
     Raises:
         Exception: the session could not be opened, or broke.
     """
     import tvm
 
-    begin_s, session_s = limits_s
     opened = time.monotonic()
     remote = tvm.rpc.connect(device.host, device.port, secret, session_timeout=session_s)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgedeploy.text import printable, significant
+from edgedeploy.text import milliseconds, printable, significant, times
 from edgedeploy.tune.events import TaskResult
 
 TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "failures")
@@ -43,30 +43,6 @@ def end_to_end(before_ms: float | None, after_ms: float | None) -> str:
         f"one inference: {significant(before_ms)} ms before, {significant(after_ms)} ms after, "
         f"{times(before_ms / after_ms)}, measured in turns"
     )
-
-
-def milliseconds(value: float | None) -> str:
-    """A time in milliseconds, or a dash."""
-    return "-" if value is None else significant(value)
-
-
-def times(ratio: float | None) -> str:
-    """A speed-up, or a dash."""
-    return "-" if ratio is None else f"{significant(ratio)}x"
-
-
-def duration(seconds: float) -> str:
-    """A time in the two largest units that it fills, such as `3 min 20 s`."""
-    whole = round(seconds)
-    for name, below, size, part in (("d", "h", 86400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
-        if whole >= size:
-            return f"{whole // size} {name} {whole % size // part} {below}"
-    return f"{whole} s"
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun in singular or plural."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _weighted(values: list[tuple[int, float | None]]) -> float | None:

@@ -9,19 +9,16 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from edgedeploy.tune.building import Batch, Builder
 from edgedeploy.tune.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
-from edgedeploy.tune.finals import IN_NETWORK, LEAST_GAIN, MOST_SLOWER, Finals, as_json
+from edgedeploy.tune.finals import Finals, as_json, preferred
 from edgedeploy.tune.measuring import Outcome
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.spaces import Candidate, Space, model_for, require_tuner, space_for
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Conditions, Trial
-
-if TYPE_CHECKING:
-    pass
 
 # Candidates that are built into one library and measured in one session.
 BATCH = 16
@@ -228,15 +225,9 @@ class TuningRun:
                 self._trial(each, progress.numbers.get(each, progress.count), outcome, conditions, final=True)
                 for each, outcome in zip(contenders, outcomes, strict=True)
             ]
-            measured = [index for index, trial in enumerate(trials) if trial.seconds]
-            chosen = min(measured, key=lambda index: trials[index].median_s or 0.0, default=0)
-            default_s, winner_s = trials[0].median_s, trials[chosen].median_s
-            if default_s and winner_s and winner_s > (1 - LEAST_GAIN) * default_s:
-                chosen, winner_s = 0, default_s
-            winner = contenders[chosen]
-            near = [index for index in measured if (trials[index].median_s or 0.0) <= MOST_SLOWER * (default_s or 0.0)]
-            others = sorted((index for index in near if index), key=lambda index: trials[index].median_s or 0.0)
-            self.finals.finalists[task.key] = [(contenders[i], trials[i]) for i in [0, *others[:IN_NETWORK]]]
+            chosen = preferred([trial.median_s for trial in trials])
+            winner, default_s, winner_s = contenders[chosen], trials[0].median_s, trials[chosen].median_s
+            self.finals.enter(task, list(zip(contenders, trials, strict=True)))
             # Only what may be chosen is recorded as final, so that a build takes the winner.
             for index in sorted({0, chosen}):
                 self._record(contenders[index], trials[index])

@@ -17,7 +17,7 @@ from edgedeploy.compile.schedules import schedule_function
 from edgedeploy.compile.tuned import workload_of
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.network import Network
-from edgedeploy.tune.records import workload_hash
+from edgedeploy.tune.database import workload_hash
 
 
 @dataclass(frozen=True)

@@ -84,3 +84,8 @@ class Trial(Record):
     def median_s(self) -> float | None:
         """The median of its measurements, or None if it failed."""
         return median(self.seconds) if self.seconds else None
+
+    @property
+    def median_ms(self) -> float | None:
+        """The same in milliseconds."""
+        return None if self.median_s is None else self.median_s * 1e3

@@ -66,11 +66,19 @@ class Boards:
         return BOARDS.find(self.name).stem
 
 
+@dataclass(frozen=True)
 class Workshop:
-    """What is kept running for all networks: workers that build, boards that measure."""
+    """What is kept running for all networks.
 
-    def __init__(self, boards: Boards, builder: Builder, farm: Farm) -> None:
-        self.boards, self.builder, self.farm = boards, builder, farm
+    Attributes:
+        boards: whose it is.
+        builder: the workers that build.
+        farm: the boards that measure.
+    """
+
+    boards: Boards
+    builder: Builder
+    farm: Farm
 
 
 @contextmanager
@@ -157,17 +165,18 @@ def tune(
         EdgedeployError: of any kind; what was measured until then is recorded.
     """
     boards, began = shop.boards, time.monotonic()
-    others = [Records.open(other) for other in known]
-    with progress.stage("find tasks"):
-        chosen = selected(list_tasks(source, boards.profile, options.space), tasks)
-    if not chosen:
-        raise InputError(
-            f"{source.name} has nothing to tune",
-            why="it has no convolution and no dense layer",
-            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
-        )
-
-    with Records.open(folder, Header.of(boards.label, boards.profile.target()), progress) as records:
+    with ExitStack() as stack:
+        others = [stack.enter_context(Records.open(other)) for other in known]
+        with progress.stage("find tasks"):
+            chosen = selected(list_tasks(source, boards.profile, options.space), tasks)
+        if not chosen:
+            raise InputError(
+                f"{source.name} has nothing to tune",
+                why="it has no convolution and no dense layer",
+                hints=["search TVM's own schedules of its other functions: --space metaschedule"],
+            )
+        header = Header.of(boards.label, boards.profile.target())
+        records = stack.enter_context(Records.open(folder, header, progress))
         run = TuningRun(chosen, records, shop.builder, shop.farm, options, listener, others=others, stopping=stopping)
         started = RunStarted(
             run=run.identity,
@@ -192,7 +201,7 @@ def tune(
                 progress.note(f"the whole network was not measured: {error}")
         ended = RunEnded(
             run=run.identity,
-            results=[*run.finals.results.values()],
+            results=list(run.finals.results.values()),
             before_ms=before_ms,
             after_ms=after_ms,
             seconds=time.monotonic() - began,

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import last_line
 
 # How long a process may take to start and to import what it needs: seconds, but other programs may be busy.
@@ -39,7 +39,7 @@ class WorkerCrashError(WorkerError):
     """The process of a call crashed."""
 
 
-class Worker:
+class Worker(Closing):
     """A process that runs functions of modules, one at a time; a context manager that ends it.
 
     Calls come from one thread at a time; `close` may come from another one, and ends the call that runs.
@@ -57,14 +57,7 @@ class Worker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
         self._closed = False
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._starting = threading.Lock()
 
     def start(self) -> None:
         """Start the process, unless it runs, and wait until it is prepared.
@@ -72,16 +65,17 @@ class Worker:
         Raises:
             WorkerError: it fails, crashes, or takes longer than `START_S`.
         """
-        if self._closed:
-            raise _closed()
-        if self._process is not None and self._process.is_alive():
-            return
-        self._end()
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._prepare, self._log), daemon=True)
-        self._process.start()
-        theirs.close()
+        with self._starting:  # what `close` is to end is there when it looks
+            if self._closed:
+                raise _closed()
+            if self._process is not None and self._process.is_alive():
+                return
+            self._end()
+            context = multiprocessing.get_context("spawn")
+            self._connection, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs, self._prepare, self._log), daemon=True)
+            self._process.start()
+            theirs.close()
         self._receive(START_S)
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
@@ -114,8 +108,9 @@ class Worker:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._closed = True
-        self._end()
+        with self._starting:
+            self._closed = True
+            self._end()
 
     def _open(self) -> Connection:
         connection = self._connection

@@ -8,11 +8,11 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 import numpy as np
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import InputError
 from edgedeploy.files import is_file, is_folder
 from edgedeploy.progress import SILENT, Progress
@@ -43,7 +43,7 @@ class Shot:
     picture: np.ndarray
 
 
-class Source:
+class Source(Closing):
     """Pictures to look at, one after the other; a context manager, whose pictures are taken once.
 
     Attributes:
@@ -59,12 +59,6 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    def __enter__(self) -> Source:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
     @property
     def is_film(self) -> bool:
@@ -177,8 +171,7 @@ class _Film(Source):
 
     def close(self) -> None:
         """Let go of the file or device."""
-        with self._capture:
-            pass
+        self._capture.close()
 
     def shots(self) -> Iterator[Shot]:
         """The pictures in their order."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import IO
 
 import cv2
 import numpy as np
 
+from edgedeploy.closing import Closing
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import replacing
 from edgedeploy.vision import MAX_PIXELS
@@ -26,7 +26,7 @@ _USUAL_RATE = 25.0
 _MOST_RATE = 1000.0
 
 
-class Capture:
+class Capture(Closing):
     """A video or a camera that is open; a context manager.
 
     Attributes:
@@ -41,10 +41,8 @@ class Capture:
         rate = float(opened.get(cv2.CAP_PROP_FPS))
         self.rate = rate if 0 < rate <= _MOST_RATE else _USUAL_RATE
 
-    def __enter__(self) -> Capture:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """Let go of the file or device."""
         self._opened.release()
 
     def read(self) -> np.ndarray | None:

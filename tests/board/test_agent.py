@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import platform
 import shutil
-import signal
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -247,152 +245,6 @@ def test_serve_ends_on_request(agent: Path, package: Path) -> None:
     code, out = conversation(agent, package, b'{"command": "quit"}\n{"command": "status"}\n')
     assert code == 0
     assert len(out.splitlines()) == 2
-
-
-# A server whose tests are killed should not stay.
-ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM")
-
-
-@pytest.fixture
-def rpc(agent: Path, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Json, Path]]:
-    (tmp_path / "work").mkdir()
-    command = [*ENDING_WITH_US, str(agent), "rpc", "--port", "0", "--key", "k", "--work-dir", str(tmp_path / "work")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        yield server, json.loads(server.stdout.readline()), tmp_path / "work"
-        server.terminate()
-
-
-def over_rpc(port: int, library: bytes, data: np.ndarray, work: Path) -> np.ndarray:
-    """The output of a network that is uploaded under a name that leads out of the work folder."""
-    import tvm
-
-    session = tvm.rpc.connect("127.0.0.1", port, key="k", session_timeout=60)
-    session.upload(bytearray(library), target="../../escaped.so")
-    assert list(work.glob("*/escaped.so"))
-    machine = tvm.relax.VirtualMachine(session.load_module("escaped.so"), session.cpu())
-    found = machine["main"](tvm.runtime.tensor(data, session.cpu())).numpy().reshape(-1)
-    del machine, session
-    gc.collect()  # the connection closes with the last object that came over it
-    return found
-
-
-def test_rpc_runs_an_uploaded_network_and_cleans_up(
-    rpc: tuple[subprocess.Popen[str], Json, Path], package: Path
-) -> None:
-    server, ready, work = rpc
-    data = np.fromfile(package / "selftest" / "input-0.bin", np.float32).reshape(1, 3, 8, 8)
-    wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
-    for _ in range(2):  # one session after the other
-        found = over_rpc(ready["port"], (package / "model.so").read_bytes(), data, work)
-        np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
-    server.send_signal(signal.SIGTERM)
-    assert server.wait(20) == 0
-    assert not list(work.iterdir())
-
-
-def test_rpc_ends_a_session_that_takes_too_long(rpc: tuple[subprocess.Popen[str], Json, Path]) -> None:
-    import time
-
-    import tvm
-
-    session = tvm.rpc.connect("127.0.0.1", rpc[1]["port"], key="k", session_timeout=1)
-    time.sleep(2.5)
-    with pytest.raises(Exception, match="RPCSessionTimeoutError"):
-        session.get_function("runtime.config_threadpool")(1, 1)
-
-
-def test_rpc_serves_clients_of_a_tracker(agent: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install tornado psutil")
-    from tvm.rpc import connect_tracker
-    from tvm.rpc.tracker import Tracker
-
-    tracker = Tracker("127.0.0.1", port=9390, port_end=9490)
-    address = f"127.0.0.1:{tracker.port}"
-    options = ("--port", "0", "--tracker", address, "--key", "board", "--work-dir", str(tmp_path))
-    command = [*ENDING_WITH_US, str(agent), "rpc", *options]
-    try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            for _ in range(2):
-                session = connect_tracker("127.0.0.1", tracker.port).request("board", session_timeout=30)
-                assert session.get_function("runtime.SaveParams") is not None
-                del session
-                gc.collect()
-            server.terminate()
-            assert server.wait(20) == 0
-    finally:
-        tracker.terminate()
-
-
-def test_rpc_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:
-    import time
-
-    import tvm
-
-    command = [*ENDING_WITH_US, str(agent), "rpc", "--port", "0", "--key", "k", "--heartbeat", "2"]
-    with subprocess.Popen(
-        [*command, "--work-dir", str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        port = json.loads(server.stdout.readline())["port"]
-        session = tvm.rpc.connect("127.0.0.1", port, key="k")
-        for _ in range(8):
-            server.stdin.write(b"\n")
-            server.stdin.flush()
-            time.sleep(0.5)
-        assert server.poll() is None
-        assert session.get_function("edgedeploy.facts") is not None
-        assert server.wait(10) == 0
-        with pytest.raises(Exception, match="code=1"):  # kShutdown
-            session.get_function("edgedeploy.facts")
-        del session
-        gc.collect()
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("with_session", [False, True])
-def test_rpc_ends_when_its_input_does(agent: Path, tmp_path: Path, with_session: bool) -> None:
-    import tvm
-
-    command = [*ENDING_WITH_US, str(agent), "rpc", "--port", "0", "--key", "k", "--heartbeat", "60"]
-    with subprocess.Popen(
-        [*command, "--work-dir", str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        port = json.loads(server.stdout.readline())["port"]
-        session = tvm.rpc.connect("127.0.0.1", port, key="k") if with_session else None
-        server.stdin.close()
-        assert server.wait(10) == 0
-        del session
-        gc.collect()
-    assert not list(tmp_path.iterdir())
-
-
-def test_rpc_lets_a_session_say_what_the_machine_is(rpc: tuple[subprocess.Popen[str], Json, Path], agent: Path) -> None:
-    import tvm
-
-    session = tvm.rpc.connect("127.0.0.1", rpc[1]["port"], key="k", session_timeout=60)
-    facts = json.loads(session.get_function("edgedeploy.facts")())
-    del session
-    gc.collect()
-    told = answer(agent, "facts")
-    assert {name: facts[name] for name in ("machine", "elf", "cores", "agent")} == {
-        name: told[name] for name in ("machine", "elf", "cores", "agent")
-    }
-
-
-def test_rpc_announces_the_port_of_a_tunnel(agent: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
-    from edgedeploy.rpc.tracker import require_device, tracker
-
-    with tracker() as endpoint:
-        options = ("--port", "0", "--tracker", str(endpoint), "--key", "k", "--work-dir", str(tmp_path))
-        command = [*ENDING_WITH_US, str(agent), "rpc", *options, "--announce-port", "4321", "--custom-address", "::1"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-            assert require_device(endpoint, "k").addresses == ("::1:4321",)
-            server.terminate()
 
 
 EMULATED = {

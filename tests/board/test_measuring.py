@@ -28,7 +28,7 @@ from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, summary, tracker
 from edgedeploy.source import find_source
 from edgedeploy.tune.building import Builder
-from edgedeploy.tune.conditions import read_conditions
+from edgedeploy.tune.conditions import Throttling
 from edgedeploy.tune.measuring import Measurer, Outcome
 from edgedeploy.tune.remote import Evaluation
 
@@ -323,5 +323,5 @@ def test_a_board_measures_over_ssh(board: str, start: Start, farm: Endpoint, tmp
         assert all(median(outcome.seconds) > 0 for outcome in outcomes[:-1])
         assert server.alive
         # Emulation passes on what the kernel says of this machine.
-        here = read_conditions(ThisMachine().run)
-        assert read_conditions(server.run).governor == here.governor
+        here = Throttling(ThisMachine().run).conditions()
+        assert Throttling(server.run).conditions().governor == here.governor

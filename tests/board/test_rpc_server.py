@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from cable import Cable
 from listeners import beyond_loopback, listening, owner, sockets
+from notebook import Notebook
 from rpc_clients import becomes, facts_from
 from virtual_boards import Start
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import BoardConnectionError, InputError, RpcError, UnsuitableBoardError
-from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.rpc.device import require_fitting_device
@@ -33,14 +33,6 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
 
 KEY = "a:key"
-
-
-class Notebook(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture(scope="module")

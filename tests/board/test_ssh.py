@@ -11,25 +11,15 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from notebook import Notebook
 from virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, UnknownNameError
-from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, address_of, parse_address
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
 from edgedeploy.remote.hostkeys import known_hosts_file
 from edgedeploy.virtual.board import VirtualBoard
-
-
-class Notebook(Progress):
-    """Keeps what the user is told."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture

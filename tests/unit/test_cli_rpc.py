@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import Command
 from listeners import listening
-from rpc_clients import becomes
+from rpc_clients import becomes, device
+
+from edgedeploy.rpc.tracker import tracker
 
 # The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
 pytestmark = pytest.mark.slow
@@ -57,6 +59,13 @@ def test_a_tracker_in_the_background_is_listed_and_stopped(command: Command) -> 
     assert command("rpc", "stop", f"tracker-{port}")[0] == 0
     assert becomes(lambda: not listening(port))
     assert status(command)["running"] == []
+
+
+def test_devices_names_do_not_reach_the_terminal_as_they_are(command: Command) -> None:
+    with tracker() as endpoint, device(endpoint, "[red]k\x1b[2J", 7007, "1"):
+        code, out, err = command("rpc", "status", "--tracker", endpoint)
+    assert code == 0, err
+    assert r"[red]k\x1b[2J" in out
 
 
 def test_a_tracker_whose_process_was_killed_leaves_nothing(command: Command) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import tarfile
 import tracemalloc
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from archives import add
 from conftest import Command
 from pydantic import ValidationError
 
@@ -65,14 +65,6 @@ def test_names_no_owner_and_no_time(tmp_path: Path) -> None:
 
 
 Tamper = Callable[[tarfile.TarFile], None]
-
-
-def add(
-    archive: tarfile.TarFile, name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = ""
-) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname, entry.size = kind, link, len(content)
-    archive.addfile(entry, io.BytesIO(content))
 
 
 def promise_too_much(archive: tarfile.TarFile) -> None:

@@ -16,13 +16,13 @@ from time import perf_counter
 
 import pytest
 import tvm_ffi
-from tuning_records import START, TARGET, files_of, filled, header, product, scheduled, trial
+from tuning_records import START, TARGET, configuration_in, files_of, filled, header, product, scheduled, trial
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.tune.content import RUNS, TRIALS, events_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, configuration_of, trace_of, workload_hash
+from edgedeploy.tune.database import RECORDS, WORKLOADS, trace_of, workload_hash
 from edgedeploy.tune.events import Noted, RunEnded, RunStarted, TaskEnded, TaskResult
 from edgedeploy.tune.header import HEADER, read_header
 from edgedeploy.tune.records import Records
@@ -95,7 +95,7 @@ def test_tvm_reads_the_database(tmp_path: Path) -> None:
     assert len(database) == 4
     assert database.has_workload(product())
     best, *_ = database.get_top_k(database.commit_workload(product()), 1)
-    assert configuration_of(best.trace) == trial(1, 2.0).configuration
+    assert configuration_in(best.trace) == trial(1, 2.0).configuration
     assert [float(value) for value in best.run_secs] == [0.002, 0.0022]
     assert str(best.target.attrs["mcpu"]) == TARGET["mcpu"]
 
@@ -107,7 +107,7 @@ def test_the_hash_is_the_one_that_tvm_writes(tmp_path: Path) -> None:
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
-    script = "from tuning_records import product, workload_hash; print(workload_hash(product()))"
+    script = "from tuning_records import configuration_in, product, workload_hash; print(workload_hash(product()))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     said = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True)
     assert said.stdout.strip() == workload_hash(product())
@@ -116,11 +116,11 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 def test_a_configuration_is_kept_by_its_trace() -> None:
     configuration = {"tile": [1, 2], "text": 'quotes " and \\ and é', "nothing": None, "deep": {"a": [True]}}
     trace = trace_of(product(), configuration)
-    assert configuration_of(trace) == configuration
-    assert configuration_of(scheduled(product()).trace) is None
+    assert configuration_in(trace) == configuration
+    assert configuration_in(scheduled(product()).trace) is None
     applied = Schedule(product())
     trace.apply_to_schedule(applied, remove_postproc=False)
-    assert configuration_of(applied.trace) == configuration
+    assert configuration_in(applied.trace) == configuration
 
 
 class TestBest:

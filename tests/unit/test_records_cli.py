@@ -76,8 +76,8 @@ def test_show_tells_whose_they_are_and_each_task(command: Command, rpi4: Path) -
     assert "mcpu=cortex-a72" in out
     assert "run first: mobilenet on pi@a, pi@b, 0 tasks, xgb, templates" in out
     assert rows(out)[-2:] == [
-        ["product", workload_hash(product()), "4", "1", "4.1", "2.1", "1.95x"],
-        ["larger", workload_hash(product(32)), "1", "0", "8", "8", "1.00x"],
+        ["product", workload_hash(product()), "4", "1", "4.10", "2.10", "1.95x"],
+        ["larger", workload_hash(product(32)), "1", "0", "8.00", "8.00", "1.00x"],
     ]
     shown = json.loads(command("records", "show", str(rpi4), "--json")[1])
     assert shown["board"] == "rpi4"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tarfile
 import tracemalloc
@@ -13,14 +12,15 @@ from pathlib import Path
 import pytest
 import tvm
 import tvm_ffi
-from tuning_records import START, TARGET, files_of, filled, header, product, scheduled, trial
+from archives import add
+from tuning_records import START, TARGET, configuration_in, files_of, filled, header, product, scheduled, trial
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 from edgedeploy.errors import InputError, OutputError, RecordsError
 from edgedeploy.tune import exchange
 from edgedeploy.tune.content import RUNS, TRIALS, Content, events_in, trials_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, configuration_of, trace_of, workload_hash
+from edgedeploy.tune.database import RECORDS, WORKLOADS, trace_of, workload_hash
 from edgedeploy.tune.events import RunStarted
 from edgedeploy.tune.exchange import Merged, Pruned, export, import_records, merge, prune
 from edgedeploy.tune.header import HEADER, default_folder
@@ -146,14 +146,6 @@ class TestArchive:
 
 
 Pack = Callable[[tarfile.TarFile, dict[str, bytes]], None]
-
-
-def add(
-    archive: tarfile.TarFile, name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = ""
-) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname, entry.size = kind, link, len(content)
-    archive.addfile(entry, io.BytesIO(content))
 
 
 def add_all(archive: tarfile.TarFile, files: dict[str, bytes], **changes: bytes) -> None:
@@ -353,7 +345,7 @@ class TestPrune:
             record = content.records[entry.record]
             assert record.seconds() == entry.trial.seconds
             assert content.workloads[record.owner].hash == entry.trial.workload
-        configurations = {json.dumps(configuration_of(each.trace)) for each in database.get_all_tuning_records()}
+        configurations = {json.dumps(configuration_in(each.trace)) for each in database.get_all_tuning_records()}
         assert len(configurations) == 2
 
     def test_a_second_time_removes_nothing(self, tmp_path: Path) -> None:

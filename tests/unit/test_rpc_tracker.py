@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -12,53 +11,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 from listeners import beyond_loopback, listening, owner, sockets
-from rpc_clients import becomes
+from notebook import Notebook
+from rpc_clients import TRACKER_MAGIC, becomes, device
 
 from edgedeploy.errors import InputError, RpcError
-from edgedeploy.progress import Progress
 from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
-
-TRACKER_MAGIC = 0x2F271
-PUT, UPDATE_INFO = 3, 5
-
-
-class Notebook(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.lines.append(text)
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Endpoint]:
     with tracker() as endpoint:
         yield endpoint
-
-
-def told(stream: socket.socket, message: object) -> object:
-    """The answer to one message of TVM's protocol for trackers."""
-    content = json.dumps(message).encode()
-    stream.sendall(struct.pack("<i", len(content)) + content)
-    (size,) = struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL))
-    return json.loads(stream.recv(size, socket.MSG_WAITALL))
-
-
-@contextmanager
-def device(endpoint: Endpoint, key: str, port: int, secret: str) -> Iterator[None]:
-    """A server that is registered, as TVM's own servers do it."""
-    with socket.create_connection((endpoint.host, endpoint.port), 10) as stream:
-        stream.sendall(struct.pack("<i", TRACKER_MAGIC))
-        assert struct.unpack("<i", stream.recv(4, socket.MSG_WAITALL)) == (TRACKER_MAGIC,)
-        assert told(stream, [UPDATE_INFO, {"key": f"server:{key}", "addr": ["127.0.0.1", port]}]) == 0
-        assert told(stream, [PUT, key, [port, f"{key}:{secret}"], "127.0.0.1"]) == 0
-        yield
 
 
 def test_a_tracker_listens_on_loopback_alone_and_ends_with_its_block() -> None:
@@ -90,6 +59,15 @@ def test_a_request_takes_a_device_and_its_secret(running: Endpoint) -> None:
         assert summary(running)["taken"].free == 0
         with pytest.raises(RpcError, match="no device of key 'taken' was free"):
             request(running, "taken", 1)
+
+
+def test_answers_come_in_one_go(running: Endpoint) -> None:
+    taken = []
+    for _ in range(5):
+        began = time.monotonic()
+        summary(running)
+        taken.append(time.monotonic() - began)
+    assert min(taken) < 0.03  # an acknowledgement takes 40 ms
 
 
 def test_a_key_without_devices_is_said_with_those_that_have_some(running: Endpoint) -> None:

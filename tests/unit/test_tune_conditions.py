@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from notebook import Notebook
 
 from edgedeploy.errors import BoardConnectionError, InputError
-from edgedeploy.progress import Progress
-from edgedeploy.tune.conditions import Run, Throttling, governor, read_conditions
+from edgedeploy.tune.conditions import Run, Throttling, governor
 from edgedeploy.tune.trial import Conditions
 
 CPU = "sys/devices/system/cpu"
@@ -28,17 +28,9 @@ def run(request: pytest.FixtureRequest) -> Run:
     )
 
 
-class Notes(Progress):
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.texts.append(text)
-
-
 @pytest.fixture
-def notes() -> Notes:
-    return Notes()
+def notes() -> Notebook:
+    return Notebook()
 
 
 def put(root: Path, name: str, content: str) -> Path:
@@ -67,11 +59,11 @@ def governors(root: Path) -> list[str]:
 
 
 def test_a_board_that_tells_nothing_has_no_conditions(tmp_path: Path, run: Run) -> None:
-    assert read_conditions(run, str(tmp_path)) == Conditions()
+    assert Throttling(run, str(tmp_path)).conditions() == Conditions()
 
 
 def test_a_pi_tells_governor_frequency_and_its_hottest_zone(pi: Path, run: Run) -> None:
-    found = read_conditions(run, str(pi))
+    found = Throttling(run, str(pi)).conditions()
     assert found == Conditions(governor="ondemand", frequency_mhz=1500, temperature_c=47.712, throttled=False)
 
 
@@ -83,12 +75,12 @@ def test_the_firmware_knows_the_clock_better_than_the_kernel(
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    assert read_conditions(run, str(pi)).frequency_mhz == pytest.approx(600.117)
+    assert Throttling(run, str(pi)).conditions().frequency_mhz == pytest.approx(600.117)
 
 
 def test_without_a_driver_the_processors_own_word_counts(tmp_path: Path, run: Run) -> None:
     put(tmp_path, "proc/cpuinfo", "processor\t: 0\ncpu MHz\t\t: 2499.998\n\nprocessor\t: 1\ncpu MHz\t\t: 800.0\n")
-    assert read_conditions(run, str(tmp_path)).frequency_mhz == pytest.approx(2499.998)
+    assert Throttling(run, str(tmp_path)).conditions().frequency_mhz == pytest.approx(2499.998)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +97,7 @@ def test_without_a_driver_the_processors_own_word_counts(tmp_path: Path, run: Ru
 )
 def test_bits_of_the_firmware_that_mean_slower(pi: Path, run: Run, bits: str, throttled: bool) -> None:
     put(pi, FIRMWARE, f"{bits}\n")
-    assert read_conditions(run, str(pi)).throttled == throttled
+    assert Throttling(run, str(pi)).conditions().throttled == throttled
 
 
 def test_the_firmware_is_also_asked_through_its_program(
@@ -114,7 +106,7 @@ def test_the_firmware_is_also_asked_through_its_program(
     tool = put(tmp_path, "bin/vcgencmd", '#!/bin/sh\n[ "$*" = get_throttled ] && echo "throttled=0x4"\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    assert read_conditions(run, str(tmp_path / "nothing")).throttled is True
+    assert Throttling(run, str(tmp_path / "nothing")).conditions().throttled is True
 
 
 def test_what_happened_between_two_readings_is_seen_and_what_happened_before_is_not(pi: Path, run: Run) -> None:
@@ -143,16 +135,16 @@ def test_nonsense_is_nothing_known(pi: Path, run: Run, nonsense: str) -> None:
     for name in (FIRMWARE, f"{CPU}/cpu0/cpufreq/scaling_cur_freq", "sys/class/thermal/thermal_zone0/temp"):
         put(pi, name, nonsense)
     (pi / "sys/class/thermal/thermal_zone1/temp").unlink()
-    found = read_conditions(run, str(pi))
+    found = Throttling(run, str(pi)).conditions()
     assert (found.frequency_mhz, found.temperature_c, found.throttled) == (None, None, None)
 
 
-def test_a_governor_is_set_and_each_policy_gets_its_own_back(pi: Path, run: Run, notes: Notes) -> None:
+def test_a_governor_is_set_and_each_policy_gets_its_own_back(pi: Path, run: Run, notes: Notebook) -> None:
     with governor(run, "performance", str(pi), notes) as done:
         assert done
         assert governors(pi) == ["performance", "performance"]
     assert governors(pi) == ["ondemand", "powersave"]
-    assert not notes.texts
+    assert not notes.lines
 
 
 def test_a_governor_is_restored_after_ctrl_c(pi: Path, run: Run) -> None:
@@ -161,10 +153,10 @@ def test_a_governor_is_restored_after_ctrl_c(pi: Path, run: Run) -> None:
     assert governors(pi) == ["ondemand", "powersave"]
 
 
-def test_a_board_without_governors_says_so(tmp_path: Path, run: Run, notes: Notes) -> None:
+def test_a_board_without_governors_says_so(tmp_path: Path, run: Run, notes: Notebook) -> None:
     with governor(run, "performance", str(tmp_path), notes) as done:
         assert not done
-    assert "no governor" in notes.texts[0]
+    assert "no governor" in notes.lines[0]
 
 
 @pytest.fixture
@@ -188,16 +180,16 @@ def mere_user(pi: Path) -> Iterator[Run]:
         folder.chmod(modes[folder])
 
 
-def test_without_rights_nothing_changes_and_a_note_says_why(pi: Path, mere_user: Run, notes: Notes) -> None:
+def test_without_rights_nothing_changes_and_a_note_says_why(pi: Path, mere_user: Run, notes: Notebook) -> None:
     with governor(mere_user, "performance", str(pi), notes) as done:
         assert not done
         assert governors(pi) == ["ondemand", "powersave"]
-    assert len(notes.texts) == 1
-    assert notes.texts[0].startswith("the governor stays ondemand, powersave: ")
-    assert "a password is required" in notes.texts[0]
+    assert len(notes.lines) == 1
+    assert notes.lines[0].startswith("the governor stays ondemand, powersave: ")
+    assert "a password is required" in notes.lines[0]
 
 
-def test_a_board_that_is_gone_by_the_end_is_no_second_error(pi: Path, run: Run, notes: Notes) -> None:
+def test_a_board_that_is_gone_by_the_end_is_no_second_error(pi: Path, run: Run, notes: Notebook) -> None:
     scripts: list[str] = []
 
     def at_first(script: str) -> str:
@@ -208,7 +200,7 @@ def test_a_board_that_is_gone_by_the_end_is_no_second_error(pi: Path, run: Run, 
 
     with pytest.raises(ZeroDivisionError), governor(at_first, "performance", str(pi), notes):
         raise ZeroDivisionError
-    assert "may still be performance, it was ondemand, powersave: the connection broke" in notes.texts[0]
+    assert "may still be performance, it was ondemand, powersave: the connection broke" in notes.lines[0]
 
 
 @pytest.mark.parametrize("name", ["", "perform ance", "x; reboot", "$(reboot)", "Performance", "a" * 100])

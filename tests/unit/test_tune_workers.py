@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -84,6 +87,32 @@ def test_closing_from_another_thread_breaks_the_call(worker: Worker, delay_s: fl
         worker.close()
         with pytest.raises(WorkerError):
             call.result(timeout=10)
+
+
+class ClosingOnTheWay:
+    """A preparation that has its worker closed while the process is being started, which is when it is pickled."""
+
+    worker: Worker
+    closing: threading.Thread
+
+    def __call__(self) -> None:
+        raise AssertionError("this one stays here")
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        self.closing = threading.Thread(target=self.worker.close)
+        self.closing.start()
+        self.closing.join(0.5)
+        return functools.partial, (os.getpid,)
+
+
+def test_closing_from_another_thread_breaks_the_start(tmp_path: Path) -> None:
+    before = set(multiprocessing.active_children())
+    prepare = ClosingOnTheWay()
+    prepare.worker = Worker(prepare, tmp_path / "log.txt")
+    with pytest.raises(WorkerError):
+        prepare.worker.start()
+    prepare.closing.join(10)
+    assert set(multiprocessing.active_children()) == before
 
 
 CALLING = """

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from networks import Graph
+from networks import Graph, three_convolutions
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.packing import scheduled_name
@@ -23,11 +23,7 @@ Recorded = list[tuple[Candidate, Trial]]
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
     graph = Graph()
-    value = graph.input("data", [1, 3, 32, 32])
-    value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
-    for _ in range(2):  # two calls of one function
-        value = graph.node("Relu", graph.conv(value, 16, 16, 3, pads=[1, 1, 1, 1]))
-    path: Path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", value)
+    path: Path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", three_convolutions(graph, 32, 16))
     return tasks_of(read_onnx(path), load_board("local"))
 
 

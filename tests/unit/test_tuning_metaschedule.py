@@ -29,8 +29,7 @@ from edgedeploy.tune.trial import Trial
 # The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
 pytestmark = pytest.mark.slow
 
-# Evolution applies some 300 schedules for a batch, each in 20 ms.
-TUNERS = [pytest.param("xgb", marks=pytest.mark.slow), pytest.param("ga", marks=pytest.mark.slow), "random"]
+TUNERS = ["xgb", "ga", "random"]
 BOARD = load_board("local")
 
 

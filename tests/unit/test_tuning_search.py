@@ -6,23 +6,21 @@ from collections.abc import Callable
 from statistics import mean
 
 import pytest
-from networks import Graph
+from networks import Graph, three_convolutions
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.configuration import Configuration, Direct
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.tune.search import TUNERS, CostModel, search_for
+from edgedeploy.tune.search.model import LEAST_RESULTS
 from edgedeploy.tune.task import Task, selected, tasks_of
 
 
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
     graph = Graph()
-    value = graph.input("data", [1, 3, 56, 56])
-    value = graph.node("Relu", graph.conv(value, 3, 32, 3, pads=[1, 1, 1, 1]))
-    for _ in range(2):  # two calls of one function
-        value = graph.node("Relu", graph.conv(value, 32, 32, 3, pads=[1, 1, 1, 1]))
+    value = three_convolutions(graph, 56, 32)
     value = graph.node("Relu", graph.conv(value, 32, 64, 3, pads=[1, 1, 1, 1], strides=[2, 2]))
     path = graph.save(tmp_path_factory.mktemp("net") / "net.onnx", value)
     return tasks_of(read_onnx(path), load_board("local"))
@@ -59,6 +57,13 @@ def best_after(tuner: str, task: Task, trials: int, seed: int, cost: Callable[[C
         tried += batch
     assert len(set(tried)) == len(tried)
     return min(map(cost, tried))
+
+
+def test_a_time_of_nothing_is_no_rate(task: Task) -> None:
+    """Records that lie, or a clock that is coarse, may hold one."""
+    model = CostModel()
+    model.learn(task, [(each, 0.0) for each in task.candidates[:LEAST_RESULTS]])
+    assert model.predict(task, task.candidates[:1]) == [pytest.approx(0.0, abs=1e-6)]
 
 
 def test_tasks_are_functions_with_layers_each_once_those_with_most_work_first(tasks: list[Task]) -> None:

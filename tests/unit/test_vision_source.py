@@ -9,9 +9,9 @@ import cv2
 import numpy as np
 import pytest
 from films import moving, write_film
+from notebook import Notebook
 
 from edgedeploy.errors import InputError
-from edgedeploy.progress import Progress
 from edgedeploy.vision import source as sources
 from edgedeploy.vision.source import open_source
 
@@ -19,19 +19,9 @@ DIGIT = Path(__file__).resolve().parents[2] / "models" / "digit.png"
 SCENE = np.random.default_rng(5).integers(0, 256, (48, 200, 3), np.uint8)
 
 
-class Heard(Progress):
-    """Collects notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-
 @pytest.fixture
-def heard() -> Heard:
-    return Heard()
+def heard() -> Notebook:
+    return Notebook()
 
 
 def grey(path: Path, level: int) -> None:
@@ -89,7 +79,7 @@ class TestFolder:
         ]
         assert (source.kind, source.length) == ("folder", 5)
 
-    def test_what_is_no_picture_is_passed_over_with_a_note(self, tmp_path: Path, heard: Heard) -> None:
+    def test_what_is_no_picture_is_passed_over_with_a_note(self, tmp_path: Path, heard: Notebook) -> None:
         grey(tmp_path / "b.png", 7)
         grey(tmp_path / "named-wrongly.txt", 8)
         (tmp_path / "a.txt").write_text("text")
@@ -98,14 +88,14 @@ class TestFolder:
         (tmp_path / ".hidden").touch()
         source = open_source(tmp_path, heard)
         assert [shot.file.name for shot in source.shots()] == ["b.png", "named-wrongly.txt"]
-        assert heard.notes == ["passed over, being no pictures: a.txt, empty.jpg, sub"]
+        assert heard.lines == ["passed over, being no pictures: a.txt, empty.jpg, sub"]
 
-    def test_a_damaged_picture_is_passed_over_with_a_note(self, tmp_path: Path, heard: Heard) -> None:
+    def test_a_damaged_picture_is_passed_over_with_a_note(self, tmp_path: Path, heard: Notebook) -> None:
         (tmp_path / "1.png").write_bytes(DIGIT.read_bytes()[:60])
         grey(tmp_path / "2.png", 7)
         source = open_source(tmp_path, heard)
         assert [(shot.index, shot.file.name) for shot in source.shots()] == [(0, "2.png")]
-        assert "1.png" in heard.notes[0]
+        assert "1.png" in heard.lines[0]
 
     def test_damaged_pictures_alone_are_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "1.png").write_bytes(DIGIT.read_bytes()[:60])
@@ -134,19 +124,19 @@ class TestVideo:
             assert np.abs(shot.picture.astype(int) - picture).mean() < 4
 
     @pytest.mark.parametrize("suffix", [".avi", ".mkv"])
-    def test_one_that_is_cut_off_ends_early_with_a_note(self, tmp_path: Path, suffix: str, heard: Heard) -> None:
+    def test_one_that_is_cut_off_ends_early_with_a_note(self, tmp_path: Path, suffix: str, heard: Notebook) -> None:
         path = write_film(tmp_path / f"film{suffix}", moving(SCENE, 40, (48, 64), 2))
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         with open_source(path, heard) as source:
             count = len(list(source.shots()))
         assert 0 < count < 40
-        assert heard.notes == [f"{path} ended after {count} of 40 pictures; it may be damaged"]
+        assert heard.lines == [f"{path} ended after {count} of 40 pictures; it may be damaged"]
 
-    def test_a_whole_one_ends_without_a_note(self, tmp_path: Path, heard: Heard) -> None:
+    def test_a_whole_one_ends_without_a_note(self, tmp_path: Path, heard: Notebook) -> None:
         path = write_film(tmp_path / "film.mp4", moving(SCENE, 40, (48, 64), 2))
         with open_source(path, heard) as source:
             assert len(list(source.shots())) == 40
-        assert heard.notes == []
+        assert heard.lines == []
 
     def test_one_that_is_cut_off_before_its_index_is_refused(self, tmp_path: Path) -> None:
         path = write_film(tmp_path / "film.mp4", moving(SCENE, 40, (48, 64), 2))

@@ -1,4 +1,7 @@
-"""C sources that become a part of each network's library, or of libraries that are measured when tuning."""
+"""C sources that become a part of each network's library, or of libraries that are measured when tuning.
+
+They are given to the linker's driver as they are; `tvm.h`, which they share, is found beside them.
+"""
 
 from pathlib import Path
 

@@ -10,19 +10,10 @@
  */
 #define _GNU_SOURCE
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-/* tvm/runtime/c_backend_api.h */
-typedef struct {
-  void* sync_handle;
-  int32_t num_task;
-} Group;
-typedef int (*Share)(int task_id, Group* group, void* data);
-extern int (*__TVMBackendParallelLaunch)(Share share, void* data, int num_task) __attribute__((weak));
+#include "tvm.h"
 
 /* dlpack/dlpack.h: DLTensor. */
 typedef struct {
@@ -36,21 +27,12 @@ typedef struct {
   uint64_t byte_offset;
 } Tensor;
 
-/* tvm/ffi/c_api.h: TVMFFIAny and some of its types, the size of TVMFFIObject, and functions of the runtime. */
-typedef struct {
-  int32_t type;
-  uint32_t padding;
-  union {
-    int64_t integer;
-    void* pointer;
-  };
-} Any;
-enum { NONE = 0, INTEGER = 1, PLAIN_TENSOR = 7, TENSOR_OBJECT = 70, OBJECT_BYTES = 24 };
+/* tvm/ffi/c_api.h: the size of TVMFFIObject, TVMFFIByteArray, and functions of the runtime. */
+enum { OBJECT_BYTES = 24 };
 typedef struct {
   const char* data;
   size_t size;
 } Bytes;
-typedef int (*Function)(void* self, const Any* arguments, int32_t count, Any* result);
 extern int TVMFFIFunctionCreate(void* self, Function call, void (*deleter)(void*), void** out);
 extern int TVMFFIFunctionSetGlobal(const Bytes* name, void* function, int allow_override);
 extern int TVMFFIObjectDecRef(void* object);
@@ -66,12 +48,6 @@ static char* other;
 static size_t other_bytes;
 static atomic_int awake;
 static volatile char sink;
-
-static int64_t microseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
 
 static void fetch(const char* data, size_t bytes) {
   for (size_t i = 0; i < bytes; i += LINE) sink = data[i];

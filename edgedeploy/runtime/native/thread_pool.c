@@ -12,24 +12,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
 
-/* tvm/runtime/c_backend_api.h: TVMParallelGroupEnv, FTVMParallelLambda, TVMBackendParallelLaunch. */
-typedef struct {
-  void* sync_handle;
-  int32_t num_task;
-} Group;
-typedef int (*Share)(int task_id, Group* group, void* data);
-extern int (*__TVMBackendParallelLaunch)(Share share, void* data, int num_task) __attribute__((weak));
-
-/* tvm/ffi/c_api.h: TVMFFIAny, whose types 0 and 1 are none and integer. */
-typedef struct {
-  int32_t type;
-  uint32_t padding;
-  int64_t value;
-} Any;
+#include "tvm.h"
 
 enum {
   MOST_THREADS = 256,
@@ -115,12 +100,6 @@ static void take_shares(int thread) {
   for (int i = 0; i < threads; i++) take_part(&parts[(thread + i) % threads].shares);
 }
 
-static int64_t microseconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /* Whether the condition came true within the time to spin. The clock, which may be slow, is read now and then. */
 #define SPIN_UNTIL(condition)                                                          \
   ({                                                                                   \
@@ -201,11 +180,11 @@ __attribute__((destructor)) static void stop_at_unloading(void) { stop(); }
 __attribute__((visibility("default"))) int __tvm_ffi_edgedeploy_set_threads(void* self, const Any* arguments,
                                                                             int32_t count, Any* result) {
   (void)self;
-  if (count != 1 || arguments[0].type != 1) return -1;
+  if (count != 1 || arguments[0].type != INTEGER) return -1;
   stop();
-  int wanted = arguments[0].value < MOST_THREADS ? (int)arguments[0].value : MOST_THREADS;
+  int wanted = arguments[0].integer < MOST_THREADS ? (int)arguments[0].integer : MOST_THREADS;
   while (threads < wanted && pthread_create(&workers[threads], NULL, work, (void*)(intptr_t)threads) == 0) threads++;
   if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = launch;
-  *result = (Any){1, 0, threads};
+  *result = (Any){.type = INTEGER, .integer = threads};
   return 0;
 }

@@ -7,10 +7,9 @@ from datetime import datetime
 from itertools import accumulate, groupby
 from xml.etree.ElementTree import Element
 
-from edgedeploy.text import significant
+from edgedeploy.text import milliseconds, significant
 from edgedeploy.tune.report.axis import Axis
 from edgedeploy.tune.report.markup import element, length
-from edgedeploy.tune.results import milliseconds
 from edgedeploy.tune.trial import Trial
 
 WIDTH, HEIGHT = 560, 250
@@ -156,8 +155,8 @@ def board_class(host: str, hosts: Sequence[str]) -> str:
 
 
 def _milliseconds(trial: Trial) -> float | None:
-    median = trial.median_s
-    return median * 1e3 if median is not None and median * 1e3 > _SHORTEST_MS else None
+    median = trial.median_ms
+    return median if median is not None and median > _SHORTEST_MS else None
 
 
 def _best_so_far(points: list[tuple[int, float]], across: Axis, up: Axis) -> Element:

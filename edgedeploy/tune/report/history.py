@@ -8,8 +8,8 @@ from pathlib import Path
 
 from edgedeploy.tune.content import Entry, by_workload, events_in, trials_in
 from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
+from edgedeploy.tune.header import Header, read_header
 from edgedeploy.tune.overview import overview
-from edgedeploy.tune.records import Header, read_header
 from edgedeploy.tune.trial import Trial
 
 

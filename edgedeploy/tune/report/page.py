@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from edgedeploy import __version__
-from edgedeploy.text import significant
+from edgedeploy.text import count, duration, significant
 from edgedeploy.tune.report.charts import board_class, convergence, legend, temperatures
 from edgedeploy.tune.report.history import History, Network, Run, Task
 from edgedeploy.tune.report.markup import Content, document, element
 from edgedeploy.tune.report.peak import Peak, peak_of
-from edgedeploy.tune.results import TITLES, cells, count, duration, end_to_end
+from edgedeploy.tune.results import TITLES, cells, end_to_end
 from edgedeploy.tune.trial import Trial
 
 # Errors can be whole logs of a compiler.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgedeploy.board import load_board
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.text import significant
-from edgedeploy.tune.records import Header
+from edgedeploy.tune.header import Header
 from edgedeploy.tune.trial import Trial
 
 _FLOAT_BITS = 32

@@ -25,6 +25,22 @@ _PARAMETERS = {"max_depth": 6, "eta": 0.2, "subsample": 0.9, "objective": "reg:s
 _ROUNDS = 40
 
 
+def imported_xgboost() -> Any:
+    """The module.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
+    try:
+        import xgboost
+    except ImportError as error:
+        raise UnsupportedError(
+            "the tuner xgb needs XGBoost, which is not installed",
+            hints=["pip install 'edgedeploy[tune]'", "take another: --tuner ga"],
+        ) from error
+    return xgboost
+
+
 class CostModel:
     """What was learnt from results so far."""
 
@@ -34,14 +50,7 @@ class CostModel:
         Raises:
             UnsupportedError: XGBoost is not installed.
         """
-        try:
-            import xgboost
-        except ImportError as error:
-            raise UnsupportedError(
-                "the tuner xgb needs XGBoost, which is not installed",
-                hints=["pip install 'edgedeploy[tune]'", "take another: --tuner ga"],
-            ) from error
-        self._xgboost: Any = xgboost
+        self._xgboost = imported_xgboost()
         self._results: dict[str, dict[Configuration, tuple[np.ndarray, float]]] = {}
         self._booster: Any = None
 
@@ -50,7 +59,7 @@ class CostModel:
         assert task.group is not None
         known = self._results.setdefault(task.key, {})
         for configuration, seconds in results:
-            rate = 0.0 if seconds is None else 1 / seconds
+            rate = 1 / seconds if seconds else 0.0
             known[configuration] = features(task, configuration), rate
         self._booster = None
 

@@ -27,8 +27,9 @@ from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch, MeasureC
 from tvm.s_tir.meta_schedule.space_generator import PostOrderApply
 from typing_extensions import override
 
-from edgedeploy.errors import CompileError, RecordsError, UnsupportedError, last_line
+from edgedeploy.errors import CompileError, RecordsError, last_line
 from edgedeploy.tune.records import Records
+from edgedeploy.tune.search.model import imported_xgboost
 from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Trial
@@ -60,13 +61,7 @@ def model_of(tuner: str, seed: int) -> CostModel | None:
     if tuner == "ga":
         with _randomness(np.random.RandomState(_positive(str(seed)))):
             return RandomModel(seed=_positive(str(seed)))  # it seeds NumPy's own numbers, too
-    try:
-        import xgboost  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError(
-            "the tuner xgb needs XGBoost, which is not installed",
-            hints=["pip install 'edgedeploy[tune]'", "take another: --tuner ga"],
-        ) from error
+    imported_xgboost()
     return XGBModel(config=XGBConfig(seed=_positive(str(seed)), nthread=1), num_warmup_samples=_LEAST_RESULTS)
 
 

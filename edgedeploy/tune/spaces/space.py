@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from edgedeploy.compile.configuration import CONFIGURATION, Configuration
+from edgedeploy.compile.configuration import Configuration, known_configuration
 from edgedeploy.tune.database import schedule_of, workload_hash
 from edgedeploy.tune.records import Best
 from edgedeploy.tune.task import Task
@@ -57,7 +57,7 @@ class Candidate:
         """
         if best.trace is not None:
             return Candidate.scheduled(task, schedule_of(best.trace, task.workload))
-        configuration = configuration_of(best.trial)
+        configuration = known_configuration(best.trial.configuration)
         if configuration is None or task.group is None or not task.group.layer.fits(configuration, task.board):
             return None
         return Candidate.configured(task, configuration)
@@ -68,14 +68,6 @@ class Candidate:
         if self.schedule is not None:
             return self.schedule.mod["main"]
         return self.task.scheduled(self.configuration)
-
-
-def configuration_of(trial: Trial) -> Configuration | None:
-    """The candidate of the templates' space that a trial measured; None if this version does not know its form."""
-    try:
-        return CONFIGURATION.validate_python(trial.configuration) if trial.configuration else None
-    except ValueError:
-        return None
 
 
 class Space(ABC):

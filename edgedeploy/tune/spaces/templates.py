@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import override
 
+from edgedeploy.compile.configuration import known_configuration
 from edgedeploy.tune.search import CostModel, search_for
-from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space, configuration_of
+from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Trial
 
@@ -30,7 +31,7 @@ class TemplateSpace(Space):
         assert task.group is not None
         self.task, self.size = task, len(task.candidates)
         self._model = model
-        results = [(each, trial.median_s) for trial in known if (each := configuration_of(trial))]
+        results = [(each, trial.median_s) for trial in known if (each := known_configuration(trial.configuration))]
         if model and results:
             model.learn(task, results)
         ranked = sorted((seconds, index) for index, (_, seconds) in enumerate(results) if seconds)
@@ -44,7 +45,7 @@ class TemplateSpace(Space):
 
     @override
     def of(self, trial: Trial) -> Candidate | None:
-        configuration = configuration_of(trial)
+        configuration = known_configuration(trial.configuration)
         return Candidate.configured(self.task, configuration) if configuration else None
 
     @override
