@@ -10,6 +10,8 @@ from edgedeploy.cli.options import BoardOption, HostOption, JsonOption, StrictOp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.table import Table
+
     from edgedeploy.doctor.check import Result
     from edgedeploy.progress import Progress
 
@@ -73,18 +75,21 @@ def _print(results: list[Result]) -> None:
         stdout().print(line, markup=False)
 
 
-def _table(results: list[Result]) -> Any:
+def _table(results: list[Result]) -> Table:
     from rich.table import Table
     from rich.text import Text
+
+    from edgedeploy.cli.console import foreign
 
     table = Table("", "check", "", "found, and what to do", box=None, pad_edge=False)
     table.columns[1].no_wrap = table.columns[2].no_wrap = True
     group = None
     for result in results:
         finding, name = result.finding, result.check.group.value
-        cell = Text(finding.found)
+        # A board's name, its messages and its drivers' names are what anybody may have written.
+        cell = foreign(*finding.found.split("\n"))
         for hint in finding.hints:
-            cell.append("\n→ ", style="cyan").append(hint, style="cyan")
+            cell.append("\n→ ", style="cyan").append(foreign(hint, style="cyan"))
         if group is not None and name != group:
             table.add_section()
         title = Text(name if name != group else "", style="bold")
@@ -95,10 +100,12 @@ def _table(results: list[Result]) -> Any:
 
 
 def _lines(results: list[Result]) -> Iterator[str]:
+    from edgedeploy.text import printable
+
     for result in results:
         state, found = result.finding.state.value, result.finding.found.replace("\n", "; ")
-        yield f"{result.check.group.value}: {result.check.name}: {state}: {found}"
-        yield from (f"  try: {hint}" for hint in result.finding.hints)
+        yield printable(f"{result.check.group.value}: {result.check.name}: {state}: {found}")
+        yield from (printable(f"  try: {hint}") for hint in result.finding.hints)
 
 
 def _as_dict(result: Result) -> dict[str, Any]:
