@@ -1,4 +1,4 @@
-"""The compiler: Relax passes, schedule templates, LLVM."""
+"""The compiler: Relax passes, schedule templates, LLVM or OpenCL C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
-from edgedeploy.compile.codegen import Code, generate
+from edgedeploy.compile.codegen import Code, generate, generate_for_device
 from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
@@ -24,7 +24,7 @@ from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
-from edgedeploy.compile.schedules import Scheduled, schedule_function
+from edgedeploy.compile.schedules import Scheduled, gpu, schedule_function
 from edgedeploy.compile.schedules.kernel import after
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
@@ -95,21 +95,20 @@ class Compiled(Lowered):
 
 
 def compile_network(network: Network, board: Board, progress: Progress = SILENT, tuned: Tuned = untuned) -> Compiled:
-    """Generate code for a board's CPU.
+    """Generate code for a board's CPU, or for its OpenCL device and the CPU that calls it.
 
     Args:
         network: what `frontends` read.
-        board: whose CPU the code is for.
+        board: what the code is for.
         progress: is told about each step.
-        tuned: what measuring on the board has found out.
+        tuned: what measuring on the board has found out; nothing is known of OpenCL devices.
 
     Raises:
-        UnsupportedError: the board's networks run on a device that this version generates no code for.
         CompileError: TVM refuses the network or the target.
     """
     lowered = lower_network(network, board, progress, tuned)
     with _compiling(network, board) as target, progress.stage("generate code"):
-        code = generate(lowered.module, target)
+        code = generate_for_device(lowered.module, target) if board.opencl else generate(lowered.module, target)
     return Compiled(lowered.module, lowered.functions, lowered.removed, code)
 
 
@@ -119,16 +118,17 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
     Arguments are those of `compile_network`.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
-    require_cpu(board)
     with _compiling(network, board):
         with progress.stage("optimise"):
             optimised = _optimise(network.module, board)
         with progress.stage("schedule"):
             constants = constant_parameters(optimised.module)
             scheduled = {
-                name: _schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
+                name: _schedule_for_device(function, optimised.groups.get(name), board)
+                if board.opencl
+                else _schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
                 for name, function in optimised.functions.items()
             }
             module = replace_functions(optimised.module, scheduled)
@@ -162,11 +162,21 @@ def _schedule(
     return schedule_configured(group, group.layer.default(board), board, packable)
 
 
+def _schedule_for_device(function: tvm.tirx.PrimFunc, group: Group | None, board: Board) -> Scheduled:
+    """Schedule a function for the board's OpenCL device, as the model of the device says."""
+    if group is None:
+        return gpu.schedule_for_device(function, board)
+    configuration = gpu.default_for_device(group.layer, board)
+    written = group.written(configuration, board)
+    scheduled = gpu.schedule_for_device(written, board, configuration=configuration)
+    return replace(scheduled, packing=group.relaying(configuration))
+
+
 @contextmanager
 def _compiling(network: Network, board: Board) -> Iterator[tvm.target.Target]:
-    """TVM's compiler set up for a board's CPU; what it raises becomes an error that names network and board."""
+    """TVM's compiler set up for a board; what it raises becomes an error that names network and board."""
     try:
-        target = tvm.target.Target(board.cpu_target())
+        target = tvm.target.Target(board.target())
         with target, tvm.transform.PassContext(opt_level=3):
             yield target
     except Exception as error:
@@ -183,7 +193,7 @@ def require_cpu(board: Board) -> None:
     """
     if board.opencl is not None:
         raise UnsupportedError(
-            "this version generates code for CPUs only",
+            "this version tunes code for CPUs only",
             why=f"the board runs its networks on an OpenCL device ({board.opencl.device})",
             hints=["take the `opencl` section out of a copy of the board's profile to use its CPU"],
         )

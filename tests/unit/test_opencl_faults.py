@@ -199,12 +199,14 @@ def faulty(tmp_path: Path) -> dict[str, str]:
     """Variables under which a program takes the library that fails for OpenCL's own."""
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler to make a faulty driver with")
     [loader] = Path("/usr/lib").glob("*/libOpenCL.so.1")
+    # Under another name, so that both can be loaded; what the first does not define is found in the second.
+    real = tmp_path / "libRealCL.so.1"
+    real.write_bytes(loader.read_bytes().replace(b"libOpenCL.so.1\0", b"libRealCL.so.1\0"))
     (tmp_path / "faulty.c").write_text(FAULTY)
-    library = tmp_path / "libOpenCL.so.1"
-    # What it does not define is found in the real one.
-    command = [compiler, "-shared", "-fPIC", "-w", "-o", library, tmp_path / "faulty.c", f"-Wl,--no-as-needed,{loader}"]
-    subprocess.run([*map(str, command), "-ldl"], check=True)
-    return {"LD_LIBRARY_PATH": str(tmp_path), "REAL_OPENCL": str(loader)}
+    libraries = ["-Wl,--no-as-needed", real, "-ldl"]
+    command = [compiler, "-shared", "-fPIC", "-w", "-o", tmp_path / "libOpenCL.so.1", tmp_path / "faulty.c", *libraries]
+    subprocess.run(list(map(str, command)), check=True)
+    return {"LD_LIBRARY_PATH": str(tmp_path), "REAL_OPENCL": str(real)}
 
 
 @pytest.mark.parametrize(
