@@ -63,7 +63,7 @@ class OpenCL(Record):
         device: a part of its name.
         kind: TVM's tag of its kind.
         vector: float32 values that a work-item reads, multiplies and adds at a time.
-        vectors: of channels that a work-item computes at most.
+        sums: vectors of sums that a work-item's registers hold.
         work_group: work-items of a group.
         units: compute units.
         items: work-items that a unit needs to be busy.
@@ -72,7 +72,7 @@ class OpenCL(Record):
     device: str
     kind: Literal["intel", "mali", "adreno", "generic"] = "generic"
     vector: Literal[1, 2, 4, 8, 16] = 4
-    vectors: Positive = 2
+    sums: Positive = 8
     work_group: Positive = 64
     units: Positive = 16
     items: Positive = 64

@@ -125,10 +125,9 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
             optimised = _optimise(network.module, board)
         with progress.stage("schedule"):
             constants = constant_parameters(optimised.module)
+            schedule = _schedule_for_device if board.opencl else _schedule
             scheduled = {
-                name: _schedule_for_device(function, optimised.groups.get(name), board)
-                if board.opencl
-                else _schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
+                name: schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
                 for name, function in optimised.functions.items()
             }
             module = replace_functions(optimised.module, scheduled)
@@ -162,14 +161,16 @@ def _schedule(
     return schedule_configured(group, group.layer.default(board), board, packable)
 
 
-def _schedule_for_device(function: tvm.tirx.PrimFunc, group: Group | None, board: Board) -> Scheduled:
+def _schedule_for_device(
+    function: tvm.tirx.PrimFunc, group: Group | None, board: Board, packable: set[int], _tuned: Tuned
+) -> Scheduled:
     """Schedule a function for the board's OpenCL device, as the model of the device says."""
     if group is None:
-        return gpu.schedule_for_device(function, board)
+        return gpu.schedule_for_device(function, board, packable=packable)
     configuration = gpu.default_for_device(group.layer, board)
     written = group.written(configuration, board)
-    scheduled = gpu.schedule_for_device(written, board, configuration=configuration)
-    return replace(scheduled, packing=group.relaying(configuration))
+    scheduled = gpu.schedule_for_device(written, board, packable=packable, configuration=configuration)
+    return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
 
 
 @contextmanager

@@ -27,17 +27,18 @@ TEMPLATES = (
 
 
 def schedule_for_device(
-    function: tvm.tirx.PrimFunc, board: Board, *, configuration: Configuration | None = None
+    function: tvm.tirx.PrimFunc, board: Board, *, packable: set[int], configuration: Configuration | None = None
 ) -> Scheduled:
     """Schedule one function for a board's OpenCL device, by the first template that matches it.
 
     Args:
         function: one operator or a fused group of them.
         board: whose OpenCL device the code is for.
+        packable: the parameters, by index, that are constant wherever the function is called.
         configuration: that the layer in the function was written in.
     """
-    kernel = Kernel(function, set(), configuration)
+    kernel = Kernel(function, packable, configuration)
     template = next(template for template in TEMPLATES if template.matches(kernel))
-    template.apply(kernel, board)
+    packing = template.apply(kernel, board)
     scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
-    return Scheduled(scheduled, template.name, None, kernel.configuration, kernel.operations, parallel=True)
+    return Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, parallel=True)

@@ -7,8 +7,9 @@ import math
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Direct
 from edgedeploy.compile.operators import direct
+from edgedeploy.compile.schedules.convolution import pack
 from edgedeploy.compile.schedules.gpu.general import elementwise
-from edgedeploy.compile.schedules.gpu.threads import bind, device_of
+from edgedeploy.compile.schedules.gpu.threads import bind, device_of, group_parts
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -18,12 +19,18 @@ def matches(kernel: Kernel) -> bool:
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule the convolution and everything fused with it; padding is a kernel of its own."""
+    """Schedule the convolution and everything fused with it; padding is a kernel of its own.
+
+    Weights are re-laid so that those which a work-group's work-items read in a step lie side by side.
+    """
     schedule, lanes = kernel.schedule, device_of(board).vector
     convolution = kernel.block(direct.DENSE)
     chosen = kernel.configuration
     assert isinstance(chosen, Direct)
     tile, reduced = chosen.tile, kernel.extents(convolution)[4:]
+    batch, height, width, channels = kernel.extents(convolution)[:4]
+    tiles = [batch, -(-height // tile.rows), -(-width // tile.columns), channels // tile.channels]
+    packing = pack(kernel, convolution, group_parts(tiles, board)[-1] * tile.channels)
     padding = kernel.needed_padding(direct.DENSE)
     output = kernel.output_of(direct.DENSE)
     extents = kernel.extents(output)
@@ -40,4 +47,4 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     kernel.accumulate_inside(convolution, item, 3, lanes, pixels=2)
     for name in padding:
         elementwise(kernel, name, board)
-    return None
+    return packing

@@ -24,7 +24,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     extents = kernel.extents(product)
     if kernel.configuration is None:  # a product of two activations
         columns = vector_length(extents[-2], lanes)
-        kernel.configuration = Product(whole=extents[-2], rows=product_rows(extents[-3]), columns=columns)
+        kernel.configuration = Product(whole=extents[-2], rows=product_rows(extents[-3], device_of(board)), columns=columns)
     chosen = kernel.configuration
     assert isinstance(chosen, Product)
     output = kernel.output_of(anchor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm.s_tir import Schedule
@@ -18,33 +19,33 @@ def device_of(board: Board) -> OpenCL:
     return board.opencl
 
 
-def bind(kernel: Kernel, loops: list[Any], board: Board) -> Any:
-    """Run loops as work-items, in groups of up to the size that the device likes; returns the loop over a group's.
+def group_parts(extents: Sequence[int], board: Board) -> list[int]:
+    """How much of each loop a work-group takes, outermost first: the last ones whole, and a part of the one before.
 
-    A group takes the last loops whole and a part of the one before, so that its work-items are neighbours. Few
-    work-items make small groups, of which each of the device's units gets one.
+    So its work-items are neighbours. Few work-items make small groups, of which each of the device's units gets one.
     """
-    schedule, device = kernel.schedule, device_of(board)
-    items = math.prod(int(schedule.get(loop).extent) for loop in loops)
-    room = max(1, min(device.work_group, items // device.units))
-    outer, inner = list(loops), list[Any]()
-    while outer and room > 1:
-        loop = outer.pop()
-        extent = int(schedule.get(loop).extent)
-        part = max(count for count in divisors(extent) if count <= room)
-        if part < extent:
-            rest, loop = schedule.split(loop, [None, part])
-            outer.append(rest)
-        inner.insert(0, loop)
-        room = room // part if part == extent else 1
-    if not inner:
-        rest, item = schedule.split(outer.pop(), [None, 1], preserve_unit_iters=True)
-        outer.append(rest)
-        inner.append(item)
-    elif not outer:
-        outer.append(schedule.add_unit_loop(inner[0]))
-    schedule.bind(_fused(schedule, outer), "blockIdx.x")
-    item = _fused(schedule, inner)
+    device = device_of(board)
+    room = max(1, min(device.work_group, math.prod(extents) // device.units))
+    parts = [1] * len(extents)
+    for index in reversed(range(len(extents))):
+        parts[index] = max(count for count in divisors(extents[index]) if count <= room)
+        if parts[index] < extents[index]:
+            break
+        room //= parts[index]
+    return parts
+
+
+def bind(kernel: Kernel, loops: list[Any], board: Board) -> Any:
+    """Run loops as work-items, in groups as `group_parts` says; returns the loop over a group's."""
+    schedule = kernel.schedule
+    parts = group_parts([int(schedule.get(loop).extent) for loop in loops], board)
+    pairs = [
+        schedule.split(loop, [None, part], preserve_unit_iters=True) for loop, part in zip(loops, parts, strict=True)
+    ]
+    groups, items = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    schedule.reorder(*groups, *items)
+    schedule.bind(_fused(schedule, groups), "blockIdx.x")
+    item = _fused(schedule, items)
     schedule.bind(item, "threadIdx.x")
     return item
 

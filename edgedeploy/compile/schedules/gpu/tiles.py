@@ -10,8 +10,8 @@ from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseCon
 from edgedeploy.compile.schedules.gpu.threads import device_of
 from edgedeploy.compile.tiles import Tile, divisors, vector_length
 
-# Most pixels of a tile, and most rows of a product's: each is a vector of sums.
-MOST_PIXELS = 8
+# Most vectors of channels of a tile.
+MOST_VECTORS = 2
 
 
 def default_for_device(layer: AnyLayer, board: Board) -> Configuration:
@@ -19,20 +19,21 @@ def default_for_device(layer: AnyLayer, board: Board) -> Configuration:
     device = device_of(board)
     if isinstance(layer, Dense):
         columns = layer.weights[1]
-        return Product(whole=columns, rows=product_rows(layer.data[0]), columns=vector_length(columns, device.vector))
+        rows = product_rows(layer.data[0], device)
+        return Product(whole=columns, rows=rows, columns=vector_length(columns, device.vector))
     height, width = layer.size
     if isinstance(layer, DepthwiseConvolution):
         tile = max(_tiles(width, layer.weights[3], 1, device), key=lambda tile: _depthwise_rate(tile, width))
         return Depthwise(tile=tile, rows_per_task=1, tasks_deep=layer.weights[3] // tile.channels, copied=False)
     assert isinstance(layer, (Convolution, FirstConvolution))
-    tiles = _tiles(width, layer.outputs, device.vectors, device)
+    tiles = _tiles(width, layer.outputs, MOST_VECTORS, device)
     tile = max(tiles, key=lambda tile: _rate(tile, height, width, layer.weights[3], device))
     return Direct(tile=tile, rows_per_task=1)
 
 
-def product_rows(rows: int) -> int:
-    """Rows that a work-item computes: the most up to `MOST_PIXELS` that divide them."""
-    return max(count for count in divisors(rows) if count <= MOST_PIXELS)
+def product_rows(rows: int, device: OpenCL) -> int:
+    """Rows that a work-item computes: the most that divide them and whose sums its registers hold."""
+    return max(count for count in divisors(rows) if count <= device.sums)
 
 
 def _tiles(width: int, channels: int, vectors: int, device: OpenCL) -> Iterator[Tile]:
@@ -41,15 +42,15 @@ def _tiles(width: int, channels: int, vectors: int, device: OpenCL) -> Iterator[
     for count in range(1, vectors + 1):
         if channels % (count * length) == 0:
             yield from (
-                Tile(1, columns, count * length) for columns in range(1, min(MOST_PIXELS // count, width) + 1)
+                Tile(1, columns, count * length) for columns in range(1, min(device.sums // count, width) + 1)
             )
 
 
 def _rate(tile: Tile, height: int, width: int, channels: int, device: OpenCL) -> float:
-    """Multiply-adds beside the loads of a step; less where there are fewer work-items than the device runs at once."""
+    """Multiply-adds beside the loads and the loop of a step; less with fewer work-items than the device runs at once."""
     vectors = tile.channels / device.vector
     items = height * -(-width // tile.columns) * channels / tile.channels
-    step = tile.columns * vectors / (tile.columns * vectors + 0.5 * (tile.columns + vectors))
+    step = tile.columns * vectors / (tile.columns * vectors + 0.5 * (tile.columns + vectors) + 1)
     return step * tile.useful(height, width) * min(1.0, items / (device.units * device.items))
 
 
