@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import tvm
 from tvm.s_tir import dlight
+from tvm.s_tir.analysis import estimate_tir_flops
 
 from edgedeploy.compile.schedules import Scheduled
-from edgedeploy.compile.schedules.kernel import Kernel
 
 # The first that takes a function schedules it; the last takes all.
 RULES = (dlight.gpu.Matmul(), dlight.gpu.GEMV(), dlight.gpu.Reduction(), dlight.gpu.Fallback())
@@ -29,6 +29,6 @@ def schedule_function(function: tvm.tirx.PrimFunc, target: tvm.target.Target) ->
             continue
         [schedule] = found if isinstance(found, list) else [found]
         scheduled = schedule.mod["main"].with_attr("tirx.is_scheduled", True)
-        operations = Kernel(function, set(), None).operations
+        operations = int(estimate_tir_flops(tvm.IRModule({"main": function})))
         return Scheduled(scheduled, type(rule).__name__, None, None, operations, parallel=True)
     raise ValueError(f"no rule of TVM's schedules {function.attrs['global_symbol']}")
