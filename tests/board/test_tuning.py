@@ -58,13 +58,19 @@ class Run:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.events: list[Json] = []
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        self._said: list[str] = []
+        self._threads = [threading.Thread(target=read, daemon=True) for read in (self._read, self._read_messages)]
+        for thread in self._threads:
+            thread.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.events.append(json.loads(line))
+
+    def _read_messages(self) -> None:
+        assert self.process.stderr is not None
+        self._said.extend(self.process.stderr)
 
     def of(self, kind: str) -> list[Json]:
         return [event for event in self.events if event["event"] == kind]
@@ -73,18 +79,17 @@ class Run:
         return [event["trial"] for event in self.of("measured")]
 
     def wait_for(self, kind: str, count: int = 1) -> None:
-        assert becomes(lambda: len(self.of(kind)) >= count or not self._thread.is_alive(), BEGINS_S)
+        assert becomes(lambda: len(self.of(kind)) >= count or not self._threads[0].is_alive(), BEGINS_S)
         assert len(self.of(kind)) >= count, self.messages()
 
     def end(self, limit_s: float) -> int:
         code = self.process.wait(limit_s)
-        self._thread.join(5)
+        for thread in self._threads:
+            thread.join(5)
         return code
 
     def messages(self) -> str:
-        self.process.wait(10)
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
+        return "".join(self._said)
 
 
 @contextmanager

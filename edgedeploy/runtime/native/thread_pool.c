@@ -44,9 +44,12 @@ static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static atomic_int sleeping, stopping;
 static atomic_flag launching = ATOMIC_FLAG_INIT;
 
-/* The work: `shares` is the count of shares, shifted, and the next one to take. Who takes one by exchanging it may
- * read the others: they change only when all shares are done. */
-static atomic_uint shares;
+/* The work. Each thread has a part of the shares, of every loop the same part: its cache holds what it wrote in the
+ * loop before. Who is done with its own takes from the others. In `parts` are the end of each, shifted, and the next
+ * share to take. Who takes one by exchanging it may read the rest, which changes only when all shares are done. */
+static struct {
+  _Alignas(64) atomic_uint shares;
+} parts[MOST_THREADS];
 static atomic_int unfinished, failed;
 static Share run_share;
 static void* run_data;
@@ -89,20 +92,27 @@ static void set_arithmetic_mode(uint32_t mode) {
 }
 
 static int is_work_left(void) {
-  unsigned now = atomic_load(&shares);
-  return (now & 0xffff) < now >> 16;
+  for (int part = 0; part < threads; part++) {
+    unsigned now = atomic_load(&parts[part].shares);
+    if ((now & 0xffff) < now >> 16) return 1;
+  }
+  return 0;
 }
 
-static void take_shares(void) {
-  unsigned now = atomic_load(&shares);
+static void take_part(atomic_uint* shares) {
+  unsigned now = atomic_load(shares);
   while ((now & 0xffff) < now >> 16) {
-    if (!atomic_compare_exchange_weak(&shares, &now, now + 1)) continue;
+    if (!atomic_compare_exchange_weak(shares, &now, now + 1)) continue;
     if (arithmetic_mode() != run_mode) set_arithmetic_mode(run_mode);
     int share = (int)(now & 0xffff);
     if (run_share(share, &run_group, run_data) != 0) atomic_store(&failed, share + 1);
     atomic_fetch_sub(&unfinished, 1);
-    now = atomic_load(&shares);
+    now = atomic_load(shares);
   }
+}
+
+static void take_shares(int thread) {
+  for (int i = 0; i < threads; i++) take_part(&parts[(thread + i) % threads].shares);
 }
 
 static int64_t microseconds(void) {
@@ -122,10 +132,9 @@ static int64_t microseconds(void) {
     is_true;                                                                           \
   })
 
-static void* work(void* unused) {
-  (void)unused;
+static void* work(void* thread) {
   while (!atomic_load(&stopping)) {
-    take_shares();
+    take_shares((int)(intptr_t)thread);
     if (SPIN_UNTIL(is_work_left() || atomic_load(&stopping))) continue;
     pthread_mutex_lock(&mutex);
     atomic_fetch_add(&sleeping, 1);
@@ -162,9 +171,12 @@ static int launch(Share share, void* data, int wanted) {
   run_mode = arithmetic_mode();
   atomic_store(&failed, 0);
   atomic_store(&unfinished, count);
-  atomic_store(&shares, (unsigned)count << 16);
+  for (int part = 0; part < threads; part++) {
+    int begin = (count * part + threads - 1) / threads, end = (count * (part + 1) + threads - 1) / threads;
+    atomic_store(&parts[part].shares, (unsigned)end << 16 | (unsigned)begin);
+  }
   wake_all();
-  take_shares();
+  take_shares(0);
   while (!SPIN_UNTIL(!atomic_load(&unfinished))) sched_yield();
   int failure = atomic_load(&failed);
   /* Once more in this thread, which is where the caller looks for the error. */
@@ -192,7 +204,7 @@ __attribute__((visibility("default"))) int __tvm_ffi_edgedeploy_set_threads(void
   if (count != 1 || arguments[0].type != 1) return -1;
   stop();
   int wanted = arguments[0].value < MOST_THREADS ? (int)arguments[0].value : MOST_THREADS;
-  while (threads < wanted && pthread_create(&workers[threads], NULL, work, NULL) == 0) threads++;
+  while (threads < wanted && pthread_create(&workers[threads], NULL, work, (void*)(intptr_t)threads) == 0) threads++;
   if (&__TVMBackendParallelLaunch) __TVMBackendParallelLaunch = launch;
   *result = (Any){1, 0, threads};
   return 0;
