@@ -114,7 +114,8 @@ def _load(library: Path) -> None:
 
     from edgedeploy import errors
 
-    for kind in (errors.OpenCLError, *errors.OpenCLError.__subclasses__()):
+    kinds: list[type[errors.OpenCLError]] = [errors.OpenCLError, *errors.OpenCLError.__subclasses__()]
+    for kind in kinds:
         tvm_ffi.register_error(kind.kind, kind)
     if tvm_ffi.get_global_func(_DEVICE_API, allow_missing=True) is None:
         ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)

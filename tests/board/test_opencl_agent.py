@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -139,11 +140,9 @@ def test_the_agent_serves_the_device_over_rpc(agent: Path, kernel: Path) -> None
             server.terminate()
 
 
-# TVM's own server in Python, whose processes load the runtime.
+# TVM's own server in Python. Each session is a process that imports TVM anew.
 SERVER = """
 import sys
-from edgedeploy.runtime.opencl import load
-load()
 from tvm import rpc
 server = rpc.Server(host="127.0.0.1", port=19091, port_end=19190, key="nuc")
 print(server.port, flush=True)
@@ -151,10 +150,18 @@ sys.stdin.read()
 server.terminate()
 """
 
+# What an installed package tells TVM.
+ENTRY_POINT = "[tvm.backends]\nedgedeploy_opencl = edgedeploy.runtime.opencl:autoload\n"
 
-def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path) -> None:
+
+def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "edgedeploy_for_tests-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: edgedeploy-for-tests\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(ENTRY_POINT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment) as server:
         try:
             assert server.stdout is not None
             served(kernel, int(server.stdout.readline()), "nuc")
