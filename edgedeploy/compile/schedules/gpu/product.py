@@ -23,8 +23,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     product = kernel.block(anchor)
     extents = kernel.extents(product)
     if kernel.configuration is None:  # a product of two activations
-        columns = vector_length(extents[-2], lanes)
-        kernel.configuration = Product(whole=extents[-2], rows=product_rows(extents[-3], device_of(board)), columns=columns)
+        rows, columns = product_rows(extents[-3], device_of(board)), vector_length(extents[-2], lanes)
+        kernel.configuration = Product(whole=extents[-2], rows=rows, columns=columns)
     chosen = kernel.configuration
     assert isinstance(chosen, Product)
     output = kernel.output_of(anchor)

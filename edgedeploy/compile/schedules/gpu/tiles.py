@@ -41,13 +41,11 @@ def _tiles(width: int, channels: int, vectors: int, device: OpenCL) -> Iterator[
     length = vector_length(channels, device.vector)
     for count in range(1, vectors + 1):
         if channels % (count * length) == 0:
-            yield from (
-                Tile(1, columns, count * length) for columns in range(1, min(device.sums // count, width) + 1)
-            )
+            yield from (Tile(1, columns, count * length) for columns in range(1, min(device.sums // count, width) + 1))
 
 
 def _rate(tile: Tile, height: int, width: int, channels: int, device: OpenCL) -> float:
-    """Multiply-adds beside the loads and the loop of a step; less with fewer work-items than the device runs at once."""
+    """Multiply-adds beside the loads and the loop of a step; less with fewer work-items than the device can run."""
     vectors = tile.channels / device.vector
     items = height * -(-width // tile.columns) * channels / tile.channels
     step = tile.columns * vectors / (tile.columns * vectors + 0.5 * (tile.columns + vectors) + 1)
