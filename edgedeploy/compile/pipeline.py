@@ -28,12 +28,15 @@ from edgedeploy.compile.schedules import Scheduled, gpu, schedule_function
 from edgedeploy.compile.schedules.kernel import after
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
-from edgedeploy.errors import CompileError, UnsupportedError, last_line
+from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
 
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
+
+# The attribute of reshapes that are no views.
+_COPIED = "edgedeploy.copied"
 
 # TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
 _INJECTIVE = 2
@@ -104,6 +107,7 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT,
         tuned: what measuring on the board has found out; nothing is known of OpenCL devices.
 
     Raises:
+        UnsupportedError: the board has an OpenCL device, and there is no schedule for a function there.
         CompileError: TVM refuses the network or the target.
     """
     lowered = lower_network(network, board, progress, tuned)
@@ -118,11 +122,13 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
     Arguments are those of `compile_network`.
 
     Raises:
-        CompileError: as `compile_network`.
+        UnsupportedError, CompileError: as `compile_network`.
     """
     with _compiling(network, board):
         with progress.stage("optimise"):
             optimised = _optimise(network.module, board)
+            if board.opencl:
+                optimised = _all_on_device(optimised)
         with progress.stage("schedule"):
             constants = constant_parameters(optimised.module)
             schedule = _schedule_for_device if board.opencl else _schedule
@@ -134,10 +140,35 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
     return Lowered(module, {scheduled_name(name): entry for name, entry in scheduled.items()}, optimised.removed)
 
 
+def _all_on_device(optimised: Optimised) -> Optimised:
+    """A network all of whose functions can be scheduled: what is not would run on the CPU, in the device's memory.
+
+    Reshapes become views here, but for those that make an output, which are copied.
+
+    Raises:
+        UnsupportedError: it has a function that no template takes.
+    """
+    views = tvm.transform.Sequential([relax.transform.RewriteDataflowReshape(), relax.transform.DeadCodeElimination()])
+    module = views(optimised.module)
+    for variable, function in module.functions.items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            if not _below_root(function):
+                raise UnsupportedError(f"there is no schedule for {variable.name_hint} on OpenCL devices")
+            if relax.analysis.has_reshape_pattern(function):
+                module.update_func(variable, function.with_attr(_COPIED, True))
+    return replace(optimised, module=module)
+
+
+def _below_root(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether a function computes something in blocks below a root; TVM writes a few, as scattering, without one."""
+    return isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
+
+
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether a function computes something, in blocks below a root; TVM writes a few, as scattering, without one."""
-    below_root = isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
-    return below_root and not relax.analysis.has_reshape_pattern(function)
+    """Whether a function computes something; reshapes become views."""
+    return _below_root(function) and (
+        bool(function.attrs.get(_COPIED)) or not relax.analysis.has_reshape_pattern(function)
+    )
 
 
 def schedule_configured(group: Group, configuration: Configuration, board: Board, packable: set[int]) -> Scheduled:
@@ -180,6 +211,8 @@ def _compiling(network: Network, board: Board) -> Iterator[tvm.target.Target]:
         target = tvm.target.Target(board.target())
         with target, tvm.transform.PassContext(opt_level=3):
             yield target
+    except EdgedeployError:
+        raise
     except Exception as error:
         raise CompileError(
             f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=last_line(error)
