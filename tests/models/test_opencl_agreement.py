@@ -14,15 +14,11 @@ from edgedeploy.runtime.session import Session
 from edgedeploy.source import find_source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]
-# One quick network stands for all in the quick tests.
-QUICK = "yunet"
 
 
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[] if QUICK in path.stem else pytest.mark.slow) for path in FLOAT],
-    ids=lambda path: path.stem,
-)
+# PoCL compiles a kernel for a second or two.
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FLOAT, ids=lambda path: path.stem)
 def test_outputs_agree(opencl: Any, path: Path, tmp_path: Path) -> None:
     source = find_source(str(path), {name: tuple(shape) for name, shape in SHAPES.get(path.name, {}).items()})
     built = build(source, "local-opencl", tmp_path / "net.tar.gz")
