@@ -14,6 +14,7 @@ enum class Code {
   kInput = 7,
   kPackage = 8,
   kOutput = 10,
+  kDevice = 21,
   kInternal = 70,
 };
 

@@ -75,6 +75,8 @@ Manifest Read(const Json& json) {
   const Json& abi = json.at("abi");
   manifest.machine = abi.at("machine").text();
   if (!abi.at("glibc").is_null()) manifest.glibc = abi.at("glibc").text();
+  const Json* device = json.find("opencl_device");
+  if (device && !device->is_null()) manifest.opencl_device = device->text();
   manifest.inputs = Tensors(json.at("inputs"));
   manifest.outputs = Tensors(json.at("outputs"));
   const Json& test = json.at("selftest");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,7 @@ struct Manifest {
   int threads;
   std::string machine;  // ELF's name, as EM_AARCH64
   std::string glibc;    // the oldest that will do, or empty
+  std::optional<std::string> opencl_device;  // a part of the name of the device that it runs on; none for the CPU
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   SelfTest selftest;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 
+#include "device.h"
 #include "failure.h"
 #include "machine.h"
 #include "subnormals.h"
@@ -24,8 +25,6 @@ namespace ffi = tvm::ffi;
 constexpr const char* kSetThreads = "edgedeploy_set_threads";
 // `vm_initialization`'s allocator that keeps memory for the next inference.
 constexpr int kPooled = 2;
-
-constexpr DLDevice kCpu{kDLCPU, 0};
 
 DLDataType DlpackType(const ElementType& type) {
   const DLDataTypeCode code = type.kind == 'f'   ? kDLFloat
@@ -41,6 +40,16 @@ std::string LastLine(const std::string& text) {
   if (end == std::string::npos) return "no reason was given";
   const size_t begin = text.rfind('\n', end);
   return text.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1) + 1);
+}
+
+// What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).
+constexpr const char* kDeviceErrors = "OpenCL";
+
+// What TVM threw, as a failure: of the device if that is at fault, with the whole of its compiler's log.
+[[noreturn]] void Rethrow(const std::exception& error, Code code, const std::string& what) {
+  const auto* known = dynamic_cast<const ffi::Error*>(&error);
+  if (known && known->kind().rfind(kDeviceErrors, 0) == 0) throw Failure(Code::kDevice, what, known->message());
+  throw Failure(code, what, LastLine(error.what()));
 }
 
 void RefuseOtherMachines(const Manifest& manifest) {
@@ -69,25 +78,65 @@ struct Model::Loaded {
   std::optional<ffi::Module> library;  // before what comes from it: members go in reverse order
   std::optional<ffi::Module> machine;
   ffi::Function main{nullptr};
-  std::vector<ffi::Tensor> input_tensors;
+  DLDevice device = kCpu;
+  std::vector<ffi::Tensor> input_tensors;  // in the processor's memory, as `output_tensors`
+  std::vector<ffi::Tensor> device_inputs;  // the same on the device; the same tensors if that is the processor
   std::vector<ffi::AnyView> arguments;
   ffi::Any returned;
   std::vector<ffi::Tensor> output_tensors;
 
+  ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
+  ffi::Function copy = ffi::Function::GetGlobalRequired("runtime.TVMTensorCopyFromTo");
+  ffi::Function wait = ffi::Function::GetGlobalRequired("runtime.Device_StreamSync");
+
+  bool on_cpu() const { return device.device_type == kDLCPU; }
+
+  void Upload() {
+    if (on_cpu()) return;
+    Guarded([&] {
+      for (size_t i = 0; i < input_tensors.size(); ++i) copy(input_tensors[i], device_inputs[i]);
+    });
+  }
+  // A tensor of the device's in the processor's memory.
+  ffi::Tensor Downloaded(const ffi::Tensor& tensor) {
+    if (on_cpu()) return tensor;
+    ffi::Tensor here = allocate(ffi::Shape(tensor.shape()), tensor.dtype(), kCpu, nullptr).cast<ffi::Tensor>();
+    Guarded([&] { copy(tensor, here); });
+    return here;
+  }
+
   // A virtual machine, which shares the library's weights with others.
   ffi::Module NewMachine() const {
     auto made = (*library)->GetFunction("vm_load_executable", true).value()().cast<ffi::Module>();
-    made->GetFunction("vm_initialization").value()(static_cast<int>(kDLCPU), 0, kPooled);
+    const ffi::Function initialise = made->GetFunction("vm_initialization").value();
+    if (on_cpu()) {
+      initialise(static_cast<int>(kDLCPU), 0, kPooled);
+    } else {
+      // Shapes are computed by the processor.
+      initialise(static_cast<int>(device.device_type), device.device_id, kPooled, static_cast<int>(kDLCPU), 0, kPooled);
+    }
     return made;
   }
 
   void Call() { Call(main); }
   void Call(const ffi::Function& function) {
     returned = nullptr;  // its memory may serve this inference
-    try {
+    Guarded([&] {
       function.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &returned);
+      Wait();
+    });
+  }
+  // Until the device has done what it was given.
+  void Wait() {
+    if (!on_cpu()) wait(device, int64_t{0});
+  }
+
+  template <typename Work>
+  static void Guarded(const Work& work) {
+    try {
+      work();
     } catch (const std::exception& error) {
-      throw Failure(Code::kOther, "the inference failed", LastLine(error.what()));
+      Rethrow(error, Code::kOther, "the inference failed");
     }
   }
 };
@@ -98,23 +147,27 @@ Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loa
   loaded_->inputs = manifest.inputs;
   loaded_->outputs = manifest.outputs;
   FlushSubnormals();  // the library's threads calculate as the one that calls
+  loaded_->device = FindDevice(manifest.opencl_device);
   try {
     loaded_->library = ffi::Module::LoadFromFile(package.LibraryPath());
     (*loaded_->library)->GetFunction(kSetThreads, true).value()(threads);
     loaded_->machine = loaded_->NewMachine();
     loaded_->main = (*loaded_->machine)->GetFunction("main").value();
-    const ffi::Function allocate = ffi::Function::GetGlobalRequired("runtime.TVMTensorAllocWithScope");
     for (const TensorSpec& spec : manifest.inputs) {
-      auto tensor = allocate(ffi::Shape(spec.shape), DlpackType(spec.type), kCpu, nullptr).cast<ffi::Tensor>();
+      const auto allocated = [&](DLDevice device) {
+        return loaded_->allocate(ffi::Shape(spec.shape), DlpackType(spec.type), device, nullptr).cast<ffi::Tensor>();
+      };
+      ffi::Tensor tensor = allocated(kCpu);
       if (spec.bytes > 0) std::memset(tensor.data_ptr(), 0, spec.bytes);
+      loaded_->device_inputs.push_back(loaded_->on_cpu() ? tensor : allocated(loaded_->device));
       loaded_->input_tensors.push_back(std::move(tensor));
     }
   } catch (const Failure&) {
     throw;
   } catch (const std::exception& error) {
-    throw Failure(Code::kPackage, "the network cannot be loaded", LastLine(error.what()));
+    Rethrow(error, Code::kPackage, "the network cannot be loaded");
   }
-  loaded_->arguments.assign(loaded_->input_tensors.begin(), loaded_->input_tensors.end());
+  loaded_->arguments.assign(loaded_->device_inputs.begin(), loaded_->device_inputs.end());
 }
 
 Model::~Model() = default;
@@ -131,12 +184,13 @@ void Model::SetRecordedInputs(const Package& package) {
 
 void Model::Run() {
   loaded_->output_tensors.clear();
+  loaded_->Upload();
   loaded_->Call();
   if (auto one = loaded_->returned.as<ffi::Tensor>()) {
-    loaded_->output_tensors.push_back(*one);
+    loaded_->output_tensors.push_back(loaded_->Downloaded(*one));
   } else if (auto several = loaded_->returned.as<ffi::Array<ffi::Any>>()) {
     for (const ffi::Any& each : *several) {
-      if (auto tensor = each.as<ffi::Tensor>()) loaded_->output_tensors.push_back(*tensor);
+      if (auto tensor = each.as<ffi::Tensor>()) loaded_->output_tensors.push_back(loaded_->Downloaded(*tensor));
     }
   }
   bool fits = loaded_->output_tensors.size() == outputs().size();
@@ -146,6 +200,7 @@ void Model::Run() {
 
 double Model::TimedRun() {
   loaded_->output_tensors.clear();
+  loaded_->Upload();
   const auto begin = std::chrono::steady_clock::now();
   loaded_->Call();
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
@@ -157,6 +212,7 @@ std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int 
   Clock::time_point begin;
   const auto watch = [&](const ffi::AnyView* arguments, int32_t, ffi::Any*) {
     // A function, its name, whether it is about to be called, what it returned, and its arguments.
+    loaded_->Wait();
     if (arguments[2].cast<bool>()) {
       begin = Clock::now();
     } else {
@@ -169,6 +225,7 @@ std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int 
   machine->GetFunction("set_instrument").value()(ffi::Function::FromPacked(watch));
   const ffi::Function main = machine->GetFunction("main").value();
   loaded_->output_tensors.clear();
+  loaded_->Upload();
   for (int i = 0; i < warmup; ++i) loaded_->Call(main);
   std::map<std::string, std::vector<double>> times_ms;
   for (int i = 0; i < repeat; ++i) {

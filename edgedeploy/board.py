@@ -57,10 +57,25 @@ class Ssh(Record):
 
 
 class OpenCL(Record):
-    """The OpenCL device that networks run on: a part of its name, and TVM's tag of its kind."""
+    """The OpenCL device that networks run on.
+
+    Attributes:
+        device: a part of its name.
+        kind: TVM's tag of its kind.
+        vector: float32 values that a work-item reads, multiplies and adds at a time.
+        sums: vectors of sums that a work-item's registers hold.
+        work_group: work-items of a group.
+        units: compute units.
+        items: work-items that a unit needs to be busy.
+    """
 
     device: str
     kind: Literal["intel", "mali", "adreno", "generic"] = "generic"
+    vector: Literal[1, 2, 4, 8, 16] = 4
+    sums: Positive = 8
+    work_group: Positive = 64
+    units: Positive = 16
+    items: Positive = 64
 
 
 class Board(Record):

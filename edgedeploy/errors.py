@@ -172,10 +172,65 @@ class RecordsError(EdgedeployError):
     exit_code = 20
 
 
+class OpenCLError(EdgedeployError):
+    """An OpenCL device, or its driver, does not do what was asked of it.
+
+    The runtime for OpenCL raises these through TVM, which knows them by their `kind`, with one text for each.
+
+    Args:
+        what: what happened; what is below the first line is the cause.
+    """
+
+    exit_code = 21
+    kind: ClassVar[str] = "OpenCLError"
+    try_this: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:
+        first, _, rest = what.partition("\n")
+        super().__init__(first, why=why or rest or None, hints=hints or self.try_this)
+
+
+class NoOpenCLError(OpenCLError):
+    """There is no OpenCL here, no driver for it, no device, or none of that name."""
+
+    kind = "OpenCLUnavailable"
+    try_this = (
+        "install the driver of the device; on Debian: apt install intel-opencl-icd, or mesa-opencl-icd",
+        "apt install pocl-opencl-icd, which has the CPU as its device",
+    )
+
+
+class KernelBuildError(OpenCLError):
+    """The driver's compiler refuses a network's kernels; its log is shown."""
+
+    kind = "OpenCLBuildError"
+
+
+class WorkGroupError(OpenCLError):
+    """A kernel asks for more work-items, or local memory, in one work-group than the device has."""
+
+    kind = "OpenCLLaunchError"
+    try_this = ("build the network for this kind of device: `opencl: {kind: ...}` of the board's profile",)
+
+
+class DeviceMemoryError(OpenCLError):
+    """The memory of an OpenCL device is exhausted, or does not give a piece of that size."""
+
+    kind = "OpenCLMemoryError"
+    try_this = ("run fewer networks at a time on the device, or one with smaller inputs",)
+
+
+class OpenCLDeviceLostError(OpenCLError):
+    """An OpenCL device failed while it was working, went away, or does not answer in time."""
+
+    kind = "OpenCLDeviceLost"
+    try_this = ("start the program again; what the kernel's log says of the driver (dmesg) may tell why",)
+
+
 class NotReadyError(EdgedeployError):
     """`edgedeploy doctor` found something that keeps networks from being built, pushed or run."""
 
-    exit_code = 21
+    exit_code = 22
 
 
 def last_line(error: BaseException) -> str:

@@ -42,6 +42,16 @@ if ! command -v dot >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev
         echo "that failed: networks cannot be drawn"
 fi
 
+# OpenCL on the CPU, and the compiler that makes TVM's runtime for it. They serve tests of OpenCL, which can be skipped.
+opencl=(pocl-opencl-icd ocl-icd-libopencl1 g++)
+lacks_opencl() { ! { compgen -G '/etc/OpenCL/vendors/*.icd' && command -v c++; } >/dev/null; }
+if lacks_opencl && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing Debian's ${opencl[*]}"
+    apt-get update -qq || true
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${opencl[@]}" >/dev/null ||
+        echo "that failed: there will be no OpenCL"
+fi
+
 "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
 echo "installing edgedeploy and its tools into $venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'

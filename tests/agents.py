@@ -20,11 +20,13 @@ KEPT = platformdirs.user_cache_path()
 
 
 def keep_agents(cache_home: Path) -> None:
-    """Let a cache folder that tests use find the agents that were built before, which are named by their content."""
-    folder, agents = cache_home / "edgedeploy", KEPT / "edgedeploy" / "agents"
+    """Let a cache folder that tests use find what was compiled before, which is named by its content."""
+    folder = cache_home / "edgedeploy"
     folder.mkdir(parents=True)
-    agents.mkdir(parents=True, exist_ok=True)
-    (folder / "agents").symlink_to(agents)
+    for name in ("agents", "opencl-runtime"):
+        kept = KEPT / "edgedeploy" / name
+        kept.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(kept)
 
 
 def build_probe() -> Agent:

@@ -12,7 +12,7 @@ from agents import KEPT, keep_agents
 
 from edgedeploy.cli import main
 
-pytest_plugins = ["virtual_boards", "board_releases", "demo_runs", "fuzzing"]
+pytest_plugins = ["virtual_boards", "board_releases", "demo_runs", "fuzzing", "opencl_devices"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,4 +1,7 @@
-"""Builds the agent for a board, once: object files and executables are kept under hashes of all they depend on."""
+"""Builds the agent for a board, once: object files and executables are kept under hashes of all they depend on.
+
+Its part for OpenCL also becomes a library of its own, which TVM in Python takes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,12 +26,15 @@ from edgedeploy.agent.recipe import (
     compat_folder,
     digest,
     load_recipe,
+    opencl_library_sources,
+    opencl_sources,
     own_files,
     own_sources,
     package_folder,
     source_folder,
 )
-from edgedeploy.board import Board
+from edgedeploy.board import Board, load_board
+from edgedeploy.errors import ToolchainError
 from edgedeploy.files import cannot_write, folder_lock, replacing
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
@@ -73,7 +79,7 @@ def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progre
         ToolchainError: the toolchain is not installed, does not fit the board, or fails.
         OutputError: the user's cache folder cannot be written.
     """
-    return build_executable(own_sources(), board, toolchain, progress, name="agent")
+    return build_executable(_sources_for(board), board, toolchain, progress, name="agent")
 
 
 def built_agent(board: Board, toolchain: str = DEFAULT_TOOLCHAIN) -> Agent | None:
@@ -82,7 +88,7 @@ def built_agent(board: Board, toolchain: str = DEFAULT_TOOLCHAIN) -> Agent | Non
     Raises:
         ToolchainError: the toolchain is not installed, or does not fit the board.
     """
-    _, _, agent = _wanted(own_sources(), board, toolchain, name="agent")
+    _, _, agent = _wanted(_sources_for(board), board, toolchain, name="agent")
     return agent if agent.path.is_file() else None
 
 
@@ -98,14 +104,60 @@ def build_executable(
     target = agent.path
     if target.is_file():
         return agent
+
+    def jobs(tree: Path) -> Iterator[_Job]:
+        yield from _unit_jobs(recipe, tree)
+        yield from _own_jobs(sources, recipe.flags, agent.key)
+
+    _make(target, compiler, jobs, [*compiler.static_options, *recipe.link_flags], board, progress)
+    return agent
+
+
+def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
+    """Build TVM's runtime for OpenCL as a shared library for this machine, to be loaded beside TVM's own libraries.
+
+    Raises:
+        ToolchainError: this machine has no C++ compiler of its own, or that fails.
+        OutputError: the library cannot be written.
+    """
+    board = load_board("local", {"toolchain": "native"})
+    compiler = cxx_compiler(board)
+    if "ziglang" in compiler.command:
+        raise ToolchainError(
+            "the runtime for OpenCL needs this machine's own C++ compiler",
+            why="TVM's libraries pass errors on in the way of GNU's C++ library, zig's code has another one",
+            hints=["apt install g++"],
+        )
+    recipe = load_recipe()
+    flags = [*recipe.flags, *recipe.library_flags]
+    libraries = [f"-L{package_folder(name) / 'lib'}" for name in ("tvm", "tvm_ffi")]
+    link_flags = [*libraries, *recipe.library_link_flags]
+    _make(target, compiler, lambda _: _own_jobs(opencl_library_sources(), flags, ""), link_flags, board, progress)
+
+
+def _make(
+    target: Path,
+    compiler: Driver,
+    jobs: Callable[[Path], Iterator[_Job]],
+    link_flags: list[str],
+    board: Board,
+    progress: Progress,
+) -> None:
+    """Compile and link what does not exist yet; `jobs` is given the folder of TVM's sources."""
     try:
         with folder_lock(target.parent, progress):
             if not target.is_file():  # another process may just have built it
                 compiler.check(progress)
-                _build(sources, compiler, recipe, agent.key, target, board, progress)
+                with replacing(target) as temporary, _runtime_tree() as tree:
+                    title = f"{target.name} for {board.triple}"
+                    _compile_and_link(temporary, title, compiler, list(jobs(tree)), tree, link_flags, progress)
     except OSError as error:
         raise cannot_write(target, error) from error
-    return agent
+
+
+def _sources_for(board: Board) -> list[Path]:
+    """What a board's agent is made from: those of OpenCL devices know them."""
+    return own_sources() + (opencl_sources() if board.opencl else [])
 
 
 def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> tuple[Driver, Recipe, Agent]:
@@ -116,24 +168,27 @@ def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> 
     return compiler, recipe, Agent(_cache() / key[:16] / name, key)
 
 
-def _build(
-    sources: list[Path], compiler: Driver, recipe: Recipe, key: str, target: Path, board: Board, progress: Progress
+def _compile_and_link(
+    output: Path,
+    title: str,
+    compiler: Driver,
+    jobs: list[_Job],
+    tree: Path,
+    link_flags: list[str],
+    progress: Progress,
 ) -> None:
-    with replacing(target) as temporary, _runtime_tree() as tree:
-        jobs = [*_unit_jobs(recipe, tree), *_own_jobs(sources, recipe, key)]
-        with progress.steps(f"{target.name} for {board.triple}", len(jobs) + 1) as advance:
+    with progress.steps(title, len(jobs) + 1) as advance:
 
-            def compiled(job: _Job) -> Path:
-                path = _compile(job, compiler, tree)
-                advance()
-                return path
-
-            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                objects = list(pool.map(compiled, jobs))
-            flags = [*compiler.static_options, *map(str, objects), *recipe.link_flags]
-            run_tool([*compiler.command, *flags, "-o", str(temporary)], timeout_s=COMPILE_TIMEOUT_S)
-            temporary.chmod(0o755)
+        def compiled(job: _Job) -> Path:
+            path = _compile(job, compiler, tree)
             advance()
+            return path
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            objects = list(pool.map(compiled, jobs))
+        run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(output)], timeout_s=COMPILE_TIMEOUT_S)
+        output.chmod(0o755)
+        advance()
 
 
 def _floor(board: Board) -> str:
@@ -182,12 +237,11 @@ def _runtime_tree() -> Iterator[Path]:
 def _include_flags(tree: Path) -> list[str]:
     ffi = package_folder("tvm_ffi")
     folders = [ffi / "include", ffi / "3rdparty" / "dlpack" / "include", package_folder("tvm") / "include"]
-    folders += [tree / "include", tree / "3rdparty" / "compiler-rt", agent_folder()]
+    folders += [tree, tree / "include", tree / "3rdparty" / "compiler-rt", agent_folder()]
     return [f"-I{folder}" for folder in folders]
 
 
 def _unit_jobs(recipe: Recipe, tree: Path) -> Iterator[_Job]:
-    compat = digest(sorted(compat_folder().glob("**/*.h")), compat_folder())
     roots = {"tvm": tree / "src" / "runtime", "tvm_ffi": source_folder("tvm_ffi")}
 
     def text(unit: Unit) -> str:
@@ -195,17 +249,21 @@ def _unit_jobs(recipe: Recipe, tree: Path) -> Iterator[_Job]:
 
     for unit in recipe.units:
         # Paths differ from build to build; the versions of the wheels say what is in them.
-        yield _Job(unit.name, text(unit), [*recipe.flags, *unit.flags], _sha256([compat, unit.sources]))
+        yield _Job(unit.name, text(unit), [*recipe.flags, *unit.flags], _sha256([_compat_digest(), unit.sources]))
 
 
-def _own_jobs(sources: list[Path], recipe: Recipe, key: str) -> Iterator[_Job]:
+def _compat_digest() -> str:
+    return digest(sorted(compat_folder().glob("**/*.h")), compat_folder())
+
+
+def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterator[_Job]:
     warnings = ["-Wall", "-Wextra"]
     for source in sources:
-        flags = [*recipe.flags, *warnings]
+        flags = [*common_flags, *warnings]
         if source.name == "version.cc":
             facts = {"AGENT_VERSION": __version__, "AGENT_TVM": _versions()["apache-tvm"], "AGENT_BUILD": key}
             flags += [f'-D{name}="{value}"' for name, value in facts.items()]
-        yield _Job(source.name, f'#include "{source}"\n', flags, _included(source))
+        yield _Job(source.name, f'#include "{source}"\n', flags, _sha256([_compat_digest(), _included(source)]))
 
 
 def _included(source: Path) -> str:

@@ -35,10 +35,19 @@ class Unit(Record):
 
 
 class Recipe(Record):
-    """Compiler flags, linker flags, and the units of TVM's sources."""
+    """How TVM's sources and the agent's own are compiled and linked.
+
+    Attributes:
+        flags: of the compiler.
+        link_flags: of an executable.
+        library_flags, library_link_flags: the same for a shared library, the first after `flags`.
+        units: of TVM's sources.
+    """
 
     flags: list[str]
     link_flags: list[str]
+    library_flags: list[str]
+    library_link_flags: list[str]
     units: list[Unit]
 
 
@@ -57,11 +66,21 @@ def own_sources() -> list[Path]:
     return sorted(agent_folder().glob("*.cc"))
 
 
+def opencl_sources() -> list[Path]:
+    """What the agents of boards with an OpenCL device have beside that, sorted."""
+    return sorted(agent_folder().glob("opencl/*.cc"))
+
+
+def opencl_library_sources() -> list[Path]:
+    """The sources of the library that is TVM's runtime for OpenCL in Python, sorted."""
+    return [*opencl_sources(), agent_folder() / "sha256.cc"]
+
+
 def own_files() -> list[Path]:
-    """Everything in the agent's folder that a build depends on, sorted."""
+    """Everything in the agent's folder that every build depends on, sorted."""
     folder = agent_folder()
-    files = [*folder.glob("*.cc"), *folder.glob("*.h"), *folder.glob("compat/**/*.h"), folder / RECIPE_NAME]
-    return sorted(files)
+    headers = [path for pattern in ("*.h", "opencl/*.h", "compat/**/*.h") for path in folder.glob(pattern)]
+    return sorted([*folder.glob("*.cc"), *headers, folder / RECIPE_NAME])
 
 
 def compat_folder() -> Path:

@@ -62,6 +62,29 @@ def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
     scheduled functions once more.
     """
     use_vector_arithmetic()
+    module, builder, functions, constants = _lowered(module, target)
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder, ThreadPoolExecutor() as pool:
+        parts = list(pool.map(lambda part: _static_library(part, target, Path(folder)), enumerate(_deal(functions))))
+    objects, libraries = [part[0] for part in parts], [part[1] for part in parts]
+    executable = vm_build._vmlink(builder, target, ext_libs=objects, params=constants)
+    return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))
+
+
+def generate_for_device(module: tvm.IRModule, target: tvm.target.Target) -> Code:
+    """Kernels of a module whose functions are scheduled for a device, and machine code that launches them.
+
+    The device's own compiler turns the kernels into machine code where they run.
+    """
+    module, builder, functions, constants = _lowered(module, target)
+    executable = vm_build._vmlink(builder, target, functions, params=constants)
+    libraries = list(executable.mod.imports)
+    return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))
+
+
+def _lowered(
+    module: tvm.IRModule, target: tvm.target.Target
+) -> tuple[tvm.IRModule, relax.ExecBuilder, tvm.IRModule | None, dict[str, Any]]:
+    """A module lowered for the virtual machine; its instructions, its functions, and its constants by name."""
     with target:
         module = tvm.transform.Sequential(
             [
@@ -74,11 +97,7 @@ def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
     builder = relax.ExecBuilder()
     functions = vm_build._filter_tir(vm_build._vmcodegen(builder, module))
-    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder, ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda part: _static_library(part, target, Path(folder)), enumerate(_deal(functions))))
-    objects, libraries = [part[0] for part in parts], [part[1] for part in parts]
-    executable = vm_build._vmlink(builder, target, ext_libs=objects, params=dict(constants))
-    return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))
+    return module, builder, functions, dict(constants)
 
 
 def _deal(functions: tvm.IRModule | None) -> list[tvm.IRModule]:

@@ -10,6 +10,8 @@ from typing import Any
 import tvm
 from tvm.tirx import ForKind
 
+_SIDE_BY_SIDE = {ForKind.PARALLEL, ForKind.THREAD_BINDING}
+
 
 @dataclass(frozen=True)
 class Stores:
@@ -20,7 +22,7 @@ class Stores:
     Attributes:
         total: all of them.
         scalar: those stored one by one, in no vectorised loop.
-        serial_scalar: those of `scalar` that are stored by one thread.
+        serial_scalar: those of `scalar` that are stored by one thread; work-items of a device are several.
     """
 
     total: int
@@ -36,7 +38,7 @@ def stores_of(function: tvm.tirx.PrimFunc) -> Stores:
     return Stores(
         total=sum(count for count, _ in counted),
         scalar=sum(count for count, _ in scalar),
-        serial_scalar=sum(count for count, kinds in scalar if ForKind.PARALLEL not in kinds),
+        serial_scalar=sum(count for count, kinds in scalar if not kinds & _SIDE_BY_SIDE),
     )
 
 

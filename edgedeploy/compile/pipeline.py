@@ -1,4 +1,4 @@
-"""The compiler: Relax passes, schedule templates, LLVM."""
+"""The compiler: Relax passes, schedule templates, LLVM or OpenCL C."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
-from edgedeploy.compile.codegen import Code, generate
+from edgedeploy.compile.codegen import Code, generate, generate_for_device
 from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
@@ -24,16 +24,19 @@ from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.quantisation import round_in_float
-from edgedeploy.compile.schedules import Scheduled, schedule_function
+from edgedeploy.compile.schedules import Scheduled, gpu, schedule_function
 from edgedeploy.compile.schedules.kernel import after
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
-from edgedeploy.errors import CompileError, UnsupportedError, last_line
+from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
 
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
+
+# The attribute of reshapes that are no views.
+_COPIED = "edgedeploy.copied"
 
 # TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
 _INJECTIVE = 2
@@ -95,21 +98,21 @@ class Compiled(Lowered):
 
 
 def compile_network(network: Network, board: Board, progress: Progress = SILENT, tuned: Tuned = untuned) -> Compiled:
-    """Generate code for a board's CPU.
+    """Generate code for a board's CPU, or for its OpenCL device and the CPU that calls it.
 
     Args:
         network: what `frontends` read.
-        board: whose CPU the code is for.
+        board: what the code is for.
         progress: is told about each step.
-        tuned: what measuring on the board has found out.
+        tuned: what measuring on the board has found out; nothing is known of OpenCL devices.
 
     Raises:
-        UnsupportedError: the board's networks run on a device that this version generates no code for.
+        UnsupportedError: the board has an OpenCL device, and there is no schedule for a function there.
         CompileError: TVM refuses the network or the target.
     """
     lowered = lower_network(network, board, progress, tuned)
     with _compiling(network, board) as target, progress.stage("generate code"):
-        code = generate(lowered.module, target)
+        code = generate_for_device(lowered.module, target) if board.opencl else generate(lowered.module, target)
     return Compiled(lowered.module, lowered.functions, lowered.removed, code)
 
 
@@ -121,24 +124,51 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
     Raises:
         UnsupportedError, CompileError: as `compile_network`.
     """
-    require_cpu(board)
     with _compiling(network, board):
         with progress.stage("optimise"):
             optimised = _optimise(network.module, board)
+            if board.opencl:
+                optimised = _all_on_device(optimised)
         with progress.stage("schedule"):
             constants = constant_parameters(optimised.module)
+            schedule = _schedule_for_device if board.opencl else _schedule
             scheduled = {
-                name: _schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
+                name: schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
                 for name, function in optimised.functions.items()
             }
             module = replace_functions(optimised.module, scheduled)
     return Lowered(module, {scheduled_name(name): entry for name, entry in scheduled.items()}, optimised.removed)
 
 
+def _all_on_device(optimised: Optimised) -> Optimised:
+    """A network all of whose functions can be scheduled: what is not would run on the CPU, in the device's memory.
+
+    Reshapes become views here, but for those that make an output, which are copied.
+
+    Raises:
+        UnsupportedError: it has a function that no template takes.
+    """
+    views = tvm.transform.Sequential([relax.transform.RewriteDataflowReshape(), relax.transform.DeadCodeElimination()])
+    module = views(optimised.module)
+    for variable, function in module.functions.items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            if not _below_root(function):
+                raise UnsupportedError(f"there is no schedule for {variable.name_hint} on OpenCL devices")
+            if relax.analysis.has_reshape_pattern(function):
+                module.update_func(variable, function.with_attr(_COPIED, True))
+    return replace(optimised, module=module)
+
+
+def _below_root(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether a function computes something in blocks below a root; TVM writes a few, as scattering, without one."""
+    return isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
+
+
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether a function computes something, in blocks below a root; TVM writes a few, as scattering, without one."""
-    below_root = isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
-    return below_root and not relax.analysis.has_reshape_pattern(function)
+    """Whether a function computes something; reshapes become views."""
+    return _below_root(function) and (
+        bool(function.attrs.get(_COPIED)) or not relax.analysis.has_reshape_pattern(function)
+    )
 
 
 def schedule_configured(group: Group, configuration: Configuration, board: Board, packable: set[int]) -> Scheduled:
@@ -162,13 +192,27 @@ def _schedule(
     return schedule_configured(group, group.layer.default(board), board, packable)
 
 
+def _schedule_for_device(
+    function: tvm.tirx.PrimFunc, group: Group | None, board: Board, packable: set[int], _tuned: Tuned
+) -> Scheduled:
+    """Schedule a function for the board's OpenCL device, as the model of the device says."""
+    if group is None:
+        return gpu.schedule_for_device(function, board, packable=packable)
+    configuration = gpu.default_for_device(group.layer, board)
+    written = group.written(configuration, board)
+    scheduled = gpu.schedule_for_device(written, board, packable=packable, configuration=configuration)
+    return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
+
+
 @contextmanager
 def _compiling(network: Network, board: Board) -> Iterator[tvm.target.Target]:
-    """TVM's compiler set up for a board's CPU; what it raises becomes an error that names network and board."""
+    """TVM's compiler set up for a board; what it raises becomes an error that names network and board."""
     try:
-        target = tvm.target.Target(board.cpu_target())
+        target = tvm.target.Target(board.target())
         with target, tvm.transform.PassContext(opt_level=3):
             yield target
+    except EdgedeployError:
+        raise
     except Exception as error:
         raise CompileError(
             f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=last_line(error)
@@ -183,7 +227,7 @@ def require_cpu(board: Board) -> None:
     """
     if board.opencl is not None:
         raise UnsupportedError(
-            "this version generates code for CPUs only",
+            "this version tunes code for CPUs only",
             why=f"the board runs its networks on an OpenCL device ({board.opencl.device})",
             hints=["take the `opencl` section out of a copy of the board's profile to use its CPU"],
         )

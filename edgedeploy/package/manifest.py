@@ -96,6 +96,7 @@ class Manifest(Record):
         board: name of the board profile.
         build_key: what the package depends on, hashed: equal keys mean an equal package.
         target: TVM's target.
+        opencl_device: a part of the name of the OpenCL device that it runs on; None for the CPU.
         threads: threads it runs with by default.
         versions: of edgedeploy, TVM and the numerics' reference.
         linker: the toolchain that linked the library.
@@ -115,6 +116,7 @@ class Manifest(Record):
     board: str
     build_key: Sha256
     target: dict[str, object]
+    opencl_device: str | None = None
     threads: Annotated[int, Field(gt=0)]
     versions: dict[str, str]
     linker: str

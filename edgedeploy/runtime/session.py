@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.errors import InputError, PackageError, last_line
+from edgedeploy.errors import InputError, OpenCLError, PackageError, last_line
 from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
@@ -41,6 +41,8 @@ class Session:
         Raises:
             PackageError: the library cannot be loaded, or was built for another kind of machine.
             InputError: more threads were asked for than there are processors.
+            OpenCLError: it is for an OpenCL device, and that is not there or does not take it.
+            ToolchainError, OutputError, UnsupportedError: as `runtime.opencl.load`.
         """
         self.manifest = manifest
         self.inputs: list[TensorSpec] = self.manifest.inputs
@@ -50,7 +52,8 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             path = Path(folder) / LIBRARY_NAME
             path.write_bytes(library)
-            self._library, self._machine, set_threads = _load(name, path)
+            self._device = _device_of(manifest)
+            self._library, self._machine, set_threads = _load(name, path, self._device)
         set_threads(self.threads)
         # TVM keeps libraries that it has loaded: the threads would outlive their session.
         weakref.finalize(self, set_threads, 1)
@@ -80,11 +83,13 @@ class Session:
         Raises:
             InputError: as `run`.
         """
-        main, arguments = self._machine["main"], self._arguments(tensors)
+        main, arguments, device = self._machine["main"], self._arguments(tensors), self._device
 
         def call() -> Any:
             with flushed_to_zero():
-                return main(*arguments)
+                returned = main(*arguments)
+                device.sync()
+                return returned
 
         return call
 
@@ -104,10 +109,8 @@ class Session:
         Raises:
             InputError: as `run`.
         """
-        import tvm
-
         arguments = self._arguments(tensors)
-        evaluator = self._machine.time_evaluator("main", tvm.cpu(), number=number, repeat=repeat)
+        evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
         with flushed_to_zero():
             for _ in range(warmup):
                 self._machine["main"](*arguments)
@@ -119,7 +122,6 @@ class Session:
         Raises:
             InputError: as `run`.
         """
-        import tvm
         from tvm import relax
 
         arguments, begun = self._arguments(tensors), 0.0
@@ -127,13 +129,14 @@ class Session:
 
         def watch(_function: Any, name: str, before: bool, *_rest: Any) -> None:
             nonlocal begun
+            self._device.sync()
             if before:
                 begun = perf_counter()
             else:
                 sums[name] += (perf_counter() - begun) * 1e3
 
         # On a machine of its own: nothing takes an instrument off again.
-        machine = relax.VirtualMachine(self._library, tvm.cpu())
+        machine = relax.VirtualMachine(self._library, self._device)
         machine.set_instrument(watch)
         times: dict[str, list[float]] = {}
         with flushed_to_zero():
@@ -148,7 +151,7 @@ class Session:
         import tvm
 
         checked = check_tensors(tensors, self.inputs)
-        return [tvm.runtime.tensor(array) for array in checked]
+        return [tvm.runtime.tensor(array, device=self._device) for array in checked]
 
 
 def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]:
@@ -195,14 +198,25 @@ def check_outputs(outputs: Tensors, expected: Tensors, test: SelfTest) -> dict[s
     return fractions
 
 
-def _load(name: str | Path, library: Path) -> tuple[Any, Any, Callable[[int], int]]:
+def _device_of(manifest: Manifest) -> Any:
+    """The device that a package runs on."""
+    import tvm
+
+    from edgedeploy.runtime.opencl import device_named
+
+    return tvm.cpu() if manifest.opencl_device is None else device_named(manifest.opencl_device)
+
+
+def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Callable[[int], int]]:
     """A library, its virtual machine, and its function that sets the number of threads."""
     import tvm
     from tvm import relax
 
     try:
         module = tvm.runtime.load_module(str(library))
-        return module, relax.VirtualMachine(module, tvm.cpu()), module.imports[0][SET_THREADS]
+        return module, relax.VirtualMachine(module, device), module.imports[0][SET_THREADS]
+    except OpenCLError:
+        raise
     except Exception as error:
         raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error
 

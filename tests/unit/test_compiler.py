@@ -18,7 +18,6 @@ from edgedeploy.compile.channels import padded_count
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.compile.tiles import choose_tile, whole_columns
-from edgedeploy.errors import UnsupportedError
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
 
@@ -220,12 +219,6 @@ def _constants(compiled: Compiled) -> list[np.ndarray]:
 
     relax.analysis.post_order_visit(compiled.module["main"], visit)
     return found
-
-
-def test_an_opencl_board_is_refused_in_so_many_words(network: Save) -> None:
-    graph = Graph()
-    with pytest.raises(UnsupportedError, match="CPUs only"):
-        compile_network(network(graph, graph.node("Relu", graph.input("data", [1, 4]))), load_board("nuc-opencl"))
 
 
 @pytest.mark.parametrize(("channels", "padded"), [(255, 256), (17, 32), (16, 16), (10, 16), (5, 8), (3, 4), (1, 4)])

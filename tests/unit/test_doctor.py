@@ -73,7 +73,7 @@ def test_what_is_not_in_order_stands_in_lines_with_what_to_do_and_in_the_exit_co
 ) -> None:
     board = profile(tmp_path, "rpi4", cpu="cortex-a7777", ssh=None)
     code, out, err = command("doctor", "--board", board)
-    assert code == 21
+    assert code == 22
     assert "host: TVM: failed: LLVM knows no CPU 'cortex-a7777' of aarch64: near names: cortex-a77" in out
     assert "host: system: ok: Linux" in out
     assert "is not ready: not in order: TVM" in err
@@ -182,7 +182,7 @@ def test_where_a_package_is_missing_that_the_doctor_itself_needs_it_says_so(tmp_
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{builtin_folder()}"}
     command = [sys.executable, "-m", "edgedeploy", "doctor"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 21, done.stderr
+    assert done.returncode == 22, done.stderr
     assert "host: packages: failed: paramiko is" in done.stdout
 
 

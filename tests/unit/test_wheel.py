@@ -9,8 +9,10 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from agents import keep_agents
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = "edgedeploy/_data/"
@@ -47,6 +49,7 @@ def python(target: Path, tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Python in an empty folder, with the installed wheel and without the checkout; gives standard output."""
     work, start, home = (tmp_path_factory.mktemp(name) for name in ("work", "start", "home"))
     (start / "sitecustomize.py").write_text(WITHOUT_CHECKOUT)
+    keep_agents(home / "cache")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("EDGEDEPLOY", "PYTHON"))}
     environment = inherited | {
         "PYTHONPATH": os.pathsep.join([str(target), str(start)]),
@@ -101,3 +104,9 @@ def test_the_bundled_network_is_built_and_shown(python: Command) -> None:
     assert built["checked"]
     shown = json.loads(python("-m", "edgedeploy", "demo", "digits", "--json"))
     assert shown["results"][0]["label"] == "3"
+
+
+def test_tvm_has_opencl_devices_in_every_program_once_the_runtime_is_made(opencl: Any, python: Command) -> None:
+    python("-c", "from edgedeploy.runtime.opencl import load; load()")
+    ask = "import sys, tvm; print(tvm.opencl(0).device_name); assert 'edgedeploy.build' not in sys.modules"
+    assert python("-W", "error", "-c", ask).strip() == opencl.device_name

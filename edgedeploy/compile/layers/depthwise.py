@@ -44,7 +44,7 @@ class DepthwiseConvolution(Layer):
     @property
     @override
     def operations(self) -> int:
-        return 2 * self.data[0] * math.prod(self._size) * math.prod(self.weights)
+        return 2 * self.data[0] * math.prod(self.size) * math.prod(self.weights)
 
     @override
     def plain(self) -> Form:
@@ -52,7 +52,7 @@ class DepthwiseConvolution(Layer):
 
     @override
     def default(self, board: Board) -> Configuration:
-        height, width = self._size
+        height, width = self.size
         tile = choose_depthwise_tile(height, width, self._channels, self.window.kernel, self.window.strides[1], board)
         deep = self._channels // tile.channels
         if board.is_x86:
@@ -68,7 +68,7 @@ class DepthwiseConvolution(Layer):
     def configurations(self, board: Board) -> Iterator[Configuration]:
         default = self.default(board)
         yield default
-        height, width = self._size
+        height, width = self.size
         length = vector_length(self._channels, lanes_for(board))
         tiles = [
             Tile(1, columns, vectors * length)
@@ -92,7 +92,7 @@ class DepthwiseConvolution(Layer):
     @override
     def estimate(self, configuration: Configuration, board: Board) -> float:
         assert isinstance(configuration, Depthwise)
-        height, width = self._size
+        height, width = self.size
         tile, length = configuration.tile, vector_length(configuration.tile.channels, lanes_for(board))
         tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
         steps = height * width * self._channels / length * math.prod(self.window.kernel) / tile.useful(height, width)
@@ -103,10 +103,10 @@ class DepthwiseConvolution(Layer):
         return (
             isinstance(configuration, Depthwise)
             and configuration.tile.rows == 1
-            and configuration.tile.columns <= min(self._size[1], tile_registers(board))
+            and configuration.tile.columns <= min(self.size[1], tile_registers(board))
             and self._channels % (configuration.tile.channels * configuration.tasks_deep) == 0
             and configuration.tile.channels <= _MOST_VECTORS * lanes_for(board)
-            and self._size[0] % configuration.rows_per_task == 0
+            and self.size[0] % configuration.rows_per_task == 0
         )
 
     @override
@@ -122,5 +122,6 @@ class DepthwiseConvolution(Layer):
         return self.weights[3]
 
     @property
-    def _size(self) -> tuple[int, int]:
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of the result."""
         return self.window.output_size(self.data[1], self.data[2])

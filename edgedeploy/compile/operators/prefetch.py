@@ -25,7 +25,7 @@ def vector_to_prefetch(board: Board) -> int:
 
     It was measured on x86 only, where it makes layers whose weights come from far a tenth to a quarter faster.
     """
-    return lanes_for(board) if board.is_x86 else 0
+    return lanes_for(board) if board.is_x86 and board.opencl is None else 0
 
 
 def prefetched(

@@ -34,8 +34,8 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule block by block; nothing is re-laid."""
-    _inline_single_uses(kernel)
-    for name in _remaining(kernel):
+    inline_single_uses(kernel)
+    for name in remaining(kernel):
         if kernel.is_reduction(name):
             _schedule_reduction(kernel, name, board)
         else:
@@ -43,12 +43,13 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     return None
 
 
-def _remaining(kernel: Kernel) -> list[str]:
+def remaining(kernel: Kernel) -> list[str]:
+    """The names of the blocks that are left."""
     root = kernel.schedule.get_sblock("root")
     return [kernel.schedule.get(block).name_hint for block in kernel.schedule.get_child_blocks(root)]
 
 
-def _inline_single_uses(kernel: Kernel) -> None:
+def inline_single_uses(kernel: Kernel) -> None:
     """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
     schedule = kernel.schedule
     for name in kernel.names:

@@ -1,0 +1,17 @@
+// The device that a network runs on: the processor, or an OpenCL device.
+#pragma once
+
+#include <dlpack/dlpack.h>
+
+#include <optional>
+#include <string>
+
+namespace agent {
+
+inline constexpr DLDevice kCpu{kDLCPU, 0};
+
+// The OpenCL device with `part` in its name, in any case, graphics processors before others; the processor for none.
+// Failure(kDevice) if there is no such device, or if this agent was built without OpenCL.
+DLDevice FindDevice(const std::optional<std::string>& part);
+
+}  // namespace agent

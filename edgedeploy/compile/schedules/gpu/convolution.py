@@ -1,0 +1,50 @@
+"""Dense convolutions in NHWC on an OpenCL device: a work-item computes a tile of pixels x channels."""
+
+from __future__ import annotations
+
+import math
+
+from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Direct
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.schedules.convolution import pack
+from edgedeploy.compile.schedules.gpu.general import elementwise
+from edgedeploy.compile.schedules.gpu.threads import bind, device_of, group_parts
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+
+
+def matches(kernel: Kernel) -> bool:
+    """A direct convolution in which output channels may sum over several input channels."""
+    return kernel.anchor() == direct.DENSE
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule the convolution and everything fused with it; padding is a kernel of its own.
+
+    Weights are re-laid so that those which a work-group's work-items read in a step lie side by side.
+    """
+    schedule, lanes = kernel.schedule, device_of(board).vector
+    convolution = kernel.block(direct.DENSE)
+    chosen = kernel.configuration
+    assert isinstance(chosen, Direct)
+    tile, reduced = chosen.tile, kernel.extents(convolution)[4:]
+    batch, height, width, channels = kernel.extents(convolution)[:4]
+    tiles = [batch, -(-height // tile.rows), -(-width // tile.columns), channels // tile.channels]
+    packing = pack(kernel, convolution, group_parts(tiles, board)[-1] * tile.channels)
+    padding = kernel.needed_padding(direct.DENSE)
+    output = kernel.output_of(direct.DENSE)
+    extents = kernel.extents(output)
+    batch, row, column, channel = schedule.get_loops(output)
+    row, row_in = schedule.split(row, [None, tile.rows])
+    column, column_in = schedule.split(column, [None, tile.columns])
+    channel, channel_in = schedule.split(channel, [None, tile.channels])
+    schedule.reorder(batch, row, column, channel, row_in, column_in, channel_in)
+    kernel.operations += 2 * math.prod(extents) * math.prod(reduced)
+    item = bind(kernel, [batch, row, column, channel], board)
+    kernel.vectorize(channel_in, lanes, unroll=True)
+    schedule.unroll(row_in)
+    schedule.unroll(column_in)
+    kernel.accumulate_inside(convolution, item, 3, lanes, pixels=2)
+    for name in padding:
+        elementwise(kernel, name, board)
+    return packing

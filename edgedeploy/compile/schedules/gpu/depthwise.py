@@ -1,0 +1,38 @@
+"""Depthwise convolutions in NHWC on an OpenCL device: a work-item filters some pixels of a vector of channels."""
+
+from __future__ import annotations
+
+import math
+
+from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Depthwise
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.schedules.gpu.threads import bind, device_of
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+
+
+def matches(kernel: Kernel) -> bool:
+    """A convolution in which output channel c reads input channel c only."""
+    return kernel.anchor() == direct.DEPTHWISE
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule the convolution and everything fused with it; every tap asks whether it is padding."""
+    schedule, lanes = kernel.schedule, device_of(board).vector
+    convolution = kernel.block(direct.DEPTHWISE)
+    chosen = kernel.configuration
+    assert isinstance(chosen, Depthwise)
+    taps = kernel.extents(convolution)[-2:]
+    kernel.inline(kernel.before(direct.DEPTHWISE))
+    output = kernel.output_of(direct.DEPTHWISE)
+    extents = kernel.extents(output)
+    batch, row, column, channel = schedule.get_loops(output)
+    column, column_in = schedule.split(column, [None, chosen.tile.columns])
+    channel, channel_in = schedule.split(channel, [None, chosen.tile.channels])
+    schedule.reorder(batch, row, column, channel, column_in, channel_in)
+    kernel.operations += 2 * math.prod(extents) * math.prod(taps)
+    item = bind(kernel, [batch, row, column, channel], board)
+    kernel.vectorize(channel_in, lanes, unroll=True)
+    schedule.unroll(column_in)
+    kernel.accumulate_inside(convolution, item, 2, lanes, pixels=1)
+    return None

@@ -1,0 +1,58 @@
+"""Everything else on an OpenCL device: pools, means, softmax, resize, concat, transposes, elementwise chains."""
+
+from __future__ import annotations
+
+import math
+
+from edgedeploy.board import Board
+from edgedeploy.compile.schedules.access import fuse_contiguous
+from edgedeploy.compile.schedules.general import inline_single_uses, remaining
+from edgedeploy.compile.schedules.gpu.threads import bind, device_of, vectorise
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import vector_length
+
+
+def matches(kernel: Kernel) -> bool:
+    """Any function."""
+    return True
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule block by block, each as a kernel of its own."""
+    inline_single_uses(kernel)
+    for name in remaining(kernel):
+        if kernel.is_reduction(name):
+            _reduction(kernel, name, board)
+        else:
+            elementwise(kernel, name, board)
+    return None
+
+
+def elementwise(kernel: Kernel, name: str, board: Board) -> None:
+    """A work-item computes one vector of a block's values."""
+    schedule, block = kernel.schedule, kernel.block(name)
+    kernel.operations += math.prod(kernel.extents(block))
+    if not schedule.get_loops(block):
+        schedule.add_unit_loop(block)
+    fuse_contiguous(kernel, block)
+    *outer, inner = schedule.get_loops(block)
+    bind(kernel, [*outer, vectorise(kernel, inner, board)], board)
+
+
+def _reduction(kernel: Kernel, name: str, board: Board) -> None:
+    """A work-item sums up a vector of values over the last spatial dimension."""
+    schedule, block = kernel.schedule, kernel.block(name)
+    kernel.operations += math.prod(kernel.extents(block))
+    kinds = [int(variable.iter_type) for variable in schedule.get(block).iter_vars]
+    loops = schedule.get_loops(block)
+    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
+    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    if not spatial:
+        spatial = [schedule.add_unit_loop(loops[0])]
+    length = vector_length(int(schedule.get(spatial[-1]).extent), device_of(board).vector)
+    last, vector = schedule.split(spatial[-1], [None, length])
+    schedule.reorder(*spatial[:-1], last, *reduced, vector)
+    if length > 1:
+        schedule.vectorize(vector)
+    bind(kernel, [*spatial[:-1], last], board)
+    schedule.decompose_reduction(block, reduced[0])

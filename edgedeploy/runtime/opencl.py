@@ -1,0 +1,121 @@
+"""TVM's runtime for OpenCL devices in this process: a library beside TVM's own, made on this machine once.
+
+TVM's wheel generates code for OpenCL and cannot run it. The runtime is the same C++ that agents of OpenCL boards have
+in them (`agent/opencl`). TVM calls `autoload` when it is imported, by the entry point in group `tvm.backends`; this
+module is imported with it, and so imports little itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgedeploy.progress import Progress
+
+LIBRARY_NAME = "libtvm_runtime_opencl.so"
+
+# The runtime derives from classes of TVM's, whose layout is that of one release: those that pyproject.toml pins.
+SUPPORTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
+
+# What TVM asks for when it first meets an OpenCL device.
+_DEVICE_API = "device_api.opencl"
+
+
+def autoload() -> None:
+    """Load the runtime into TVM if it was made before; nothing is made, and nothing is said, where it was not."""
+    if _unsupported() is None and (library := library_path()).is_file():
+        _load(library)
+
+
+def load(progress: Progress | None = None) -> None:
+    """Load the runtime into TVM, after making it if this is the first time.
+
+    From here on TVM raises `OpenCLError`s where an OpenCL device is at fault. Whether there is such a device shows
+    when it is first used.
+
+    Raises:
+        UnsupportedError: TVM is not the release that the runtime is written for.
+        ToolchainError: there is no C++ compiler to make it with, or that fails.
+        OutputError: the user's cache folder cannot be written.
+    """
+    from edgedeploy.agent.build import build_opencl_library
+    from edgedeploy.errors import UnsupportedError
+    from edgedeploy.progress import SILENT
+
+    if found := _unsupported():
+        raise UnsupportedError(f"the runtime for OpenCL is written for {_line(SUPPORTED)}", why=f"there is {found}")
+    library = library_path()
+    if not library.is_file():
+        build_opencl_library(library, progress or SILENT)
+    _load(library)
+
+
+def device_named(part: str) -> Any:
+    """The first OpenCL device of this machine with `part` in its name, graphics processors before others.
+
+    Args:
+        part: of the name, in any case; the empty text is part of every name.
+
+    Returns:
+        A `tvm.runtime.Device`.
+
+    Raises:
+        NoOpenCLError: there is none.
+        UnsupportedError, ToolchainError, OutputError: as `load`.
+    """
+    import tvm
+
+    from edgedeploy.errors import NoOpenCLError
+
+    load()
+    names: list[str] = []
+    while not names or tvm.opencl(len(names)).exist:
+        device = tvm.opencl(len(names))
+        names.append(str(device.device_name))  # raises where there is no device at all
+        if part.lower() in names[-1].lower():
+            return device
+    raise NoOpenCLError(f"no OpenCL device here has {part!r} in its name", why=f"there is {', '.join(names)}")
+
+
+def library_path() -> Path:
+    """Where the library is, or will be: in the user's cache folder, under a hash of all that it is made from."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("edgedeploy")) / "opencl-runtime" / _key()[:16] / LIBRARY_NAME
+
+
+@cache
+def _key() -> str:
+    from edgedeploy.agent.recipe import agent_folder, digest, opencl_library_sources, own_files
+
+    files = sorted({*own_files(), *opencl_library_sources()})
+    return hashlib.sha256(f"{digest(files, agent_folder())} {_line(SUPPORTED)}".encode()).hexdigest()
+
+
+def _unsupported() -> str | None:
+    """The releases that are installed, if they are not those that are supported."""
+    installed = {name: importlib.metadata.version(name) for name in SUPPORTED}
+    return None if installed == SUPPORTED else _line(installed)
+
+
+def _line(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _load(library: Path) -> None:
+    import ctypes
+
+    import tvm  # noqa: F401  # whose libraries this one is linked to
+    import tvm_ffi
+
+    from edgedeploy import errors
+
+    kinds: list[type[errors.OpenCLError]] = [errors.OpenCLError, *errors.OpenCLError.__subclasses__()]
+    for kind in kinds:
+        tvm_ffi.register_error(kind.kind, kind)
+    if tvm_ffi.get_global_func(_DEVICE_API, allow_missing=True) is None:
+        ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)

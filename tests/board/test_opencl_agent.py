@@ -1,0 +1,174 @@
+"""The agent of a board with an OpenCL device, on this machine: packages, and TVM's RPC."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agents import answer, call, unpack
+from networks import tiny
+
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import load_board
+from edgedeploy.build import build
+from edgedeploy.package.abi import read_abi
+from edgedeploy.runtime.session import Session
+from edgedeploy.source import find_source
+
+
+@pytest.fixture(scope="module")
+def agent() -> Path:
+    return agent_for(load_board("local-opencl")).path
+
+
+@pytest.fixture
+def package(opencl: Any, tmp_path: Path) -> Path:
+    built = build(find_source(str(tiny(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz")
+    return unpack(built.path, tmp_path / "package")
+
+
+def test_it_is_not_linked_to_opencl(agent: Path) -> None:
+    assert not [name for name in read_abi(agent, load_board("local")).libraries if "OpenCL" in name]
+
+
+def test_the_recorded_inputs_give_the_recorded_outputs_on_the_device(agent: Path, package: Path) -> None:
+    result = answer(agent, "selftest", package)
+    assert result["passed"]
+
+
+def test_outputs_are_those_of_the_package_in_process(agent: Path, package: Path, tmp_path: Path) -> None:
+    data = np.random.default_rng(3).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    (tmp_path / "in.bin").write_bytes(data.tobytes())
+    arguments = ["--input", f"data={tmp_path / 'in.bin'}", "--output-dir", tmp_path / "out", "--repeat", 3]
+    result = answer(agent, "run", package, *arguments)
+    assert len(result["runs_ms"]) == 3
+    found = np.fromfile(result["outputs"][0]["file"], "float32")
+    [wanted] = Session.open(tmp_path / "net.tar.gz").run({"data": data}).values()
+    np.testing.assert_allclose(found, wanted.ravel(), atol=1e-4 * np.abs(wanted).max(), rtol=0)
+
+
+def test_a_served_network_answers_from_the_device(agent: Path, package: Path) -> None:
+    data = np.ones((1, 3, 8, 8), np.float32).tobytes()
+    requests = b"".join(
+        json.dumps({"command": name, "bytes": len(data), **more}).encode() + b"\n" + data
+        for name, more in [("run", {}), ("measure", {"repeat": 2}), ("profile", {"repeat": 1})]
+    )
+    done = call(agent, "serve", package, stdin=requests)
+    assert done.returncode == 0, done.stderr
+    ready, rest = done.stdout.split(b"\n", 1)
+    assert json.loads(ready)["ready"]
+    answered = [json.loads(rest.split(b"\n", 1)[0])]
+    rest = rest.split(b"\n", 1)[1][answered[0]["bytes"] :]
+    answered += [json.loads(line) for line in rest.splitlines()]
+    assert all(each["ok"] for each in answered)
+    assert len(answered[1]["runs_ms"]) == 2
+    assert answered[2]["functions"]
+
+
+def test_without_a_driver_it_ends_with_the_documented_code(
+    agent: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "none").mkdir()
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "none"))
+    done = call(agent, "run", package, "--fill", "zeros")
+    assert done.returncode == 21
+    assert b"no OpenCL driver is installed here" in done.stderr
+
+
+def test_an_agent_without_opencl_says_that_it_has_none(package: Path) -> None:
+    done = call(agent_for(load_board("local")).path, "run", package, "--fill", "zeros")
+    assert done.returncode == 21
+    assert b"this agent was built without OpenCL" in done.stderr
+
+
+# A client: memory and kernels on the device of a server, times by its own clock.
+CLIENT = """
+import sys
+import numpy as np, tvm, tvm.rpc
+host, port, key, library = sys.argv[1:]
+session = tvm.rpc.connect(host, int(port), key, session_timeout=60)
+device = session.device("opencl", 0)
+assert device.exist and device.device_name, "no device"
+session.upload(library)
+loaded = session.load_module(library.rpartition("/")[2])
+values = np.arange(4096, dtype="float32")
+given = tvm.runtime.tensor(values, device=device)
+output = tvm.runtime.tensor(np.zeros_like(values), device=device)
+loaded["main"](given, output)
+np.testing.assert_allclose(output.numpy(), values * 2)
+assert min(loaded.time_evaluator("main", device, number=2, repeat=2)(given, output).results) > 0
+"""
+
+
+@pytest.fixture
+def kernel(opencl: Any, tmp_path: Path) -> Path:
+    """A library whose function doubles 4096 values on the device, linked as the board's toolchain does."""
+    import tvm
+    from tvm import te
+
+    given = te.placeholder((4096,), name="given")
+    result = te.compute((4096,), lambda i: given[i] * 2.0, name="result")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([given, result]))
+    [loop] = schedule.get_loops(schedule.get_sblock("result"))
+    for part, axis in zip(schedule.split(loop, [None, 64]), ("blockIdx.x", "threadIdx.x"), strict=True):
+        schedule.bind(part, axis)
+    path = tmp_path / "kernel.so"
+    target = tvm.target.Target(load_board("local-opencl").target())
+    tvm.compile(schedule.mod, target=target).export_library(str(path))
+    return path
+
+
+def served(kernel: Path, port: int, key: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", CLIENT, "127.0.0.1", str(port), key, str(kernel)]
+    subprocess.run(command, check=True, timeout=120)
+
+
+def test_the_agent_serves_the_device_over_rpc(agent: Path, kernel: Path) -> None:
+    with subprocess.Popen(
+        [str(agent), "rpc", "--port", "0", "--key", "nuc"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as server:
+        try:
+            assert server.stdout is not None
+            served(kernel, json.loads(server.stdout.readline())["port"], "nuc")
+        finally:
+            server.terminate()
+
+
+# TVM's own server in Python. Each session is a process that imports TVM anew.
+SERVER = """
+import sys
+from tvm import rpc
+server = rpc.Server(host="127.0.0.1", port=19091, port_end=19190, key="nuc")
+print(server.port, flush=True)
+sys.stdin.read()
+server.terminate()
+"""
+
+# What an installed package tells TVM.
+ENTRY_POINT = "[tvm.backends]\nedgedeploy_opencl = edgedeploy.runtime.opencl:autoload\n"
+
+
+def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "edgedeploy_for_tests-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: edgedeploy-for-tests\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text(ENTRY_POINT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-W", "ignore", "-c", SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, env=environment) as server:
+        try:
+            assert server.stdout is not None
+            served(kernel, int(server.stdout.readline()), "nuc")
+        finally:
+            assert server.stdin is not None
+            server.stdin.close()
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()

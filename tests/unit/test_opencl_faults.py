@@ -1,0 +1,237 @@
+"""What goes wrong with OpenCL is said in typed errors, and nothing waits for ever."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from opencl_devices import Program, buffer, load_kernels
+
+from edgedeploy.errors import (
+    DeviceMemoryError,
+    KernelBuildError,
+    NoOpenCLError,
+    OpenCLDeviceLostError,
+    OpenCLError,
+    WorkGroupError,
+)
+from edgedeploy.runtime.opencl import device_named
+
+# Says which of edgedeploy's errors the use of a device ends in.
+FIRST_USE = """
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.runtime.opencl import device_named
+assert not tvm.opencl(0).exist
+try:
+    device_named("")
+except EdgedeployError as error:
+    print(type(error).__name__, error.exit_code, error)
+"""
+
+# A library in the place of OpenCL's loader that passes calls on to it, until a fault is due: after so many kernels
+# the device is gone (an error for each call), or never finishes a command.
+FAULTY = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+static int kernels;
+
+static int due(const char* fault) {
+  const char* wanted = getenv("FAULT");
+  return wanted && wanted[0] == fault[0] && kernels >= 3;
+}
+
+static void* real(const char* name) {
+  static void* library;
+  if (!library) library = dlopen(getenv("REAL_OPENCL"), RTLD_NOW | RTLD_LOCAL);
+  return dlsym(library, name);
+}
+
+int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned dimensions, const size_t* offset, const size_t* global,
+                           const size_t* local, unsigned events, const void* list, void* event) {
+  ++kernels;
+  if (due("gone")) return -2;
+  int (*call)() = (int (*)())real("clEnqueueNDRangeKernel");
+  return call(queue, kernel, dimensions, offset, global, local, events, list, event);
+}
+
+int clGetEventInfo(void* event, unsigned what, size_t size, void* value, size_t* needed) {
+  int (*call)() = (int (*)())real("clGetEventInfo");
+  int code = call(event, what, size, value, needed);
+  if (due("stuck") && what == 0x11D3) *(int32_t*)value = 1;
+  if (due("failed") && what == 0x11D3) *(int32_t*)value = -5;
+  return code;
+}
+"""
+
+# Runs kernels until one fails, then asks for more of the lost device.
+UNTIL_LOST = """
+import time
+from opencl_devices import buffer, load_kernels
+from edgedeploy.errors import OpenCLError
+kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])
+output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))
+for attempt in range(10):
+    try:
+        kernels["one"](buffer(output), 1, 64)
+        output.numpy()
+        print("ran")
+    except OpenCLError as error:
+        print(type(error).__name__, error.exit_code, error)
+        if attempt > 3:
+            break
+del output
+"""
+
+
+def test_without_a_driver_that_is_said(program: Program, tmp_path: Path) -> None:
+    done = program(FIRST_USE, OCL_ICD_VENDORS=str(tmp_path))
+    assert done.stdout.startswith("NoOpenCLError 21 no OpenCL driver is installed here"), done
+
+
+def test_a_driver_without_devices_is_said(program: Program) -> None:
+    done = program(FIRST_USE, POCL_DEVICES="")
+    assert done.stdout.startswith("NoOpenCLError 21 OpenCL has no device here"), done
+
+
+def test_without_opencl_on_the_machine_that_is_said_and_the_rest_of_tvm_works(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "libOpenCL.so.1").write_text("no library")
+    (tmp_path / "libOpenCL.so").write_text("no library")
+    done = program(FIRST_USE + "print(tvm.runtime.tensor(np.ones(2)).numpy().sum())", LD_LIBRARY_PATH=str(tmp_path))
+    [error, rest] = done.stdout.splitlines()
+    assert error.startswith("NoOpenCLError 21 there is no OpenCL here"), done
+    assert rest == "2.0"
+
+
+def test_a_device_that_is_not_there_is_said_with_those_that_are(opencl: Any) -> None:
+    with pytest.raises(NoOpenCLError, match=r"'Mali' in its name: there is basic.*pthread") as caught:
+        device_named("Mali")
+    assert caught.value.hints
+
+
+def test_a_device_beyond_the_last_one_is_said(opencl: Any) -> None:
+    with pytest.raises(NoOpenCLError, match="no OpenCL device 7 here: there are 2"):
+        tvm.runtime.tensor(np.zeros(3), device=tvm.opencl(7))
+
+
+def test_a_kernel_that_does_not_build_is_shown_with_the_compilers_log(opencl: Any) -> None:
+    kernels = load_kernels("__kernel void wrong(__global float* to) { to[0] = no_such_name; }", wrong=["handle"])
+    output = tvm.runtime.tensor(np.zeros(1, "float32"), device=opencl)
+    with pytest.raises(KernelBuildError, match="the kernels do not compile for basic") as caught:
+        kernels["wrong"](buffer(output), 1, 1)
+    assert "no_such_name" in str(caught.value.why)
+
+
+def test_a_kernel_that_the_program_lacks_is_named(opencl: Any) -> None:
+    kernels = load_kernels("__kernel void other(__global float* to) { to[0] = 1; }", missing=["handle"])
+    output = tvm.runtime.tensor(np.zeros(1, "float32"), device=opencl)
+    with pytest.raises(OpenCLError, match="kernel missing"):
+        kernels["missing"](buffer(output), 1, 1)
+
+
+def test_a_work_group_beyond_the_device_is_refused_with_both_numbers(opencl: Any) -> None:
+    kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])
+    most = opencl.max_threads_per_block
+    output = tvm.runtime.tensor(np.zeros(2 * most, "float32"), device=opencl)
+    with pytest.raises(WorkGroupError, match=rf"kernel one .* {2 * most} work-items, .* gives it {most}"):
+        kernels["one"](buffer(output), 1, 2 * most)
+    kernels["one"](buffer(output), 2, most)
+    assert output.numpy().all()
+
+
+def test_local_memory_beyond_the_device_is_refused_with_both_numbers(opencl: Any) -> None:
+    most = opencl.max_shared_memory_per_block
+    kernels = load_kernels(
+        f"""
+        __kernel void local_memory(__global int* to) {{
+          __local int shared[{most // 4 + 16}];
+          shared[to[0]] = 1;
+          barrier(CLK_LOCAL_MEM_FENCE);
+          to[0] = shared[to[1]];
+        }}
+        """,
+        local_memory=["handle"],
+    )
+    output = tvm.runtime.tensor(np.zeros(2, "int32"), device=opencl)
+    with pytest.raises(WorkGroupError, match=rf"needs {most + 64} bytes of local memory, .* has {most}"):
+        kernels["local_memory"](buffer(output), 1, 1)
+
+
+def test_a_piece_of_memory_beyond_the_device_is_refused_with_both_numbers(opencl: Any) -> None:
+    with pytest.raises(DeviceMemoryError, match=r"4398046511104 bytes are more than basic.* gives in one piece, \d+"):
+        tvm.runtime.empty((1 << 40,), "float32", device=opencl)
+
+
+def test_memory_that_is_exhausted_is_said_and_usable_again(program: Program) -> None:
+    done = program(
+        """
+from edgedeploy.errors import OpenCLError
+held = []
+try:
+    while True:
+        held.append(tvm.runtime.empty((64 << 20,), "int8", device=tvm.opencl(0)))
+except OpenCLError as error:
+    print(type(error).__name__, error.exit_code, error)
+count = len(held)
+del held
+print(count, tvm.runtime.tensor(np.ones(64 << 20, "int8"), device=tvm.opencl(0)).numpy().all())
+""",
+        POCL_MEMORY_LIMIT="1",
+    )
+    [error, after] = done.stdout.splitlines()
+    assert error.startswith("DeviceMemoryError 21 the memory of basic"), done
+    count, usable = after.split()
+    assert int(count) >= 4
+    assert usable == "True"
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> dict[str, str]:
+    """Variables under which a program takes the library that fails for OpenCL's own."""
+    compiler = shutil.which("cc") or pytest.skip("there is no C compiler to make a faulty driver with")
+    [loader] = Path("/usr/lib").glob("*/libOpenCL.so.1")
+    # Under another name, so that both can be loaded; what the first does not define is found in the second.
+    real = tmp_path / "libRealCL.so.1"
+    real.write_bytes(loader.read_bytes().replace(b"libOpenCL.so.1\0", b"libRealCL.so.1\0"))
+    (tmp_path / "faulty.c").write_text(FAULTY)
+    libraries = ["-Wl,--no-as-needed", real, "-ldl"]
+    command = [compiler, "-shared", "-fPIC", "-w", "-o", tmp_path / "libOpenCL.so.1", tmp_path / "faulty.c", *libraries]
+    subprocess.run(list(map(str, command)), check=True)
+    return {"LD_LIBRARY_PATH": str(tmp_path), "REAL_OPENCL": str(real)}
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("gone", "it cannot launch the kernel one: CL_DEVICE_NOT_AVAILABLE (-2)"),
+        ("failed", "it failed while it was working: CL_OUT_OF_RESOURCES (-5)"),
+        ("stuck", "it did not answer for 2 s"),
+    ],
+)
+def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
+    program: Program, faulty: dict[str, str], fault: str, says: str
+) -> None:
+    begin = time.monotonic()
+    done = program(UNTIL_LOST, FAULT=fault, EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
+    assert time.monotonic() - begin < 30
+    first, second, lost, *after = done.stdout.splitlines()
+    assert (first, second) == ("ran", "ran"), done
+    assert lost.startswith("OpenCLDeviceLostError 21 the device basic"), done
+    assert says in lost
+    assert after
+    assert all("was lost before" in line for line in after)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_errors_of_devices_are_one_family() -> None:
+    assert {kind.exit_code for kind in (OpenCLError, *OpenCLError.__subclasses__())} == {21}
+    assert issubclass(OpenCLDeviceLostError, OpenCLError)

@@ -1,0 +1,111 @@
+"""Networks that are built for an OpenCL device run there, and give onnxruntime's outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command
+from networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.build import build
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import KernelBuildError, NoOpenCLError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.package.archive import read_package
+from edgedeploy.package.manifest import LIBRARY_NAME
+from edgedeploy.runtime.session import Session
+from edgedeploy.source import find_source
+
+BOARD = "local-opencl"
+
+
+def save(path: Path) -> Path:
+    """A network with a layer of each kind: convolution, depthwise, pool, sum, product, softmax, a reshape."""
+    graph = Graph()
+    data = graph.input("data", [1, 3, 16, 16])
+    first = graph.node("Relu", graph.conv(data, 3, 8, 3, pads=[1, 1, 1, 1]))
+    second = graph.conv(first, 8, 8, 3, group=8, pads=[1, 1, 1, 1])
+    pooled = graph.node("GlobalAveragePool", graph.node("Add", first, second))
+    flat = graph.node("Flatten", pooled)
+    return graph.save(path, graph.node("Softmax", graph.conv(pooled, 8, 5, 1), axis=1), flat)
+
+
+@pytest.fixture
+def archive(opencl: Any, tmp_path: Path) -> Path:
+    return build(find_source(str(save(tmp_path / "net.onnx"))), BOARD, tmp_path / "net.tar.gz").path
+
+
+def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(opencl: Any, tmp_path: Path) -> None:
+    built = build(find_source(str(save(tmp_path / "net.onnx"))), BOARD, tmp_path / "net.tar.gz")
+    assert built.error is not None
+    assert built.error <= 1
+    assert built.manifest.opencl_device == ""
+    assert built.manifest.target["kind"] == "opencl"
+    assert set(built.compiled.templates.values()) == {"gpu convolution", "gpu depthwise convolution", "gpu general"}
+
+
+def test_what_one_inference_leaves_on_the_device_does_not_change_the_next(archive: Path, tmp_path: Path) -> None:
+    session, network = Session.open(archive), read_onnx(tmp_path / "net.onnx")
+    for seed in range(3):
+        data = np.random.default_rng(seed).standard_normal((1, 3, 16, 16)).astype("float32")
+        found, wanted = session.run({"data": data}), network.reference({"data": data})
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, atol=1e-3 * np.abs(array).max(), rtol=0)
+
+
+def test_times_are_measured_on_the_device(archive: Path) -> None:
+    session = Session.open(archive)
+    data = {"data": np.zeros((1, 3, 16, 16), "float32")}
+    assert len(session.measure(data, repeat=3, number=2).as_dict()) >= 3
+    assert session.measure(data, repeat=3).min_ms > 0
+    assert all(times[0] > 0 for times in session.function_times(data).values())
+
+
+def test_a_package_for_a_device_that_is_not_here_is_refused_with_those_that_are(archive: Path) -> None:
+    manifest, contents = read_package(archive)
+    with pytest.raises(NoOpenCLError, match=r"'Mali'.*there is basic"):
+        Session(manifest.model_copy(update={"opencl_device": "Mali"}), contents[LIBRARY_NAME])
+
+
+def test_kernels_that_the_driver_refuses_are_shown_with_its_log(archive: Path) -> None:
+    manifest, contents = read_package(archive)
+    library = contents[LIBRARY_NAME]
+    assert b"get_group_id" in library
+    broken = library.replace(b"get_group_id", b"no_such_name")
+    session = Session(manifest, broken)
+    with pytest.raises(KernelBuildError) as caught:
+        session.run({"data": np.zeros((1, 3, 16, 16), "float32")})
+    assert "no_such_name" in str(caught.value.why)
+
+
+def test_code_for_a_board_elsewhere_holds_its_kernels(tmp_path: Path) -> None:
+    compiled = compile_network(read_onnx(save(tmp_path / "net.onnx")), load_board("nuc-opencl"))
+    [host] = compiled.code.libraries
+    assert host.kind == "llvm"
+    assert [each.kind for each in host.imports] == ["opencl"]
+    assert "__kernel void" in host.imports[0].inspect_source()
+
+
+def test_the_command_line_builds_and_runs_for_the_device(opencl: Any, command: Command, tmp_path: Path) -> None:
+    code, out, err = command("build", save(tmp_path / "net.onnx"), "--board", BOARD)
+    assert code == 0, err
+    assert "equal to onnxruntime" in out
+    code, out, err = command("run", "dist/local-opencl/net.tar.gz", "--print-time", "--print-top", 1)
+    assert code == 0, err
+    assert "time of one inference in ms" in out
+
+
+def test_without_a_driver_a_run_ends_with_the_documented_code(
+    opencl: Any, archive: Path, program: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "none").mkdir()
+    run = f"import sys; sys.argv = ['edgedeploy', 'run', {str(archive)!r}]; from edgedeploy.cli import main; main()"
+    done = program(run, OCL_ICD_VENDORS=str(tmp_path / "none"))
+    assert done.returncode == 21
+    assert "no OpenCL driver is installed here" in done.stderr
+    assert "apt install" in done.stderr
+    assert "Traceback" not in done.stderr

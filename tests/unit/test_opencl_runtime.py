@@ -1,0 +1,303 @@
+"""TVM's runtime for OpenCL, on PoCL's devices: memory, copies, kernels, streams, times."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from opencl_devices import Program, buffer, load_kernels
+from tvm import te
+
+from edgedeploy.runtime import opencl as runtime
+
+DOUBLE = """
+__kernel void twice(__global float* to, __global const float* from) {
+  to[get_global_id(0)] = 2 * from[get_global_id(0)];
+}
+"""
+
+TARGET = {"kind": "opencl", "host": {"kind": "llvm"}}
+
+
+def tensor(values: Any, device: Any) -> Any:
+    return tvm.runtime.tensor(np.asarray(values), device=device)
+
+
+def random(count: int = 1000) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(count).astype("float32")
+
+
+def scheduled(output: te.Tensor, *inputs: te.Tensor) -> Any:
+    """A function of TVM's on the device, each value by a work-item of its own."""
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([*inputs, output]))
+    [loop] = schedule.get_loops(schedule.get_sblock("result"))
+    group, item = schedule.split(loop, [None, 64])
+    schedule.bind(group, "blockIdx.x")
+    schedule.bind(item, "threadIdx.x")
+    return schedule.mod
+
+
+def test_a_device_says_what_it_is(opencl: Any) -> None:
+    assert opencl.exist
+    assert "basic" in opencl.device_name
+    assert opencl.max_threads_per_block >= 256
+    assert opencl.max_shared_memory_per_block >= 32 << 10
+    assert opencl.compute_version.startswith("OpenCL ")
+    assert opencl.driver_version
+    assert opencl.multi_processor_count >= 1
+    assert opencl.total_global_memory > 1 << 20
+    assert len(opencl.max_thread_dimensions) == 3
+
+
+def test_there_are_as_many_devices_as_the_driver_has(opencl: Any) -> None:
+    assert tvm.opencl(1).exist
+    assert "pthread" in tvm.opencl(1).device_name
+    assert not tvm.opencl(2).exist
+
+
+def test_a_device_is_found_by_a_part_of_its_name_in_any_case(opencl: Any) -> None:
+    assert runtime.device_named("PTHREAD").index == 1
+    assert runtime.device_named("").index == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "int32", "int64", "bool"])
+def test_values_come_back_as_they_went(opencl: Any, dtype: str) -> None:
+    values = (random() * 100).astype(dtype).reshape(10, 5, 20)
+    np.testing.assert_array_equal(tensor(values, opencl).numpy(), values)
+
+
+def test_an_empty_tensor_is_a_tensor(opencl: Any) -> None:
+    assert tensor(np.zeros((0, 3), "float32"), opencl).numpy().shape == (0, 3)
+
+
+def test_memory_in_use_is_counted_and_given_back(opencl: Any) -> None:
+    free = opencl.available_global_memory
+    held = tvm.runtime.empty((1 << 20,), "float32", device=opencl)
+    assert opencl.available_global_memory == free - (4 << 20)
+    del held
+    assert opencl.available_global_memory == free
+
+
+@pytest.mark.parametrize(("source", "destination"), [(0, 0), (0, 1), (1, 0), (None, 0), (0, None)])
+def test_copies_go_in_all_directions(opencl: Any, source: int | None, destination: int | None) -> None:
+    def device(index: int | None) -> Any:
+        return tvm.cpu() if index is None else tvm.opencl(index)
+
+    values = random()
+    copy = tvm.runtime.empty(values.shape, "float32", device=device(destination))
+    tensor(values, device(source)).copyto(copy)
+    np.testing.assert_array_equal(copy.numpy(), values)
+
+
+@pytest.mark.parametrize(("source", "destination"), [(0, 0), (0, 1), (None, 0), (0, None)])
+def test_copies_begin_and_end_where_they_are_told(opencl: Any, source: int | None, destination: int | None) -> None:
+    values = random(100)
+    whole = tensor(values, tvm.cpu() if source is None else tvm.opencl(source))
+    into = tensor(np.zeros(100, "float32"), tvm.cpu() if destination is None else tvm.opencl(destination))
+    part = whole._create_view((20,), "float32", relative_byte_offset=4 * 10)
+    part.copyto(into._create_view((20,), "float32", relative_byte_offset=4 * 70))
+    np.testing.assert_array_equal(into.numpy()[70:90], values[10:30])
+    assert not into.numpy()[:70].any()
+    assert not into.numpy()[90:].any()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_function_of_tvms_runs_on_each_device(opencl: Any, tmp_path: Path, index: int) -> None:
+    first, second = (te.placeholder((4096,), name=name) for name in "ab")
+    result = te.compute((4096,), lambda i: te.exp(first[i]) * second[i], name="result")
+    path = tmp_path / "library.so"
+    tvm.compile(scheduled(result, first, second), target=tvm.target.Target(TARGET)).export_library(str(path))
+    library, device = tvm.runtime.load_module(str(path)), tvm.opencl(index)
+    values = random(4096)
+    given, output = tensor(values, device), tensor(np.zeros_like(values), device)
+    library["main"](given, given, output)
+    np.testing.assert_allclose(output.numpy(), np.exp(values) * values, rtol=1e-5)
+
+
+def test_a_kernel_is_given_arguments_of_each_type(opencl: Any) -> None:
+    kernels = load_kernels(
+        """
+        __kernel void collect(__global double* to, char a, uchar b, short c, ushort d, int e, uint f, long g, ulong h,
+                          float i, double j) {
+          double all[] = {a, b, c, d, e, f, g, h, i, j};
+          to[get_global_id(0)] = all[get_global_id(0)];
+        }
+        """,
+        collect=[
+            "handle",
+            "int8",
+            "uint8",
+            "int16",
+            "uint16",
+            "int32",
+            "uint32",
+            "int64",
+            "uint64",
+            "float32",
+            "float64",
+        ],
+    )
+    values = [-100, 200, -30_000, 60_000, -(2**31), 2**32 - 1, -(2**50), 2**50, 0.5, 1e300]
+    output = tensor(np.zeros(10, "float64"), opencl)
+    kernels["collect"](buffer(output), *values, 1, 10)
+    np.testing.assert_array_equal(output.numpy(), values)
+
+
+def test_a_kernel_runs_in_work_groups_of_the_size_it_is_launched_with(opencl: Any) -> None:
+    kernels = load_kernels(
+        "__kernel void sizes(__global int* to) { to[get_global_id(0)] = get_group_id(0) * 100 + get_local_id(0); }",
+        sizes=["handle"],
+    )
+    output = tensor(np.zeros(12, "int32"), opencl)
+    kernels["sizes"](buffer(output), 3, 4)
+    assert output.numpy().tolist() == [100 * group + item for group in range(3) for item in range(4)]
+
+
+def test_threads_share_a_kernel(opencl: Any) -> None:
+    # PoCL 3.1 locks itself out where threads share its other device, `basic`.
+    kernels, device = load_kernels(DOUBLE, twice=["handle", "handle"]), runtime.device_named("pthread")
+    choose = tvm_ffi.get_global_func("__tvm_set_device")
+    wrong: list[int] = []
+
+    def work(thread: int) -> None:
+        choose(device.dlpack_device_type(), device.index)
+        for round_ in range(50):
+            values = np.full(256, thread * 1000 + round_, "float32")
+            given, output = tensor(values, device), tensor(np.zeros(256, "float32"), device)
+            kernels["twice"](buffer(output), buffer(given), 4, 64)
+            if not np.array_equal(output.numpy(), 2 * values):
+                wrong.append(thread)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_stream_waits_for_another_one(opencl: Any) -> None:
+    kernels = load_kernels(DOUBLE, twice=["handle", "handle"])
+    make, choose, wait, free = (
+        tvm_ffi.get_global_func(f"runtime.Device_{name}")
+        for name in ("StreamCreate", "SetStream", "StreamSyncFromTo", "StreamFree")
+    )
+    values = random(1 << 20)
+    tensors = [tensor(values, opencl), *(tensor(np.zeros_like(values), opencl) for _ in range(2))]
+    streams = [make(opencl), make(opencl)]
+    for index, stream in enumerate(streams):
+        choose(opencl, stream)
+        kernels["twice"](buffer(tensors[index + 1]), buffer(tensors[index]), 1 << 14, 64)
+        if index == 0:
+            wait(opencl, stream, streams[1])
+    choose(opencl, 0)
+    opencl.sync()
+    np.testing.assert_array_equal(tensors[2].numpy(), 4 * values)
+    for stream in streams:
+        free(opencl, stream)
+
+
+def test_a_workspace_that_was_given_back_is_used_again(opencl: Any) -> None:
+    library = ctypes.CDLL("libtvm_runtime.so")
+    library.TVMBackendAllocWorkspace.restype = ctypes.c_void_p
+    place = (opencl.dlpack_device_type(), opencl.index)
+
+    def take(size: int) -> Any:
+        return ctypes.c_void_p(library.TVMBackendAllocWorkspace(*place, ctypes.c_uint64(size), 2, 32))
+
+    first, second = take(1000), take(1000)
+    assert first.value
+    assert second.value not in (None, first.value)
+    for each in (second, first):
+        library.TVMBackendFreeWorkspace(*place, each)
+    assert {take(1000).value, take(1000).value} == {first.value, second.value}
+
+
+SPIN = """
+__kernel void spin(__global float* to, int rounds) {
+  float value = get_global_id(0);
+  for (int i = 0; i < rounds; ++i) value = value * 0.999f + 1;
+  to[get_global_id(0)] = value;
+}
+"""
+
+
+def test_times_are_those_that_the_device_takes(opencl: Any) -> None:
+    kernels, output = load_kernels(SPIN, spin=["handle", "int32"]), tensor(np.zeros(64, "float32"), opencl)
+
+    def seconds(rounds: int, number: int) -> float:
+        evaluator = kernels.time_evaluator("spin", opencl, number=number, repeat=5)
+        return float(min(evaluator(buffer(output), rounds, 1, 64).results))
+
+    begin = time.perf_counter()
+    long = seconds(3_000_000, 1)
+    assert 5 * long <= time.perf_counter() - begin
+    assert long == pytest.approx(10 * seconds(300_000, 3), rel=0.5)
+
+
+def test_a_timer_does_not_count_what_the_caller_does_before_the_device_is_at_work(opencl: Any) -> None:
+    kernels, output = load_kernels(SPIN, spin=["handle", "int32"]), tensor(np.zeros(64, "float32"), opencl)
+    spin = kernels["spin"]
+
+    @tvm_ffi.register_global_func("test.sleep_then_spin", override=True)
+    def _sleep_then_spin() -> None:
+        time.sleep(0.1)
+        spin(buffer(output), 1000, 1, 64)
+
+    evaluate = tvm_ffi.get_global_func("runtime.RPCTimeEvaluator")
+    place = (opencl.dlpack_device_type(), opencl.index)
+    timer = evaluate(None, "test.sleep_then_spin", *place, 1, 1, 0, 0, 0, 1, 0, "")
+    assert 0 < np.frombuffer(timer(), "float64")[0] < 0.05
+
+
+def test_a_program_is_compiled_once_for_each_machine(program: Program, tmp_path: Path) -> None:
+    compiled = program(TIMED)
+    kept = program(TIMED)
+    assert len(list((tmp_path / "programs").iterdir())) == 1
+    assert float(kept.stdout) < float(compiled.stdout) / 2, (compiled, kept)
+
+
+@pytest.mark.parametrize("damage", ["cut off", "changed"])
+def test_a_kept_program_that_is_damaged_is_compiled_anew(program: Program, tmp_path: Path, damage: str) -> None:
+    program(TIMED).check_returncode()
+    [path] = (tmp_path / "programs").iterdir()
+    sound = path.read_bytes()
+    middle = len(sound) // 2
+    rest = bytes([sound[middle] ^ 1]) + sound[middle + 1 :] if damage == "changed" else b""
+    path.write_bytes(sound[:middle] + rest)
+    program(TIMED).check_returncode()
+    assert path.read_bytes() == sound
+
+
+def test_another_program_is_not_taken_for_the_kept_one(program: Program, tmp_path: Path) -> None:
+    program(TIMED).check_returncode()
+    program(TIMED.replace("2 *", "3 *").replace("== 2", "== 3")).check_returncode()
+    assert len(list((tmp_path / "programs").iterdir())) == 2
+
+
+def test_where_no_program_can_be_kept_it_is_compiled_each_time(program: Program) -> None:
+    program(TIMED, EDGEDEPLOY_OPENCL_CACHE="/proc/none").check_returncode()
+
+
+# Prints how long the first call of a kernel takes, in seconds, most of which is its compilation.
+TIMED = """
+import time
+from opencl_devices import buffer, load_kernels
+source = "".join(
+    f"__kernel void k{i}(__global float* to) {{ to[get_global_id(0)] = 2 * exp(to[get_global_id(0)]) + {i}; }}"
+    for i in range(40)
+)
+kernels = load_kernels(source, k0=["handle"])
+output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))
+begin = time.perf_counter()
+kernels["k0"](buffer(output), 1, 64)
+assert (output.numpy() == 2).all()
+print(time.perf_counter() - begin)
+"""
