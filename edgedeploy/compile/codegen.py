@@ -20,6 +20,7 @@ from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.compile.memory import planned_memory
 from edgedeploy.compile.stack import PIPELINE
+from edgedeploy.errors import UnsupportedError
 from edgedeploy.package.manifest import Memory
 
 # The same on every machine: the library's bytes must not depend on who builds it.
@@ -74,8 +75,16 @@ def generate_for_device(module: tvm.IRModule, target: tvm.target.Target) -> Code
     """Kernels of a module whose functions are scheduled for a device, and machine code that launches them.
 
     The device's own compiler turns the kernels into machine code where they run.
+
+    Raises:
+        UnsupportedError: TVM would take functions of its own: they run on the CPU, which cannot reach the device's
+            memory, or, as its sums of all before, give wrong results on OpenCL devices.
     """
+    ours = {variable.name_hint for variable in module.get_global_vars()}
     module, builder, functions, constants = _lowered(module, target)
+    for variable in functions.get_global_vars() if functions else ():
+        if variable.name_hint not in ours:
+            raise UnsupportedError(f"there is no schedule for {variable.name_hint} on OpenCL devices")
     executable = vm_build._vmlink(builder, target, functions, params=constants)
     libraries = list(executable.mod.imports)
     return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))

@@ -7,7 +7,7 @@ threads and vectorised over its innermost dimension; sums and maxima keep their 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm.s_tir import ScheduleError
@@ -26,6 +26,9 @@ from edgedeploy.compile.tiles import divisors, lanes_for, vector_length
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4
 
+# Schedules one block, by name.
+BlockSchedule = Callable[[Kernel, str, Board], None]
+
 
 def matches(kernel: Kernel) -> bool:
     """Any function."""
@@ -34,22 +37,26 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule block by block; nothing is re-laid."""
-    inline_single_uses(kernel)
-    for name in remaining(kernel):
-        if kernel.is_reduction(name):
-            _schedule_reduction(kernel, name, board)
-        else:
-            _schedule_elementwise(kernel, kernel.block(name), board)
+    schedule_blocks(kernel, board, _schedule_reduction, _schedule_elementwise)
     return None
 
 
-def remaining(kernel: Kernel) -> list[str]:
-    """The names of the blocks that are left."""
-    root = kernel.schedule.get_sblock("root")
-    return [kernel.schedule.get(block).name_hint for block in kernel.schedule.get_child_blocks(root)]
+def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
+    """Compute blocks where they are used, and schedule those that are left, each by itself.
+
+    Args:
+        kernel: the function.
+        board: what it is for.
+        reduction: schedules a block that accumulates.
+        elementwise: schedules any other.
+    """
+    _inline_single_uses(kernel)
+    left = kernel.schedule.get_child_blocks(kernel.schedule.get_sblock("root"))
+    for name in [str(kernel.schedule.get(block).name_hint) for block in left]:
+        (reduction if kernel.is_reduction(name) else elementwise)(kernel, name, board)
 
 
-def inline_single_uses(kernel: Kernel) -> None:
+def _inline_single_uses(kernel: Kernel) -> None:
     """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
     schedule = kernel.schedule
     for name in kernel.names:
@@ -62,9 +69,9 @@ def inline_single_uses(kernel: Kernel) -> None:
             continue
 
 
-def _schedule_elementwise(kernel: Kernel, block: Any, board: Board) -> None:
+def _schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     """Vectors over the innermost loop, which is made as long as the memory behind it is contiguous."""
-    schedule, lanes = kernel.schedule, lanes_for(board)
+    schedule, lanes, block = kernel.schedule, lanes_for(board), kernel.block(name)
     if not schedule.get_loops(block):
         return
     elements = math.prod(kernel.extents(block))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+from tvm.tirx import AttrStmt, For, SeqStmt
 
 from edgedeploy.board import Board
 from edgedeploy.compile.schedules.access import fuse_contiguous
-from edgedeploy.compile.schedules.general import inline_single_uses, remaining
+from edgedeploy.compile.schedules.general import schedule_blocks
 from edgedeploy.compile.schedules.gpu.threads import bind, device_of, vectorise
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import vector_length
+from edgedeploy.errors import UnsupportedError
 
 
 def matches(kernel: Kernel) -> bool:
@@ -19,24 +23,42 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule block by block, each as a kernel of its own."""
-    inline_single_uses(kernel)
-    for name in remaining(kernel):
-        if kernel.is_reduction(name):
-            _reduction(kernel, name, board)
-        else:
-            elementwise(kernel, name, board)
+    schedule_blocks(kernel, board, _reduction, elementwise)
     return None
 
 
 def elementwise(kernel: Kernel, name: str, board: Board) -> None:
     """A work-item computes one vector of a block's values."""
     schedule, block = kernel.schedule, kernel.block(name)
+    if not schedule.get(block).iter_vars:
+        _require_kernels(kernel, block)
+        return
     kernel.operations += math.prod(kernel.extents(block))
     if not schedule.get_loops(block):
         schedule.add_unit_loop(block)
     fuse_contiguous(kernel, block)
     *outer, inner = schedule.get_loops(block)
     bind(kernel, [*outer, vectorise(kernel, inner, board)], board)
+
+
+def _require_kernels(kernel: Kernel, block: Any) -> None:
+    """Leave alone what TVM itself wrote as kernels, as scattering.
+
+    Raises:
+        UnsupportedError: it is code for a CPU, which cannot reach the device's memory.
+    """
+    found = kernel.schedule.get(block)
+    if not _launches(found.body):
+        raise UnsupportedError(f"there is no schedule for {found.name_hint} on OpenCL devices")
+
+
+def _launches(statement: Any) -> bool:
+    """Whether all of a statement is done by work-items."""
+    if isinstance(statement, SeqStmt):
+        return all(map(_launches, statement.seq))
+    if isinstance(statement, AttrStmt) and statement.attr_key == "thread_extent":
+        return True
+    return isinstance(statement, (AttrStmt, For)) and _launches(statement.body)
 
 
 def _reduction(kernel: Kernel, name: str, board: Board) -> None:
