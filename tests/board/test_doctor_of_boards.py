@@ -85,6 +85,7 @@ def test_a_board_on_which_everything_works_is_ready_and_nothing_stays_there(
     assert states["agent"] in ("ok", "warning")  # it may not be built yet
 
 
+@pytest.mark.slow
 def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
     board_command: Command, virtual: VirtualBoard
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
     assert "not in order: architecture" in err
 
 
+@pytest.mark.slow
 def test_the_agent_that_lies_on_a_board_is_asked_and_one_that_is_not_sent_for_nothing(
     case: Case, line: Connection, local_agent: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_the_agent_that_lies_on_a_board_is_asked_and_one_that_is_not_sent_for_no
     assert case.connection.sent - sent < 10_000
 
 
+@pytest.mark.slow
 def test_an_agent_that_was_not_built_yet_is_no_fault(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def on_the_way(*, strict: bool = False) -> dict[str, Finding]:
         return look(case, *WAY)
 
 
+@pytest.mark.slow
 def test_an_unknown_host_key_is_recorded_with_a_warning_once(ssh: Path, virtual: VirtualBoard) -> None:
     fingerprint = paramiko.Ed25519Key(filename=str(virtual.folder / "etc/ssh/host_key")).fingerprint
     found = on_the_way()
@@ -154,6 +158,7 @@ def test_an_unknown_host_key_is_recorded_with_a_warning_once(ssh: Path, virtual:
     assert on_the_way()["host key"].state is State.OK
 
 
+@pytest.mark.slow
 def test_an_unknown_host_key_is_refused_where_that_is_asked_for(ssh: Path) -> None:
     found = on_the_way(strict=True)
     assert found["host key"].state is State.FAILED
@@ -177,6 +182,7 @@ def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one
     assert on_the_way()["login"].state is State.OK
 
 
+@pytest.mark.slow
 def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
     ssh: Path, virtual: VirtualBoard, tmp_path: Path
 ) -> None:
@@ -190,6 +196,7 @@ def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
     assert any("ssh-copy-id" in hint for hint in found["login"].hints)
 
 
+@pytest.mark.slow
 def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         streams = []
@@ -217,6 +224,7 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
 # The board
 
 
+@pytest.mark.slow
 def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line: Connection) -> None:
     line.run("mkdir -p .local/share && chmod 500 .local/share")
     found = look(case, "releases")["releases"]
@@ -225,6 +233,7 @@ def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line
     assert "chown" in found.hints[0]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
     full = start("local", name="small", disk_mib=16)
     with Connection(address_of(full)) as connection, case_of("local", ["virtual:small"]) as case:
@@ -238,6 +247,7 @@ def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
         assert (found.state, "16 MiB are free" in found.found) == (State.WARNING, True)
 
 
+@pytest.mark.slow
 def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, tmp_path: Path) -> None:
     stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {"glibc": "2.99"}
     (tmp_path / "new.yaml").write_text(yaml.safe_dump(stated))
@@ -260,6 +270,7 @@ def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Addres
         yield start_one
 
 
+@pytest.mark.slow
 def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, sshd: Callable[..., Address]) -> None:
     link = 'mkdir few && for name in sh cat dd df find id mkdir rm sed; do ln -s "$(command -v $name)" few/; done'
     assert line.run(link).code == 0
@@ -270,6 +281,7 @@ def test_programs_that_the_board_lacks_are_named(case: Case, line: Connection, s
     assert re.fullmatch(r"the board has no ((chmod|cut|du|ln|mv|readlink|sha256sum), )*flock(, .*)?", found.found)
 
 
+@pytest.mark.slow
 def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., Address]) -> None:
     with through(case, sshd()) as without:
         found = look(without, "programs for releases")["programs for releases"]
@@ -278,6 +290,7 @@ def test_a_board_without_sftp_takes_no_releases(case: Case, sshd: Callable[..., 
     assert "apt-get install openssh-sftp-server there" in found.hints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["AllowTcpForwarding no", "PermitOpen none", "PermitListen none"])
 def test_a_server_that_forwards_no_ports_is_a_warning_since_tuning_needs_them(
     case: Case, sshd: Callable[..., Address], line: str
@@ -288,6 +301,7 @@ def test_a_server_that_forwards_no_ports_is_a_warning_since_tuning_needs_them(
     assert "tuning needs that" in found.found
 
 
+@pytest.mark.slow
 def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: Case, virtual: VirtualBoard) -> None:
     if shutil.which("nsenter") is None:
         pytest.skip("nsenter is not installed")
@@ -305,6 +319,7 @@ def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: 
     assert "noexec" in found.hints[0]
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_run_there_is_found(case: Case, line: Connection) -> None:
     case.program.write_bytes(b"#!/bin/sh\necho no memory >&2; kill -SEGV $$\n")
     found = look(case, "program there")["program there"]
@@ -320,6 +335,7 @@ def graphics(case: Case) -> Case:
     return replace(case, board=case.board.overridden({"opencl": OpenCL(device="UHD", kind="intel")}))
 
 
+@pytest.mark.slow
 def test_a_board_without_opencl_says_what_to_install_there(graphics: Case) -> None:
     found = look(graphics, "toolchain", "ICD files")["ICD files"]
     assert found.state is State.FAILED
@@ -330,6 +346,7 @@ def test_a_board_without_opencl_says_what_to_install_there(graphics: Case) -> No
     assert found.hints == ("on the board: sudo apt install ocl-icd-libopencl1",)
 
 
+@pytest.mark.slow
 def test_a_graphics_node_that_the_user_may_not_open_names_the_group(
     graphics: Case, line: Connection, virtual: VirtualBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +361,7 @@ def test_a_graphics_node_that_the_user_may_not_open_names_the_group(
     assert look(graphics, "GPU nodes")["GPU nodes"].state is State.OK
 
 
+@pytest.mark.slow
 def test_graphics_without_a_node_are_not_known_to_the_kernel(graphics: Case) -> None:
     found = look(graphics, "GPU nodes")["GPU nodes"]
     assert (found.state, found.found) == (State.FAILED, "there is no /dev/dri/renderD*")

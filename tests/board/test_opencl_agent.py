@@ -33,6 +33,7 @@ def package(opencl: Any, tmp_path: Path) -> Path:
     return unpack(built.path, tmp_path / "package")
 
 
+@pytest.mark.slow
 def test_it_is_not_linked_to_opencl(agent: Path) -> None:
     assert not [name for name in read_abi(agent, load_board("local")).libraries if "OpenCL" in name]
 
@@ -42,6 +43,7 @@ def test_the_recorded_inputs_give_the_recorded_outputs_on_the_device(agent: Path
     assert result["passed"]
 
 
+@pytest.mark.slow
 def test_outputs_are_those_of_the_package_in_process(agent: Path, package: Path, tmp_path: Path) -> None:
     data = np.random.default_rng(3).standard_normal((1, 3, 8, 8)).astype(np.float32)
     (tmp_path / "in.bin").write_bytes(data.tobytes())
@@ -53,6 +55,7 @@ def test_outputs_are_those_of_the_package_in_process(agent: Path, package: Path,
     np.testing.assert_allclose(found, wanted.ravel(), atol=1e-4 * np.abs(wanted).max(), rtol=0)
 
 
+@pytest.mark.slow
 def test_a_served_network_answers_from_the_device(agent: Path, package: Path) -> None:
     data = np.ones((1, 3, 8, 8), np.float32).tobytes()
     requests = b"".join(
@@ -71,6 +74,7 @@ def test_a_served_network_answers_from_the_device(agent: Path, package: Path) ->
     assert answered[2]["functions"]
 
 
+@pytest.mark.slow
 def test_without_a_driver_it_ends_with_the_documented_code(
     agent: Path, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,6 +85,7 @@ def test_without_a_driver_it_ends_with_the_documented_code(
     assert b"no OpenCL driver is installed here" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_agent_without_opencl_says_that_it_has_none(package: Path) -> None:
     done = call(agent_for(load_board("local")).path, "run", package, "--fill", "zeros")
     assert done.returncode == 21
@@ -129,6 +134,7 @@ def served(kernel: Path, port: int, key: str) -> None:
     subprocess.run(command, check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_the_agent_serves_the_device_over_rpc(agent: Path, kernel: Path) -> None:
     with subprocess.Popen(
         [str(agent), "rpc", "--port", "0", "--key", "nuc"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
@@ -154,6 +160,7 @@ server.terminate()
 ENTRY_POINT = "[tvm.backends]\nedgedeploy_opencl = edgedeploy.runtime.opencl:autoload\n"
 
 
+@pytest.mark.slow
 def test_tvms_own_server_serves_the_device_over_rpc(kernel: Path, tmp_path: Path) -> None:
     installed = tmp_path / "edgedeploy_for_tests-1.dist-info"
     installed.mkdir()

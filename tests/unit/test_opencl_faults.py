@@ -98,11 +98,13 @@ def test_without_a_driver_that_is_said(program: Program, tmp_path: Path) -> None
     assert done.stdout.startswith("NoOpenCLError 21 no OpenCL driver is installed here"), done
 
 
+@pytest.mark.slow
 def test_a_driver_without_devices_is_said(program: Program) -> None:
     done = program(FIRST_USE, POCL_DEVICES="")
     assert done.stdout.startswith("NoOpenCLError 21 OpenCL has no device here"), done
 
 
+@pytest.mark.slow
 def test_without_opencl_on_the_machine_that_is_said_and_the_rest_of_tvm_works(program: Program, tmp_path: Path) -> None:
     (tmp_path / "libOpenCL.so.1").write_text("no library")
     (tmp_path / "libOpenCL.so").write_text("no library")
@@ -118,6 +120,7 @@ def test_a_device_that_is_not_there_is_said_with_those_that_are(opencl: Any) -> 
     assert caught.value.hints
 
 
+@pytest.mark.slow
 def test_a_device_beyond_the_last_one_is_said(opencl: Any) -> None:
     with pytest.raises(NoOpenCLError, match="no OpenCL device 7 here: there are 2"):
         tvm.runtime.tensor(np.zeros(3), device=tvm.opencl(7))
@@ -131,6 +134,7 @@ def test_a_kernel_that_does_not_build_is_shown_with_the_compilers_log(opencl: An
     assert "no_such_name" in str(caught.value.why)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_the_program_lacks_is_named(opencl: Any) -> None:
     kernels = load_kernels("__kernel void other(__global float* to) { to[0] = 1; }", missing=["handle"])
     output = tvm.runtime.tensor(np.zeros(1, "float32"), device=opencl)
@@ -148,6 +152,7 @@ def test_a_work_group_beyond_the_device_is_refused_with_both_numbers(opencl: Any
     assert output.numpy().all()
 
 
+@pytest.mark.slow
 def test_local_memory_beyond_the_device_is_refused_with_both_numbers(opencl: Any) -> None:
     most = opencl.max_shared_memory_per_block
     kernels = load_kernels(
@@ -171,6 +176,7 @@ def test_a_piece_of_memory_beyond_the_device_is_refused_with_both_numbers(opencl
         tvm.runtime.empty((1 << 40,), "float32", device=opencl)
 
 
+@pytest.mark.slow
 def test_memory_that_is_exhausted_is_said_and_usable_again(program: Program) -> None:
     done = program(
         """
@@ -217,6 +223,7 @@ def faulty(tmp_path: Path) -> dict[str, str]:
         ("stuck", "it did not answer for 2 s"),
     ],
 )
+@pytest.mark.slow
 def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
     program: Program, faulty: dict[str, str], fault: str, says: str
 ) -> None:
