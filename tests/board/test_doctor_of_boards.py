@@ -90,7 +90,7 @@ def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
     board_command: Command, virtual: VirtualBoard
 ) -> None:
     code, out, err = board_command("doctor", "--board", "rpi4", "--host", "virtual:patient")
-    assert code == 21
+    assert code == 22
     assert "board: architecture: failed: its code is EM_AARCH64 (64 bits), the board runs EM_X86_64 (64 bits)" in out
     assert "  try: name the profile of this board: edgedeploy boards" in out
     assert "board: agent: not applicable: not looked at, because of architecture" in out
@@ -235,8 +235,8 @@ def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line
 
 @pytest.mark.slow
 def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
-    full = start("local", name="small", disk_mib=16)
-    with Connection(address_of(full)) as connection, case_of("local", ["virtual:small"]) as case:
+    full = start("local", name="full", disk_mib=16)
+    with Connection(address_of(full)) as connection, case_of("local", ["virtual:full"]) as case:
         connection.run("dd if=/dev/zero of=filler bs=1M count=12")
         found = look(case, *WAY, "releases")["releases"]
         assert found.state is State.FAILED

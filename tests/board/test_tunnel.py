@@ -111,8 +111,8 @@ def test_connections_that_stand_end_with_the_tunnel_and_no_thread_stays(virtual:
             stream = socket.create_connection((LOOPBACK, near), 20)
             stream.sendall(b"x")
             time.sleep(0.3)
-        with stream:
-            assert stream.recv(1) == b""
+        with stream:  # which ends, after what was on its way back
+            assert b"".join(iter(lambda: stream.recv(1), b"")) in (b"", b"x")
         # The echo's thread for that connection ends with it.
         assert becomes(lambda: threading.active_count() <= before)
 

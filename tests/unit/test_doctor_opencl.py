@@ -53,8 +53,9 @@ def vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def pocl(vendors: Path) -> Path:
-    """PoCL alone."""
+def pocl(vendors: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PoCL alone, with one device."""
+    monkeypatch.setenv("POCL_DEVICES", "pthread")
     if not POCL.is_file():
         pytest.skip("PoCL is not installed: apt install pocl-opencl-icd")
     shutil.copy(POCL, vendors)
