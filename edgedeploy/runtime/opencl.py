@@ -27,7 +27,7 @@ _DEVICE_API = "device_api.opencl"
 
 def autoload() -> None:
     """Load the runtime into TVM if it was made before; nothing is made, and nothing is said, where it was not."""
-    if _unsupported() is None and (library := library_path()).is_file():
+    if _folder().is_dir() and _unsupported() is None and (library := library_path()).is_file():
         _load(library)
 
 
@@ -83,9 +83,13 @@ def device_named(part: str) -> Any:
 
 def library_path() -> Path:
     """Where the library is, or will be: in the user's cache folder, under a hash of all that it is made from."""
+    return _folder() / _key()[:16] / LIBRARY_NAME
+
+
+def _folder() -> Path:
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("edgedeploy")) / "opencl-runtime" / _key()[:16] / LIBRARY_NAME
+    return Path(platformdirs.user_cache_dir("edgedeploy")) / "opencl-runtime"
 
 
 @cache

@@ -151,17 +151,22 @@ class Kernel:
             self.schedule.parallel(self.schedule.fuse(*loops[:-1]))
             self.vectorize(self.schedule.get_loops(self.block(name))[-1], lanes)
 
-    def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> None:
+    def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> Any:
         """Split a loop by the vector length that divides it, vectorise the inner part, perhaps unroll the outer one.
 
         Unrolled is what reads accumulators: only indices that are constants leave them in registers.
+
+        Returns:
+            The loop over vectors; the loop itself where a vector would have one value.
         """
         length = vector_length(int(self.schedule.get(loop).extent), lanes)
-        if length > 1:
-            outer, inner = self.schedule.split(loop, [None, length])
-            self.schedule.vectorize(inner)
-            if unroll:
-                self.schedule.unroll(outer)
+        if length == 1:
+            return loop
+        outer, inner = self.schedule.split(loop, [None, length])
+        self.schedule.vectorize(inner)
+        if unroll:
+            self.schedule.unroll(outer)
+        return outer
 
     def parallelize(self, loops: list[Any], operations: int) -> Any:
         """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop."""

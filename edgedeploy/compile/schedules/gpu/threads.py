@@ -10,7 +10,7 @@ from tvm.s_tir import Schedule
 
 from edgedeploy.board import Board, OpenCL
 from edgedeploy.compile.schedules.kernel import Kernel
-from edgedeploy.compile.tiles import divisors, vector_length
+from edgedeploy.compile.tiles import divisors
 
 
 def device_of(board: Board) -> OpenCL:
@@ -52,13 +52,3 @@ def bind(kernel: Kernel, loops: list[Any], board: Board) -> Any:
 
 def _fused(schedule: Schedule, loops: list[Any]) -> Any:
     return schedule.fuse(*loops) if len(loops) > 1 else loops[0]
-
-
-def vectorise(kernel: Kernel, loop: Any, board: Board) -> Any:
-    """Split off vectors of the device's length, or of the longest that divides the loop; returns what is left of it."""
-    schedule = kernel.schedule
-    length = vector_length(int(schedule.get(loop).extent), device_of(board).vector)
-    outer, inner = schedule.split(loop, [None, length])
-    if length > 1:
-        schedule.vectorize(inner)
-    return outer
