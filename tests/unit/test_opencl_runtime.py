@@ -271,9 +271,12 @@ def test_a_kept_program_that_is_damaged_is_compiled_anew(program: Program, tmp_p
     sound = path.read_bytes()
     middle = len(sound) // 2
     rest = bytes([sound[middle] ^ 1]) + sound[middle + 1 :] if damage == "changed" else b""
-    path.write_bytes(sound[:middle] + rest)
+    path.write_bytes(damaged := sound[:middle] + rest)
     program(TIMED).check_returncode()
-    assert path.read_bytes() == sound
+    anew = path.read_bytes()  # PoCL does not always write the same bytes
+    assert anew != damaged
+    program(TIMED).check_returncode()
+    assert path.read_bytes() == anew  # sound, or it would have been compiled once more
 
 
 def test_another_program_is_not_taken_for_the_kept_one(program: Program, tmp_path: Path) -> None:
