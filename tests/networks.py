@@ -76,7 +76,7 @@ def tiny(path: Path) -> Path:
 
 
 def two_sides(path: Path) -> Path:
-    """A network of which an OpenCL board's device and CPU each have a part: sums of all before, between convolutions."""
+    """A network that an OpenCL board's device and CPU share: sums of all before, between convolutions."""
     graph = Graph(opset=16)
     first = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
     sums = graph.node("CumSum", first, graph.weight(np.array(2, np.int64)))

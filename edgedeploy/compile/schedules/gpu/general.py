@@ -14,7 +14,13 @@ from edgedeploy.compile.tiles import vector_length
 
 def matches(kernel: Kernel) -> bool:
     """Any function of blocks with loops; what TVM writes in another way, as scattering, is one block of code."""
-    return all(kernel.schedule.get(kernel.block(name)).iter_vars for name in kernel.names)
+
+    def has_loops(name: str) -> bool:
+        block = kernel.block(name)
+        summed = not kernel.is_reduction(name) or bool(kernel.spatial_and_reduced(block)[1])
+        return bool(kernel.schedule.get(block).iter_vars) and summed
+
+    return all(map(has_loops, kernel.names))
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
@@ -38,12 +44,9 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
     """A work-item sums up a vector of values over the last spatial dimension."""
     schedule, block = kernel.schedule, kernel.block(name)
     kernel.operations += math.prod(kernel.extents(block))
-    kinds = [int(variable.iter_type) for variable in schedule.get(block).iter_vars]
-    loops = schedule.get_loops(block)
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
-    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    spatial, reduced = kernel.spatial_and_reduced(block)
     if not spatial:
-        spatial = [schedule.add_unit_loop(loops[0])]
+        spatial = [schedule.add_unit_loop(reduced[0])]
     length = vector_length(int(schedule.get(spatial[-1]).extent), device_of(board).vector)
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
