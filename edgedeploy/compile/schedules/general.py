@@ -122,7 +122,7 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     schedule, lanes = kernel.schedule, lanes_for(board)
     block = kernel.block(name)
     loops, extents = schedule.get_loops(block), kernel.extents(block)
-    spatial, reduced = kernel.spatial_and_reduced(block)
+    spatial, reduced = kernel.spatial_and_reduced(block, loops)
     if not spatial or not reduced:
         return
     one_result = len(schedule.get(block).writes) == 1

@@ -77,17 +77,16 @@ class Kernel:
         """The lengths of the loops around a block, outermost first."""
         return [int(self.schedule.get(loop).extent) for loop in self.schedule.get_loops(block)]
 
-    def spatial_and_reduced(self, block: Any) -> tuple[list[Any], list[Any]]:
-        """The loops around a block over its results, and those over what a result sums up.
+    def spatial_and_reduced(self, block: Any, loops: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Of the loops around a block, those over its results, and those over what a result sums up.
 
         Both are empty if its loops are not the dimensions that it computes over, one by one.
         """
         kinds = [int(variable.iter_type) for variable in self.schedule.get(block).iter_vars]
-        loops = self.schedule.get_loops(block)
         if len(kinds) != len(loops):
             return [], []
         spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == IterVar.DataPar]
-        return spatial, [loop for loop in loops if loop not in spatial]
+        return spatial, [loop for loop, kind in zip(loops, kinds, strict=True) if kind != IterVar.DataPar]
 
     def is_reduction(self, name: str) -> bool:
         """Whether a block accumulates."""

@@ -17,8 +17,9 @@ def matches(kernel: Kernel) -> bool:
 
     def has_loops(name: str) -> bool:
         block = kernel.block(name)
-        summed = not kernel.is_reduction(name) or bool(kernel.spatial_and_reduced(block)[1])
-        return bool(kernel.schedule.get(block).iter_vars) and summed
+        if kernel.is_reduction(name):
+            return bool(kernel.spatial_and_reduced(block, kernel.schedule.get_loops(block))[1])
+        return bool(kernel.schedule.get(block).iter_vars)
 
     return all(map(has_loops, kernel.names))
 
@@ -44,7 +45,7 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
     """A work-item sums up a vector of values over the last spatial dimension."""
     schedule, block = kernel.schedule, kernel.block(name)
     kernel.operations += math.prod(kernel.extents(block))
-    spatial, reduced = kernel.spatial_and_reduced(block)
+    spatial, reduced = kernel.spatial_and_reduced(block, schedule.get_loops(block))
     if not spatial:
         spatial = [schedule.add_unit_loop(reduced[0])]
     length = vector_length(int(schedule.get(spatial[-1]).extent), device_of(board).vector)
