@@ -118,10 +118,9 @@ def _load(library: Path) -> None:
     import tvm  # noqa: F401  # whose libraries this one is linked to
     import tvm_ffi
 
-    from edgedeploy import errors
+    from edgedeploy.errors import OpenCLError
 
-    kinds: list[type[errors.OpenCLError]] = [errors.OpenCLError, *errors.OpenCLError.__subclasses__()]
-    for kind in kinds:
-        tvm_ffi.register_error(kind.kind, kind)
+    for kind, error in OpenCLError.kinds().items():
+        tvm_ffi.register_error(kind, error)
     if tvm_ffi.get_global_func(_DEVICE_API, allow_missing=True) is None:
         ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)
