@@ -20,7 +20,7 @@ GRID, GROUP = "blockIdx.x", "threadIdx.x"
 TYPES = {"int": 0, "uint": 1, "float": 2, "handle": 3}
 
 # A library in the place of OpenCL's loader that passes calls on to it, until a fault is due: after so many kernels
-# the device is gone (an error for each call), or fails at a command, or never finishes one; or it has no memory, or room
+# the device is gone (an error for each call), fails at a command, or never finishes one; or it has no memory, or room
 # for one work-item in a group.
 FAULTY = r"""
 #define _GNU_SOURCE
@@ -33,14 +33,14 @@ FAULTY = r"""
 static int kernels;
 
 static int due(const char* fault) {
-  const char* wanted = getenv("FAULT");
+  const char* wanted = getenv("FAULT") ? getenv("FAULT") : DEFAULT_FAULT;
   const char* after = getenv("FAULT_AFTER");
-  return wanted && strcmp(wanted, fault) == 0 && kernels >= (after ? atoi(after) : 0);
+  return strcmp(wanted, fault) == 0 && kernels >= (after ? atoi(after) : 0);
 }
 
 static void* real(const char* name) {
   static void* library;
-  if (!library) library = dlopen(getenv("REAL_OPENCL"), RTLD_NOW | RTLD_LOCAL);
+  if (!library) library = dlopen("libRealCL.so.1", RTLD_NOW | RTLD_LOCAL);
   return dlsym(library, name);
 }
 
@@ -123,16 +123,22 @@ def program(opencl: Any, tmp_path: Path) -> Program:
 @pytest.fixture
 def faulty(opencl: Any, tmp_path: Path) -> dict[str, str]:
     """Variables under which a program takes the library that fails for OpenCL's own; `FAULT` says how, if at all."""
+    make_faulty(tmp_path)
+    return {"LD_LIBRARY_PATH": str(tmp_path)}
+
+
+def make_faulty(folder: Path, fault: str = "") -> tuple[Path, Path]:
+    """The library that fails, with a fault unless `FAULT` names another, and the one that it passes calls on to."""
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler to make a faulty driver with")
     [loader] = Path("/usr/lib").glob("*/libOpenCL.so.1")
     # Under another name, so that both can be loaded; what the first does not define is found in the second.
-    real = tmp_path / "libRealCL.so.1"
+    real, faulty = folder / "libRealCL.so.1", folder / "libOpenCL.so.1"
     real.write_bytes(loader.read_bytes().replace(b"libOpenCL.so.1\0", b"libRealCL.so.1\0"))
-    (tmp_path / "faulty.c").write_text(FAULTY)
-    libraries = ["-Wl,--no-as-needed", real, "-ldl"]
-    command = [compiler, "-shared", "-fPIC", "-w", "-o", tmp_path / "libOpenCL.so.1", tmp_path / "faulty.c", *libraries]
-    subprocess.run(list(map(str, command)), check=True)
-    return {"LD_LIBRARY_PATH": str(tmp_path), "REAL_OPENCL": str(real)}
+    source = folder / "faulty.c"
+    source.write_text(FAULTY)
+    options = ["-shared", "-fPIC", "-w", f'-DDEFAULT_FAULT="{fault}"', "-Wl,--no-as-needed"]
+    subprocess.run([compiler, *options, "-o", str(faulty), str(source), str(real), "-ldl"], check=True)
+    return faulty, real
 
 
 def load_kernels(source: str, **arguments: Sequence[str]) -> Any:

@@ -1,4 +1,4 @@
-"""What goes wrong with OpenCL on a board: the agent says it and ends, or answers and goes on; nothing waits for ever."""
+"""What goes wrong with OpenCL on a board: the agent says it and ends, or answers and goes on; nothing hangs."""
 
 from __future__ import annotations
 
