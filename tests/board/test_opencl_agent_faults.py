@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from agents import call, unpack
-from networks import tiny
+from networks import two_sides
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
@@ -37,7 +37,7 @@ def agent() -> Path:
 
 @pytest.fixture
 def package(opencl: Any, tmp_path: Path) -> Path:
-    built = build(find_source(str(tiny(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz")
+    built = build(find_source(str(two_sides(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz")
     return unpack(built.path, tmp_path / "package")
 
 
@@ -112,7 +112,7 @@ def test_an_agent_that_serves_answers_for_a_lost_device_again_and_again(
 ) -> None:
     for name, value in {**faulty, "FAULT": "gone", "FAULT_AFTER": "2"}.items():
         monkeypatch.setenv(name, value)
-    data = bytes(1 * 3 * 8 * 8 * 4)
+    data = bytes(1 * 3 * 32 * 32 * 4)
     request = json.dumps({"command": "measure", "repeat": 5, "bytes": len(data)}).encode() + b"\n" + data
     done = call(agent, "serve", package, stdin=request + request + b'{"command": "status"}\n')
     assert done.returncode == 0, done.stderr

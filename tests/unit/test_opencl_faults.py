@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from networks import two_sides
 from opencl_devices import Program, buffer, load_kernels
 
+from edgedeploy.build import build
 from edgedeploy.errors import (
     DeviceMemoryError,
     KernelBuildError,
@@ -20,6 +22,7 @@ from edgedeploy.errors import (
     WorkGroupError,
 )
 from edgedeploy.runtime.opencl import device_named
+from edgedeploy.source import find_source
 
 # Says which of edgedeploy's errors the use of a device ends in.
 FIRST_USE = """
@@ -186,3 +189,27 @@ def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
 def test_the_errors_of_devices_are_one_family() -> None:
     assert {kind.exit_code for kind in OpenCLError.kinds().values()} == {21}
     assert issubclass(OpenCLDeviceLostError, OpenCLError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("narrow", "gives it 1"),
+        ("full", "CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)"),
+        ("gone", "it cannot launch the kernel"),
+        ("failed", "it failed while it was working"),
+        ("stuck", "it did not answer for 2 s"),
+    ],
+)
+def test_a_command_that_meets_a_fault_ends_with_the_documented_code(
+    program: Program, faulty: dict[str, str], tmp_path: Path, fault: str, says: str
+) -> None:
+    package = build(find_source(str(two_sides(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz").path
+    run = f"import sys; sys.argv = ['edgedeploy', 'run', {str(package)!r}]; from edgedeploy.cli import main; main()"
+    begin = time.monotonic()
+    done = program(run, FAULT=fault, EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
+    assert time.monotonic() - begin < 30
+    assert done.returncode == 21, done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
