@@ -249,11 +249,10 @@ def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
     if {"cores", "glibc"} - board.model_fields_set:
         board = _filled(board, defaults(label))
     if board.opencl and DEVICE_FIELDS - board.opencl.model_fields_set:
-        part = meant(board.opencl.device) if board.runs_here else board.opencl.device
-        device = named(part, devices_here()) if board.runs_here else opencl_device(label, part)
-        if device:
-            settings = settings_of(device, board.vector.registers)
-            board = board.model_copy(update={"opencl": _filled(board.opencl, settings)})
+        part = board.opencl.device
+        device = named(meant(part), devices_here()) if board.runs_here else opencl_device(label, part)
+        settings = settings_of(device, board.vector.registers) if device else {}
+        board = board.model_copy(update={"opencl": _filled(board.opencl, settings)})
     return board
 
 
