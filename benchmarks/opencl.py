@@ -110,10 +110,11 @@ def compare(model: str, device: str, rounds: int, folder: Path, progress: Consol
 
 
 def _largest(built: Built, function_times: dict[str, list[float]]) -> Largest:
-    medians = {name: statistics.median(times) for name, times in function_times.items()}
+    calls = call_counts(built.compiled.module)
+    # Without what TVM's virtual machine does between them.
+    medians = {name: statistics.median(times) for name, times in function_times.items() if name in calls}
     name = max(medians, key=medians.__getitem__)
-    calls = call_counts(built.compiled.module)[name]
-    return Largest(name, medians[name], max(1, calls), medians[name] / sum(medians.values()))
+    return Largest(name, medians[name], calls[name], medians[name] / sum(medians.values()))
 
 
 def run(arguments: argparse.Namespace) -> bool:
