@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -50,8 +51,8 @@ over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 {report}"""
 
 
-def resnets(folder: Path) -> list[str]:
-    """Write the ResNets into `folder`, and give their paths."""
+def resnets(folder: Path, depths: Sequence[int]) -> list[str]:
+    """Write ResNets of these depths, with random weights, into `folder`, and give their paths."""
     place = Path(__file__).with_name("networks") / "resnet.py"
     spec = importlib.util.spec_from_file_location("resnet", place)
     assert spec is not None
@@ -60,7 +61,7 @@ def resnets(folder: Path) -> list[str]:
     sys.modules["resnet"] = resnet  # its data classes look themselves up there
     spec.loader.exec_module(resnet)
     paths = []
-    for depth in RESNETS:
+    for depth in depths:
         path = folder / f"resnet{depth}-random.onnx"
         with replacing(path) as temporary:
             resnet.write(temporary, depth)
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
     progress = ConsoleProgress()
     peers = find_peers(arguments.against)
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
-    networks = candidates([*ZOO, *resnets(ROOT / "dist" / "benchmarks")], "local", progress=progress)
+    networks = candidates([*ZOO, *resnets(ROOT / "dist" / "benchmarks", RESNETS)], "local", progress=progress)
     report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
     remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
     with replacing(arguments.output) as temporary:
