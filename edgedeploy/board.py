@@ -19,7 +19,7 @@ from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.facts import defaults, opencl_device
 from edgedeploy.hosts import host_facts
-from edgedeploy.opencl.devices import devices_here, meant, named
+from edgedeploy.opencl.device import Device
 from edgedeploy.opencl.settings import settings_of
 
 Filled = TypeVar("Filled", bound=Record)
@@ -216,6 +216,12 @@ class Board(Record):
             target["mfloat-abi"] = self.float_abi
         return target
 
+    def with_device(self, device: Device) -> Board:
+        """This board, what it leaves open of its OpenCL device being as `device` is."""
+        assert self.opencl is not None
+        settings = settings_of(device, self.vector.registers)
+        return self.model_copy(update={"opencl": _filled(self.opencl, settings)})
+
     def target(self) -> dict[str, Any]:
         """TVM's target for the device that networks run on: the OpenCL device if there is one, else the CPU."""
         if self.opencl is None:
@@ -226,17 +232,14 @@ class Board(Record):
         return target
 
 
-# What `settings_of` a device may say.
-DEVICE_FIELDS = {"vector", "sums", "work_group", "units", "items"}
-
 BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 
 
 def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
     """The profile of board `name`, a name or a path to a YAML file, with some fields replaced.
 
-    Cores and glibc that it does not state are those of the boards of this profile that were probed. What its OpenCL
-    device is, where it does not say, is asked of this machine's device, or is what a probed board said.
+    Where it does not state its cores, its glibc or what its OpenCL device is, they are those of the boards of this
+    profile that were probed. This machine's own device is asked by `opencl.listing.as_here`.
 
     Raises:
         UnknownNameError: there is no such board; names that are near are listed.
@@ -248,11 +251,8 @@ def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
         board = board.overridden(overrides)
     if {"cores", "glibc"} - board.model_fields_set:
         board = _filled(board, defaults(label))
-    if board.opencl and DEVICE_FIELDS - board.opencl.model_fields_set:
-        part = board.opencl.device
-        device = named(meant(part), devices_here()) if board.runs_here else opencl_device(label, part)
-        settings = settings_of(device, board.vector.registers) if device else {}
-        board = board.model_copy(update={"opencl": _filled(board.opencl, settings)})
+    if board.opencl and not board.runs_here and (device := opencl_device(label, board.opencl.device)):
+        board = board.with_device(device)
     return board
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from edgedeploy.documents import Record
 from edgedeploy.files import replacing
-from edgedeploy.opencl.devices import Device, named
+from edgedeploy.opencl.device import Device, named
 
 # What names a running virtual board begins so where an address is expected.
 VIRTUAL = "virtual:"

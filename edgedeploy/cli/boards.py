@@ -36,8 +36,9 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
         return
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.opencl.listing import as_here
 
-    boards = {path.stem: load_board(path.stem) for path, _ in readable(BOARDS)}
+    boards = {path.stem: as_here(load_board(path.stem)) for path, _ in readable(BOARDS)}
     if json_output:
         print_json([{"name": name, **_as_dict(board)} for name, board in boards.items()])
         return
@@ -60,9 +61,10 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.facts import stored
+    from edgedeploy.opencl.listing import as_here
 
     path = BOARDS.find(name)
-    board = load_board(name)
+    board = as_here(load_board(name))
     probed = stored(path.stem)
     if json_output:
         print_json(
@@ -145,8 +147,8 @@ def probe(
 
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
-    from edgedeploy.opencl.devices import devices_on
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
     from edgedeploy.remote.facts import probe as ask

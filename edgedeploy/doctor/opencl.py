@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from importlib import resources
+from pathlib import Path
 
-from edgedeploy.board import OpenCL
+from edgedeploy.board import Board, OpenCL
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
 from edgedeploy.doctor.machine import end_of, run_program
 from edgedeploy.doctor.tools import compiled
-from edgedeploy.opencl.devices import DEVICE_VARIABLE, LIST_S, NO_LIBRARY, NO_PLATFORMS, listing_source, named, parse
+from edgedeploy.opencl.device import DEVICE_VARIABLE, Device, named, parse
+from edgedeploy.opencl.listing import LIST_S, NO_LIBRARY, NO_PLATFORMS, listing_source
+from edgedeploy.remote.connection import Connection
+from edgedeploy.toolchain import link_program
 
 # What stands before the paths of nodes.
 ROOT = ""
@@ -112,3 +117,17 @@ def devices(case: Case) -> Finding:
     if unusable:
         return _bad(case, f"{', '.join(unusable)} cannot be used or has no compiler; {listed}", _install(case))
     return ok(listed, devices=[each.model_dump() for each in found])
+
+
+def devices_on(connection: Connection, board: Board) -> list[Device]:
+    """The devices of a board over SSH; none where its OpenCL does not work, which the checks above explain.
+
+    Raises:
+        ToolchainError: as `link_program`.
+        BoardConnectionError: the connection broke.
+    """
+    with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        program = Path(folder) / "opencl-devices"
+        link_program(source, program, board)
+        done = run_program(connection, program, limit_s=LIST_S)
+    return parse(done.text) if done.code == 0 else []

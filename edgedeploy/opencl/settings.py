@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgedeploy.opencl.devices import Device
+from edgedeploy.opencl.device import Device
 
 # What OpenCL C has types for.
 WIDTHS = (1, 2, 4, 8, 16)

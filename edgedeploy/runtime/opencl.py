@@ -70,7 +70,7 @@ def device_named(stated: str) -> Any:
     import tvm
 
     from edgedeploy.errors import NoOpenCLError
-    from edgedeploy.opencl.devices import meant
+    from edgedeploy.opencl.device import meant
 
     load()
     part = meant(stated)

@@ -22,7 +22,7 @@ from edgedeploy.board import BOARDS, load_board
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.files import cannot_write
-from edgedeploy.opencl.devices import DEVICE_VARIABLE
+from edgedeploy.opencl.device import DEVICE_VARIABLE
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process

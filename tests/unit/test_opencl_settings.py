@@ -18,8 +18,9 @@ from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import InputError
 from edgedeploy.facts import Facts, Probed, store
 from edgedeploy.hosts import host_facts
-from edgedeploy.opencl import devices
-from edgedeploy.opencl.devices import Device, devices_here, named, parse
+from edgedeploy.opencl import listing
+from edgedeploy.opencl.device import Device, named, parse
+from edgedeploy.opencl.listing import as_here, devices_here
 from edgedeploy.opencl.settings import settings_of
 
 POCL = {
@@ -116,7 +117,7 @@ def profile(folder: Path, **stated: object) -> str:
 
 
 def section(board: str, **overrides: object) -> OpenCL:
-    found = load_board(board, {"opencl": overrides} if overrides else {}).opencl
+    found = as_here(load_board(board, {"opencl": overrides} if overrides else {})).opencl
     assert found is not None
     return found
 
@@ -163,7 +164,7 @@ def test_a_driver_that_crashes_leaves_the_defaults(tmp_path: Path, monkeypatch: 
     program = tmp_path / "crashes"
     program.write_text("#!/bin/sh\nprintf 'platform\\tPoCL\\n'\nkill -ABRT $$\n")
     program.chmod(0o755)
-    monkeypatch.setattr(devices, "_kept", lambda source: program)
+    monkeypatch.setattr(listing, "_kept", lambda source: program)
     assert devices_here.__wrapped__() == ()
 
 
@@ -171,8 +172,8 @@ def test_a_driver_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
     program = tmp_path / "hangs"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
-    monkeypatch.setattr(devices, "_kept", lambda source: program)
-    monkeypatch.setattr(devices, "LIST_S", 0.2)
+    monkeypatch.setattr(listing, "_kept", lambda source: program)
+    monkeypatch.setattr(listing, "LIST_S", 0.2)
     assert devices_here.__wrapped__() == ()
 
 

@@ -1,32 +1,14 @@
-"""OpenCL devices, as a program in C lists them where they are: a driver that crashes or hangs takes nobody with it."""
+"""OpenCL devices, as their drivers describe them, and which of them a profile means."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
-import subprocess
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
-from importlib import resources
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from edgedeploy.documents import Record
 
-if TYPE_CHECKING:
-    from edgedeploy.board import Board
-    from edgedeploy.remote.connection import Connection
-
 # The environment variable that names a device in the place of what packages and profiles say.
 DEVICE_VARIABLE = "EDGEDEPLOY_OPENCL_DEVICE"
-
-# What the program ends with where there is nothing to list.
-NO_LIBRARY, NO_PLATFORMS = 3, 4
-
-LIST_S = 12
 
 # CL_DEVICE_TYPE_* of CL/cl.h.
 _KINDS = {2: "CPU", 4: "GPU", 8: "accelerator", 16: "custom device"}
@@ -78,7 +60,7 @@ def named(part: str, devices: Iterable[Device]) -> Device | None:
 
 
 def parse(text: str) -> list[Device]:
-    """The devices in what the program printed; a line that a crash cut off is left out."""
+    """The devices in what `listing.c` printed; a line that a crash cut off is left out."""
     found, driver_name = [], ""
     for kind, *fields in (line.split("\t") for line in text.splitlines()):
         if kind == "platform":
@@ -86,63 +68,6 @@ def parse(text: str) -> list[Device]:
         elif kind == "device" and len(fields) >= 11 and all(each.isdigit() for each in fields[3:]):
             found.append(_device(driver_name, fields))
     return found
-
-
-@contextmanager
-def listing_source() -> Iterator[Path]:
-    """The program's source."""
-    with resources.as_file(resources.files("edgedeploy.opencl") / "listing.c") as path:
-        yield path
-
-
-@cache
-def devices_here() -> tuple[Device, ...]:
-    """This machine's devices; none where that cannot be found out: whatever uses one says why.
-
-    The program is compiled once, and kept in the user's cache folder.
-    """
-    from edgedeploy.board import load_board
-    from edgedeploy.errors import EdgedeployError
-    from edgedeploy.files import is_file, replacing
-    from edgedeploy.toolchain import link_program
-
-    try:
-        with listing_source() as source:
-            program = _kept(source)
-            if not is_file(program):
-                with replacing(program) as temporary:
-                    link_program(source, temporary, load_board("local"))
-        done = subprocess.run(
-            [program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
-        )
-    except (EdgedeployError, OSError, subprocess.TimeoutExpired):
-        return ()
-    return tuple(parse(done.stdout)) if done.returncode == 0 else ()
-
-
-def devices_on(connection: Connection, board: Board) -> list[Device]:
-    """The devices of a board over SSH; none where its OpenCL does not work, which `edgedeploy doctor` explains.
-
-    Raises:
-        ToolchainError: as `link_program`.
-        BoardConnectionError: the connection broke.
-    """
-    from edgedeploy.doctor.machine import run_program
-    from edgedeploy.toolchain import link_program
-
-    with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-        program = Path(folder) / "opencl-devices"
-        link_program(source, program, board)
-        done = run_program(connection, program, limit_s=LIST_S)
-    return parse(done.text) if done.code == 0 else []
-
-
-def _kept(source: Path) -> Path:
-    """Where the program for this machine is kept."""
-    import platformdirs
-
-    key = hashlib.sha256(source.read_bytes() + platform.machine().encode()).hexdigest()[:16]
-    return Path(platformdirs.user_cache_dir("edgedeploy")) / "opencl-devices" / key
 
 
 def _device(driver_name: str, fields: Sequence[str]) -> Device:
