@@ -101,7 +101,7 @@ class RemoteSession(Closing):
         return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
 
     def measure_end_to_end(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> EndToEnd:
-        """Run `warmup` times, then time `repeat` inferences, from the inputs in the board's memory to the outputs there.
+        """Run `warmup` times, then time `repeat` inferences, inputs and outputs in the board's memory.
 
         Raises:
             InputError, ReleaseError, BoardConnectionError: as `run`.

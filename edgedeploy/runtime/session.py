@@ -81,7 +81,7 @@ class Session:
     def bind(self, tensors: Tensors) -> Callable[[], Any]:
         """A call that runs one inference on these inputs, and nothing else; `read` makes arrays of what it returns.
 
-        It begins and ends in the processor's memory: to and from an OpenCL device it copies inputs and outputs each time.
+        It begins and ends in the processor's memory: inputs and outputs of an OpenCL device are copied each time.
 
         Raises:
             InputError: as `run`.
