@@ -76,7 +76,7 @@ def candidates(
         EdgedeployError: as `edgedeploy.build.prepare`.
     """
     wanted = list(dict.fromkeys(models))
-    sources = [_find(model, shapes, progress, options) for model in wanted]
+    sources = [source_to_measure(model, shapes, progress, options) for model in wanted]
     names = [source.name for source in sources]
     found = []
     for model, source in zip(wanted, sources, strict=True):
@@ -90,8 +90,17 @@ def candidates(
     return found
 
 
-def _find(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:
-    """As `find_source`; with random weights if the zoo's files cannot be had and it states the architecture."""
+def source_to_measure(
+    model: str,
+    shapes: Shapes | None = None,
+    progress: Progress = SILENT,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+) -> Source:
+    """As `find_source`; with random weights if the zoo's files cannot be had and its entry states the architecture.
+
+    Raises:
+        EdgedeployError: as `find_source`.
+    """
     try:
         return find_source(model, shapes, progress, options)
     except DownloadError as error:
