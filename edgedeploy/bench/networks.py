@@ -90,12 +90,7 @@ def candidates(
     return found
 
 
-def source_to_measure(
-    model: str,
-    shapes: Shapes | None = None,
-    progress: Progress = SILENT,
-    options: ImportOptions = AS_THE_FILE_SAYS,
-) -> Source:
+def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:
     """As `find_source`; with random weights if the zoo's files cannot be had and its entry states the architecture.
 
     Raises:

@@ -22,6 +22,8 @@ from edgedeploy.bench.engines.engine import CannotRunError, Task
 from edgedeploy.bench.machine import Machine
 from edgedeploy.bench.worker import Turn, Worker
 from edgedeploy.errors import DownloadError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS
+from edgedeploy.progress import SILENT
 from edgedeploy.runtime.timing import EndToEnd, Timing
 
 
@@ -244,7 +246,7 @@ def entry(folder: Path, *lines: str) -> Path:
 
 def test_a_network_that_is_not_in_reach_is_measured_with_random_weights(tmp_path: Path) -> None:
     notes = Notebook()
-    found = networks.source_to_measure(str(entry(tmp_path, "architecture: nanodet-m")), progress=notes)
+    found = networks.source_to_measure(str(entry(tmp_path, "architecture: nanodet-m")), None, notes, AS_THE_FILE_SAYS)
     assert found.options.weights == "random"
     assert found.format.name == "architecture"
     assert ["measured with random weights" in line for line in notes.lines] == [True]
@@ -252,7 +254,7 @@ def test_a_network_that_is_not_in_reach_is_measured_with_random_weights(tmp_path
 
 def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
     with pytest.raises(DownloadError):
-        networks.source_to_measure(str(entry(tmp_path)))
+        networks.source_to_measure(str(entry(tmp_path)), None, SILENT, AS_THE_FILE_SAYS)
 
 
 def test_the_bundled_network_is_measured_and_compared(command: Command) -> None:
