@@ -102,6 +102,9 @@ class Worker(Closing):
             worked, answer = self._connection.recv()
         except (EOFError, OSError) as error:
             raise self._lost() from error
+        except KeyboardInterrupt:
+            self._process.kill()  # it would go on to the end of its work
+            raise
         if not worked:
             self.close()
             raise CannotRunError(str(answer)) from (answer if isinstance(answer, OpenCLError) else None)

@@ -6,6 +6,9 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -292,6 +295,37 @@ def test_runs_are_counted_on_request(command: Command, tmp_path: Path) -> None:
     assert printed["runs"] == 7
     assert [(entry["runs"], entry["device"]) for entry in printed["rows"]] == [(7, "CPU"), (7, "CPU")]
     assert all(0 < entry["min_ms"] <= entry["mean_ms"] <= entry["max_ms"] for entry in printed["rows"])
+
+
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
+from edgedeploy.cli import main
+
+if __name__ == "__main__":
+    sys.argv = ["edgedeploy", "bench", sys.argv[1], "--against", "onnxruntime", "--threads", "1", "--runs", "1000000"]
+    main()
+"""
+
+
+def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
+    (tmp_path / "interruptible.py").write_text(INTERRUPTIBLE)
+    command = [sys.executable, str(tmp_path / "interruptible.py"), str(tiny(tmp_path / "net.onnx"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as bench:
+        assert bench.stderr is not None
+        for line in bench.stderr:
+            if line.startswith("  measure net"):
+                break
+        children = Path(f"/proc/{bench.pid}/task/{bench.pid}/children").read_text().split()
+        assert len(children) >= 2
+        time.sleep(0.3)
+        bench.send_signal(signal.SIGINT)
+        assert bench.wait(20) == 130
+    deadline = time.monotonic() + 10  # Python's own process for what children share ends a moment after it
+    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
 def test_markdown_is_printed(command: Command, tmp_path: Path) -> None:
