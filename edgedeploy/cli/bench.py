@@ -10,7 +10,7 @@ from edgedeploy.cli.options import (
     MOST,
     BoardOption,
     EpsilonOption,
-    HostOption,
+    HostOrHereOption,
     InputShapeOption,
     JsonOption,
     StrictOption,
@@ -49,7 +49,7 @@ def bench(
         ),
     ],
     board: BoardOption = "local",
-    host: HostOption = None,
+    host: HostOrHereOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
     against: Annotated[
