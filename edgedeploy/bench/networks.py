@@ -80,9 +80,8 @@ def candidates(
     names = [source.name for source in sources]
     found = []
     for model, source in zip(wanted, sources, strict=True):
-        prepared = prepare(
-            model, board, input_shapes=shapes, overrides=overrides, options=source.options, progress=progress
-        )
+        asked = replace(options, weights="random") if source.options.weights == "random" else options
+        prepared = prepare(model, board, input_shapes=shapes, overrides=overrides, options=asked, progress=progress)
         manifest = read_manifest(prepared.package_path)
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model

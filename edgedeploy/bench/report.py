@@ -221,11 +221,10 @@ def heading(report: Report) -> str:
     threads = {row.threads for row in report.rows}
     elsewhere = any(row.device != CPU for row in report.rows)
     engines = {f"{row.engine} {row.version}{f' on {row.device}' if elsewhere else ''}": None for row in report.rows}
-    runs = f"{count(report.runs, 'run')} of each" if report.runs else "medians"
-    return (
-        f"{report.machine.line()}; threads: {', '.join(map(str, sorted(threads)))}; "
-        f"{runs}{' in ' if report.runs else ' of '}{count(report.rounds, 'round')}; {', '.join(engines)}."
-    )
+    how = f"medians of {count(report.rounds, 'round')}"
+    if report.runs:
+        how = f"{count(report.runs, 'run')} of each in {count(min(report.rounds, report.runs), 'round')}"
+    return f"{report.machine.line()}; threads: {', '.join(map(str, sorted(threads)))}; {how}; {', '.join(engines)}."
 
 
 def tables(report: Report) -> Iterator[tuple[str, list[list[str]]]]:
@@ -237,11 +236,10 @@ def tables(report: Report) -> Iterator[tuple[str, list[list[str]]]]:
         time_table(report),
     )
     if report.runs:
-        yield (
-            f"milliseconds of one inference, mean ± standard deviation of {count(report.runs, 'run')}; kernels: what "
-            "the device's kernels took of it, summed",
-            spread_table(report),
-        )
+        title = f"milliseconds of one inference, mean ± standard deviation of {count(report.runs, 'run')}"
+        if any(row.times.kernels for row in report.rows):
+            title += "; kernels: what the device's kernels took of it, summed"
+        yield title, spread_table(report)
     differences = difference_table(report)
     if len(differences[0]) > 1:
         yield (

@@ -200,9 +200,15 @@ def test_means_and_deviations_stand_side_by_side_with_what_kernels_took(found: r
     assert (large[1], large[4]) == ("-", "-")
     text = report.as_markdown(counted)
     assert "mean ± standard deviation of 3 runs" in text
-    assert "3 runs of each in 5 rounds" in text
+    assert "3 runs of each in 3 rounds" in text
     assert "edgedeploy 1.0 on Example GPU" in text
     assert "onnxruntime 1.0 on CPU" in text
+
+
+def test_kernels_are_not_spoken_of_where_there_are_none(found: report.Report) -> None:
+    text = report.as_markdown(replace(found, runs=3))
+    assert "mean ± standard deviation of 3 runs:" in text
+    assert "kernels" not in text
 
 
 def test_without_counted_runs_means_are_not_printed(found: report.Report) -> None:
