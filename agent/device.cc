@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 
 #include "failure.h"
 
@@ -16,6 +17,9 @@ namespace ffi = tvm::ffi;
 // TVM's `DeviceAttrKind`.
 constexpr int kExist = 0;
 constexpr int kDeviceName = 5;
+
+// Names a device in the place of what packages say.
+constexpr const char* kDeviceVariable = "EDGEDEPLOY_OPENCL_DEVICE";
 
 std::string Lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -29,24 +33,37 @@ ffi::Any Ask(DLDevice device, int kind) {
 
 }  // namespace
 
+<<<<<<< HEAD
 std::string DeviceName(DLDevice device) { return Ask(device, kDeviceName).cast<ffi::String>(); }
 
 DLDevice FindDevice(const std::optional<std::string>& part) {
   if (!part) return kCpu;
+=======
+DLDevice FindDevice(const std::optional<std::string>& stated) {
+  if (!stated) return kCpu;
+  const char* chosen = std::getenv(kDeviceVariable);
+  const std::string part = chosen ? chosen : *stated;
+>>>>>>> 3defbb9f021cd400a03d08cd15ef95dcae373f93
   if (!ffi::Function::GetGlobal("device_api.opencl")) {
     throw Failure(Code::kDevice, "the network is for an OpenCL device", "this agent was built without OpenCL");
   }
   std::string names;
   try {
+<<<<<<< HEAD
     for (DLDevice device{kDLOpenCL, 0}; device.device_id == 0 || Ask(device, kExist).cast<int>(); ++device.device_id) {
       const std::string name = DeviceName(device);  // fails where there is no device at all
       if (Lower(name).find(Lower(*part)) != std::string::npos) return device;
+=======
+    for (int index = 0; index == 0 || ask(index, kExist).cast<int>(); ++index) {
+      const std::string name = ask(index, kDeviceName).cast<ffi::String>();  // fails where there is no device at all
+      if (Lower(name).find(Lower(part)) != std::string::npos) return {kDLOpenCL, index};
+>>>>>>> 3defbb9f021cd400a03d08cd15ef95dcae373f93
       names += (names.empty() ? "" : ", ") + name;
     }
   } catch (const ffi::Error& error) {
-    throw Failure(Code::kDevice, error.message());
+    throw Failure(Code::kDevice, std::string(error.kind()) + ": " + std::string(error.message()));
   }
-  throw Failure(Code::kDevice, "no OpenCL device here has '" + *part + "' in its name", "there is " + names);
+  throw Failure(Code::kDevice, "OpenCLUnavailable: no OpenCL device here has '" + part + "' in its name", "there is " + names);
 }
 
 }  // namespace agent

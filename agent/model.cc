@@ -48,10 +48,12 @@ std::string LastLine(const std::string& text) {
 // What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).
 constexpr const char* kDeviceErrors = "OpenCL";
 
-// What TVM threw, as a failure: of the device if that is at fault, with the whole of its compiler's log.
+// What TVM threw, as a failure: of the device if that is at fault, with its kind and the whole of its compiler's log.
 [[noreturn]] void Rethrow(const std::exception& error, Code code, const std::string& what) {
   const auto* known = dynamic_cast<const ffi::Error*>(&error);
-  if (known && known->kind().rfind(kDeviceErrors, 0) == 0) throw Failure(Code::kDevice, what, known->message());
+  if (known && known->kind().rfind(kDeviceErrors, 0) == 0) {
+    throw Failure(Code::kDevice, what, std::string(known->kind()) + ": " + std::string(known->message()));
+  }
   throw Failure(code, what, LastLine(error.what()));
 }
 

@@ -55,11 +55,11 @@ def load(progress: Progress | None = None) -> None:
     _load(library)
 
 
-def device_named(part: str) -> Any:
-    """The first OpenCL device of this machine with `part` in its name, graphics processors before others.
+def device_named(stated: str) -> Any:
+    """The first OpenCL device of this machine with a text in its name, graphics processors before others.
 
     Args:
-        part: of the name, in any case; the empty text is part of every name.
+        stated: the text, in any case; the empty one is part of every name. `EDGEDEPLOY_OPENCL_DEVICE` goes before it.
 
     Returns:
         A `tvm.runtime.Device`.
@@ -71,8 +71,10 @@ def device_named(part: str) -> Any:
     import tvm
 
     from edgedeploy.errors import NoOpenCLError
+    from edgedeploy.opencl.device import meant
 
     load()
+    part = meant(stated)
     names: list[str] = []
     while not names or tvm.opencl(len(names)).exist:
         device = tvm.opencl(len(names))
@@ -137,10 +139,9 @@ def _load(library: Path) -> None:
     import tvm  # noqa: F401  # whose libraries this one is linked to
     import tvm_ffi
 
-    from edgedeploy import errors
+    from edgedeploy.errors import OpenCLError
 
-    kinds: list[type[errors.OpenCLError]] = [errors.OpenCLError, *errors.OpenCLError.__subclasses__()]
-    for kind in kinds:
-        tvm_ffi.register_error(kind.kind, kind)
+    for kind, error in OpenCLError.kinds().items():
+        tvm_ffi.register_error(kind, error)
     if tvm_ffi.get_global_func(_DEVICE_API, allow_missing=True) is None:
         ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)
