@@ -33,31 +33,20 @@ ffi::Any Ask(DLDevice device, int kind) {
 
 }  // namespace
 
-<<<<<<< HEAD
 std::string DeviceName(DLDevice device) { return Ask(device, kDeviceName).cast<ffi::String>(); }
 
-DLDevice FindDevice(const std::optional<std::string>& part) {
-  if (!part) return kCpu;
-=======
 DLDevice FindDevice(const std::optional<std::string>& stated) {
   if (!stated) return kCpu;
   const char* chosen = std::getenv(kDeviceVariable);
   const std::string part = chosen ? chosen : *stated;
->>>>>>> 3defbb9f021cd400a03d08cd15ef95dcae373f93
   if (!ffi::Function::GetGlobal("device_api.opencl")) {
     throw Failure(Code::kDevice, "the network is for an OpenCL device", "this agent was built without OpenCL");
   }
   std::string names;
   try {
-<<<<<<< HEAD
     for (DLDevice device{kDLOpenCL, 0}; device.device_id == 0 || Ask(device, kExist).cast<int>(); ++device.device_id) {
       const std::string name = DeviceName(device);  // fails where there is no device at all
-      if (Lower(name).find(Lower(*part)) != std::string::npos) return device;
-=======
-    for (int index = 0; index == 0 || ask(index, kExist).cast<int>(); ++index) {
-      const std::string name = ask(index, kDeviceName).cast<ffi::String>();  // fails where there is no device at all
-      if (Lower(name).find(Lower(part)) != std::string::npos) return {kDLOpenCL, index};
->>>>>>> 3defbb9f021cd400a03d08cd15ef95dcae373f93
+      if (Lower(name).find(Lower(part)) != std::string::npos) return device;
       names += (names.empty() ? "" : ", ") + name;
     }
   } catch (const ffi::Error& error) {

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -51,38 +50,13 @@ over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 {report}"""
 
 
-<<<<<<< HEAD
-=======
-def resnets(folder: Path, depths: Sequence[int]) -> list[str]:
-    """Write ResNets of these depths, with random weights, into `folder`, and give their paths."""
-    place = Path(__file__).with_name("networks") / "resnet.py"
-    spec = importlib.util.spec_from_file_location("resnet", place)
-    assert spec is not None
-    assert spec.loader is not None
-    resnet = importlib.util.module_from_spec(spec)
-    sys.modules["resnet"] = resnet  # its data classes look themselves up there
-    spec.loader.exec_module(resnet)
-    paths = []
-    for depth in depths:
-        path = folder / f"resnet{depth}-random.onnx"
-        with replacing(path) as temporary:
-            resnet.write(temporary, depth)
-        paths.append(str(path))
-    return paths
-
-
->>>>>>> 3defbb9f021cd400a03d08cd15ef95dcae373f93
 def run(arguments: argparse.Namespace) -> None:
     """Measure, and write the page."""
     progress = ConsoleProgress()
     peers = find_peers(arguments.against)
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
-<<<<<<< HEAD
     networks = candidates(ZOO, "local", progress=progress)
     networks += candidates(RESNETS, "local", progress=progress, options=ImportOptions(weights="random"))
-=======
-    networks = candidates([*ZOO, *resnets(ROOT / "dist" / "benchmarks", RESNETS)], "local", progress=progress)
->>>>>>> 3defbb9f021cd400a03d08cd15ef95dcae373f93
     report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
     remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
     with replacing(arguments.output) as temporary:
