@@ -26,7 +26,14 @@ std::string Lower(std::string text) {
   return text;
 }
 
+ffi::Any Ask(DLDevice device, int kind) {
+  const ffi::Function attribute = ffi::Function::GetGlobalRequired("runtime.GetDeviceAttr");
+  return attribute(static_cast<int>(device.device_type), device.device_id, kind);
+}
+
 }  // namespace
+
+std::string DeviceName(DLDevice device) { return Ask(device, kDeviceName).cast<ffi::String>(); }
 
 DLDevice FindDevice(const std::optional<std::string>& stated) {
   if (!stated) return kCpu;
@@ -35,13 +42,11 @@ DLDevice FindDevice(const std::optional<std::string>& stated) {
   if (!ffi::Function::GetGlobal("device_api.opencl")) {
     throw Failure(Code::kDevice, "the network is for an OpenCL device", "this agent was built without OpenCL");
   }
-  const ffi::Function attribute = ffi::Function::GetGlobalRequired("runtime.GetDeviceAttr");
-  const auto ask = [&](int index, int kind) { return attribute(static_cast<int>(kDLOpenCL), index, kind); };
   std::string names;
   try {
-    for (int index = 0; index == 0 || ask(index, kExist).cast<int>(); ++index) {
-      const std::string name = ask(index, kDeviceName).cast<ffi::String>();  // fails where there is no device at all
-      if (Lower(name).find(Lower(part)) != std::string::npos) return {kDLOpenCL, index};
+    for (DLDevice device{kDLOpenCL, 0}; device.device_id == 0 || Ask(device, kExist).cast<int>(); ++device.device_id) {
+      const std::string name = DeviceName(device);  // fails where there is no device at all
+      if (Lower(name).find(Lower(part)) != std::string::npos) return device;
       names += (names.empty() ? "" : ", ") + name;
     }
   } catch (const ffi::Error& error) {

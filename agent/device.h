@@ -15,4 +15,7 @@ inline constexpr DLDevice kCpu{kDLCPU, 0};
 // Failure(kDevice) if there is no such device, or if this agent was built without OpenCL.
 DLDevice FindDevice(const std::optional<std::string>& stated);
 
+// What an OpenCL device calls itself.
+std::string DeviceName(DLDevice device);
+
 }  // namespace agent

@@ -3,8 +3,8 @@
     python benchmarks/opencl.py [--rounds N] [--device NAME] [NETWORK]...
 
 Where the device is the CPU itself (PoCL), the ratio shows kernels that are needlessly slow: more than 20 is one of
-those. So is a kernel that takes more than 30 % of the time. Without networks, it takes those of the demos, and a
-ResNet-18 with random weights that is written into `dist/benchmarks`.
+those. So is a kernel that takes more than 30 % of the time. Without networks, it takes those of the demos and a
+ResNet-18, whose weights are random where its file is not in reach.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from run import ROOT, resnets
-
+from edgedeploy.bench.networks import source_to_measure
 from edgedeploy.build import Built, build
 from edgedeploy.cli.console import ConsoleProgress, print_error
 from edgedeploy.compile.explain import call_counts
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.session import Session
-from edgedeploy.source import find_source
 
-NETWORKS = ["mobilenet_v1", "retinaface-316x474", "yolo-fastest-1.1"]
+NETWORKS = ["mobilenet_v1", "retinaface-316x474", "yolo-fastest-1.1", "resnet18"]
 MOST_SLOWER, MOST_OF_TIME = 20, 0.3
 
 # Inferences of a turn, and those before it that do not count.
@@ -82,7 +81,7 @@ class Compared:
 
 def compare(model: str, device: str, rounds: int, folder: Path, progress: ConsoleProgress) -> Compared:
     """Build a network for both, and let them take turns."""
-    source = find_source(model)
+    source = source_to_measure(model, None, progress, AS_THE_FILE_SAYS)
     builds = {
         board: build(
             source,
@@ -120,9 +119,8 @@ def _largest(built: Built, function_times: dict[str, list[float]]) -> Largest:
 def run(arguments: argparse.Namespace) -> bool:
     """Measure and print; returns whether all is as it should be."""
     progress = ConsoleProgress()
-    models = arguments.networks or [*NETWORKS, *resnets(ROOT / "dist" / "benchmarks", [18])]
     good = True
-    for model in models:
+    for model in arguments.networks or NETWORKS:
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
             compared = compare(model, arguments.device, arguments.rounds, Path(folder), progress)
         print(compared, flush=True)

@@ -15,6 +15,8 @@ from edgedeploy.opencl.device import Device, named
 
 # What names a running virtual board begins so where an address is expected.
 VIRTUAL = "virtual:"
+# The address that stands for this machine, whatever the profile says.
+HERE = "local"
 
 
 class Facts(Record):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,26 @@ def device_named(stated: str) -> Any:
         if part.lower() in names[-1].lower():
             return device
     raise NoOpenCLError(f"no OpenCL device here has {part!r} in its name", why=f"there is {', '.join(names)}")
+
+
+def kernel_seconds(device: Any, work: Callable[[], object]) -> float:
+    """Do `work`, and sum up what the kernels took that it gave to a device, by the device's clock.
+
+    Copies and the time between kernels do not count.
+
+    Args:
+        device: one that `device_named` gave.
+        work: what is to be done, in this thread.
+
+    Returns:
+        The sum in seconds.
+
+    Raises:
+        OpenCLError: the device failed; or what `work` raises, as TVM passes it on.
+    """
+    import tvm_ffi
+
+    return float(tvm_ffi.get_global_func("edgedeploy.opencl.kernel_nanoseconds")(device, work)) / 1e9
 
 
 def library_path() -> Path:

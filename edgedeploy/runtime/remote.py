@@ -16,7 +16,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.failures import failure
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.session import check_tensors
-from edgedeploy.runtime.timing import Timing
+from edgedeploy.runtime.timing import EndToEnd, Timing
 
 # The version of the protocol that docs/agent.md describes.
 _PROTOCOL = 1
@@ -61,6 +61,8 @@ class RemoteSession(Closing):
         self.inputs = [_spec(each) for each in hello["inputs"]]
         self.outputs = [_spec(each) for each in hello["outputs"]]
         self.threads = int(hello["threads"])
+        # What the OpenCL device calls itself that the network runs on; None for the processor.
+        self.device_name: str | None = hello.get("device")
 
     def close(self) -> None:
         """Let the agent end."""
@@ -96,6 +98,18 @@ class RemoteSession(Closing):
         """
         request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
         return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
+
+    def measure_end_to_end(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> EndToEnd:
+        """Run `warmup` times, then time `repeat` inferences, inputs and outputs in the board's memory.
+
+        Raises:
+            InputError, ReleaseError, BoardConnectionError: as `run`.
+        """
+        request = {"command": "measure-end-to-end", "repeat": repeat, "warmup": warmup}
+        reply = self._ask(request, self._content(tensors))
+        kernels = reply.get("kernels_ms")
+        total = Timing(tuple(map(float, reply["runs_ms"])))
+        return EndToEnd(total, Timing(tuple(map(float, kernels))) if kernels else None)
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
         """As `Session.function_times`; the times are taken on the board.

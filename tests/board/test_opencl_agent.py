@@ -71,22 +71,31 @@ def test_outputs_are_those_of_the_package_in_process(agent: Path, package: Path,
 
 
 @pytest.mark.slow
-def test_a_served_network_answers_from_the_device(agent: Path, package: Path) -> None:
+def test_a_served_network_answers_from_the_device(agent: Path, opencl: Any, package: Path) -> None:
     data = np.ones((1, 3, 32, 32), np.float32).tobytes()
     requests = b"".join(
         json.dumps({"command": name, "bytes": len(data), **more}).encode() + b"\n" + data
-        for name, more in [("run", {}), ("measure", {"repeat": 2}), ("profile", {"repeat": 1})]
+        for name, more in [
+            ("run", {}),
+            ("measure", {"repeat": 2}),
+            ("profile", {"repeat": 1}),
+            ("measure-end-to-end", {"repeat": 4, "warmup": 1}),
+        ]
     )
     done = call(agent, "serve", package, stdin=requests)
     assert done.returncode == 0, done.stderr
     ready, rest = done.stdout.split(b"\n", 1)
     assert json.loads(ready)["ready"]
+    assert json.loads(ready)["device"] == opencl.device_name
     answered = [json.loads(rest.split(b"\n", 1)[0])]
     rest = rest.split(b"\n", 1)[1][answered[0]["bytes"] :]
     answered += [json.loads(line) for line in rest.splitlines()]
     assert all(each["ok"] for each in answered)
     assert len(answered[1]["runs_ms"]) == 2
     assert answered[2]["functions"]
+    whole = answered[3]
+    assert len(whole["runs_ms"]) == len(whole["kernels_ms"]) == 4
+    assert all(0 < kernels < run for kernels, run in zip(whole["kernels_ms"], whole["runs_ms"], strict=True))
 
 
 @pytest.mark.slow
