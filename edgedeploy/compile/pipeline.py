@@ -15,7 +15,6 @@ from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate, generate_for_device
 from edgedeploy.compile.concatenations import split_concatenations
-from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.folding import fold_scales
@@ -23,9 +22,9 @@ from edgedeploy.compile.groups import Group, groups
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.processors import Cpu, Processor, processor_of
 from edgedeploy.compile.quantisation import round_in_float
-from edgedeploy.compile.schedules import Scheduled, gpu, schedule_function
-from edgedeploy.compile.schedules.kernel import after
+from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
@@ -104,7 +103,7 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT,
         network: what `frontends` read.
         board: what the code is for.
         progress: is told about each step.
-        tuned: what measuring on the board has found out; nothing is known of OpenCL devices.
+        tuned: what measuring on the board has found out.
 
     Raises:
         UnsupportedError: the board has an OpenCL device, and there is no schedule for a function there.
@@ -127,13 +126,10 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
     with _compiling(network, board):
         with progress.stage("optimise"):
             optimised = _optimise(network.module, board)
-            if board.opencl:
-                optimised = _all_on_device(optimised)
         with progress.stage("schedule"):
-            constants = constant_parameters(optimised.module)
-            schedule = _schedule_for_device if board.opencl else _schedule
+            constants, processor = constant_parameters(optimised.module), processor_of(board)
             scheduled = {
-                name: schedule(function, optimised.groups.get(name), board, constants.get(name, set()), tuned)
+                name: _schedule(function, optimised.groups.get(name), processor, constants.get(name, set()), tuned)
                 for name, function in optimised.functions.items()
             }
             module = replace_functions(optimised.module, scheduled)
@@ -171,37 +167,23 @@ def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
     )
 
 
-def schedule_configured(group: Group, configuration: Configuration, board: Board, packable: set[int]) -> Scheduled:
-    """Schedule a group with its layer in a configuration, which must fit it."""
-    written = group.written(configuration, board)
-    scheduled = schedule_function(written, board, packable=packable, configuration=configuration)
-    return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
-
-
 def _schedule(
-    function: tvm.tirx.PrimFunc, group: Group | None, board: Board, packable: set[int], tuned: Tuned
+    function: tvm.tirx.PrimFunc, group: Group | None, processor: Processor, packable: set[int], tuned: Tuned
 ) -> Scheduled:
-    """Schedule a function as tuning found best, else as the models of the board say."""
+    """Schedule a function as tuning found best, else as the models of the processor say.
+
+    What MetaSchedule scheduled, with its rules for CPUs, runs on CPUs only.
+    """
     found = tuned(workload_of(function))
     if isinstance(found, tvm.tirx.PrimFunc):
-        return Scheduled.elsewhere(found)
+        if isinstance(processor, Cpu):
+            return Scheduled.elsewhere(found)
+        found = None
     if group is None:
-        return schedule_function(function, board, packable=packable)
-    if found is not None and group.layer.fits(found, board):
-        return replace(schedule_configured(group, found, board, packable), tuned=True)
-    return schedule_configured(group, group.layer.default(board), board, packable)
-
-
-def _schedule_for_device(
-    function: tvm.tirx.PrimFunc, group: Group | None, board: Board, packable: set[int], _tuned: Tuned
-) -> Scheduled:
-    """Schedule a function for the board's OpenCL device, as the model of the device says."""
-    if group is None:
-        return gpu.schedule_for_device(function, board, packable=packable)
-    configuration = gpu.default_for_device(group.layer, board)
-    written = group.written(configuration, board)
-    scheduled = gpu.schedule_for_device(written, board, packable=packable, configuration=configuration)
-    return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
+        return processor.schedule(function, packable)
+    if found is not None and processor.fits(group.layer, found):
+        return replace(processor.configured(group, found, packable), tuned=True)
+    return processor.configured(group, processor.default(group.layer), packable)
 
 
 @contextmanager
@@ -219,27 +201,12 @@ def _compiling(network: Network, board: Board) -> Iterator[tvm.target.Target]:
         ) from error
 
 
-def require_cpu(board: Board) -> None:
-    """Refuse boards whose networks run on another device than their CPU.
-
-    Raises:
-        UnsupportedError: the board names an OpenCL device.
-    """
-    if board.opencl is not None:
-        raise UnsupportedError(
-            "this version tunes code for CPUs only",
-            why=f"the board runs its networks on an OpenCL device ({board.opencl.device})",
-            hints=["take the `opencl` section out of a copy of the board's profile to use its CPU"],
-        )
-
-
 def optimise(network: Network, board: Board) -> Optimised:
     """The functions of a network, before they are scheduled.
 
     Raises:
         UnsupportedError, CompileError: as `compile_network`.
     """
-    require_cpu(board)
     with _compiling(network, board):
         return _optimise(network.module, board)
 
@@ -260,7 +227,9 @@ def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     finish = tvm.transform.Sequential([relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()])
     finished = finish(fused)
     names = {variable.name_hint for variable in finished.get_global_vars()}
-    return Optimised(finished, {name: group for name, group in groups(fused).items() if name in names}, removed)
+    held = {name: group for name, group in groups(fused).items() if name in names}
+    optimised = Optimised(finished, held, removed)
+    return _all_on_device(optimised) if board.opencl else optimised
 
 
 def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,12 +70,21 @@ def device_named(part: str) -> Any:
     """
     import tvm
 
+    load()
+    return opencl_device(part, tvm.opencl)
+
+
+def opencl_device(part: str, device_at: Callable[[int], Any]) -> Any:
+    """The first of some OpenCL devices, each a `tvm.runtime.Device` of a number, with `part` in its name.
+
+    Raises:
+        NoOpenCLError: there is none.
+    """
     from edgedeploy.errors import NoOpenCLError
 
-    load()
     names: list[str] = []
-    while not names or tvm.opencl(len(names)).exist:
-        device = tvm.opencl(len(names))
+    while not names or device_at(len(names)).exist:
+        device = device_at(len(names))
         names.append(str(device.device_name))  # raises where there is no device at all
         if part.lower() in names[-1].lower():
             return device

@@ -30,6 +30,7 @@ from edgedeploy.tune.measuring import Measurer
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.remote import Evaluation
 from edgedeploy.tune.run import Options, TuningRun
+from edgedeploy.tune.spaces import require_space
 from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
 
 # A network that takes so many times as long as before is slower; less is chance.
@@ -127,7 +128,9 @@ def list_tasks(source: Source, board: Board, space: str) -> list[Task]:
 
     Raises:
         ModelError, CompileError: the network cannot be imported or compiled.
+        UnsupportedError: the space has no schedules for the board's device.
     """
+    require_space(space, board)
     network = source.read()
     return tasks_of(network, board) if space == "templates" else all_tasks_of(network, board)
 
