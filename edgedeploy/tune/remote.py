@@ -26,6 +26,9 @@ COMPILING_S = 30.0
 
 _FILL = "tvm.contrib.random.random_fill_for_measure"
 
+# The line before what a server said.
+_OVER_RPC = "Error caught from RPC call:\n"
+
 # How TVM's servers say that they ended a session because its time was over.
 TIMEOUT_MARK = "RPCSessionTimeoutError"
 
@@ -143,9 +146,9 @@ def session(
             try:
                 seconds = _timed(modules[job.library], job, inputs, evaluation)
             except Exception as error:
-                if not _stands(remote):
+                if not _stands(remote, inputs.device):
                     raise
-                yield Done(index, (), f"{type(error).__name__}: {last_line(error)}")
+                yield Done(index, (), f"{type(error).__name__}: {_cause(error, evaluation)}")
             else:
                 yield Done(index, seconds)
     finally:
@@ -158,13 +161,21 @@ def _loaded(remote: Any, library: Path) -> Any:
     return remote.load_module(library.name)
 
 
-def _stands(remote: Any) -> bool:
-    """Whether a session survived an error."""
+def _stands(remote: Any, device: Any = None) -> bool:
+    """Whether a session survived an error, and its device."""
     try:
         remote.get_function(_FILL)
+        if device is not None:
+            device.sync()
     except Exception:
         return False
     return True
+
+
+def _cause(error: Exception, evaluation: Evaluation) -> str:
+    """What went wrong with a function. A device's runtime and driver say it at the beginning, TVM at the end."""
+    _, _, said = str(error).partition(_OVER_RPC)
+    return "; ".join(said.splitlines()[:2]) if said and evaluation.opencl is not None else last_line(error)
 
 
 def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:

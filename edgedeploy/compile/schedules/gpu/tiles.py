@@ -13,6 +13,7 @@ from edgedeploy.board import OpenCL
 from edgedeploy.compile.configuration import Configuration, WorkGroup, WorkItem
 from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.schedules.gpu.threads import group_parts, group_size
+from edgedeploy.compile.schedules.matmul import divides_into_vectors
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
 
 # Most vectors of channels of a tile, where the model chooses.
@@ -42,6 +43,7 @@ class _Result:
         rows: whether a tile may have several rows.
         cropped: whether tiles may reach beyond the result.
         shared: whether the channels of a pixel read the same input.
+        tiled: whether its template has tiles.
     """
 
     batch: int
@@ -53,6 +55,7 @@ class _Result:
     rows: bool = False
     cropped: bool = True
     shared: bool = True
+    tiled: bool = True
 
     def tiles(self, tile: Tile) -> list[int]:
         """How many tiles there are in rows, columns and channels."""
@@ -106,8 +109,8 @@ def product_on_device(rows: int, columns: int, device: OpenCL, stack: int = 1) -
 
 def configurations_for_device(layer: AnyLayer, device: OpenCL) -> Iterator[WorkItem]:
     """All that may be worth a trial, the default first; each fits."""
-    default = default_for_device(layer, device)
-    found = dict.fromkeys([default, *_possible(_result(layer), device)])
+    default, result = default_for_device(layer, device), _result(layer)
+    found = dict.fromkeys([default, *(_possible(result, device) if result.tiled else ())])
     cycles = {each: cycles_on_device(layer, each, device) for each in found}
     most = WORTH_TRYING * min(cycles.values())
     yield from (each for each in found if each == default or cycles[each] <= most)
@@ -130,6 +133,8 @@ def fits_device(layer: AnyLayer, configuration: Configuration, device: OpenCL) -
     if not isinstance(configuration, WorkItem):
         return False
     result, tile, group = _result(layer), configuration.tile, configuration.group
+    if not result.tiled:
+        return configuration == default_for_device(layer, device)
     parts = (group.rows, group.columns, group.channels)
     return (
         min(tile.rows, tile.columns, tile.channels, *parts) > 0
@@ -177,7 +182,8 @@ def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
 def _result(layer: AnyLayer) -> _Result:
     channels = layer.weights[-1]
     if isinstance(layer, Dense):
-        return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], cropped=False)
+        tiled = divides_into_vectors(channels)
+        return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], cropped=False, tiled=tiled)
     height, width = layer.size
     taps = math.prod(layer.window.kernel)
     if isinstance(layer, DepthwiseConvolution):
