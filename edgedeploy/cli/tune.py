@@ -88,7 +88,8 @@ def tune_models(
     space: Annotated[
         SearchSpace,
         typer.Option(
-            "--space", help="templates: edgedeploy's own, small; metaschedule: TVM's own, large and slow to search."
+            "--space",
+            help="templates: edgedeploy's own, small; metaschedule: TVM's own, for CPUs, large, slow to search.",
         ),
     ] = SearchSpace.templates,
     trials: Annotated[
