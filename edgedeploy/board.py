@@ -67,6 +67,7 @@ class OpenCL(Record):
         work_group: work-items of a group.
         units: compute units.
         items: work-items that a unit needs to be busy.
+        little_work: arithmetic operations of a function that the CPU does before a kernel would begin.
     """
 
     device: str
@@ -76,6 +77,7 @@ class OpenCL(Record):
     work_group: Positive = 64
     units: Positive = 16
     items: Positive = 64
+    little_work: Annotated[int, Field(ge=0)] = 30_000
 
 
 class Board(Record):

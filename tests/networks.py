@@ -75,6 +75,14 @@ def tiny(path: Path) -> Path:
     return graph.save(path, graph.node("GlobalAveragePool", relu))
 
 
+def two_sides(path: Path) -> Path:
+    """A network that an OpenCL board's device and CPU share: sums of all before, between convolutions."""
+    graph = Graph(opset=16)
+    first = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
+    sums = graph.node("CumSum", first, graph.weight(np.array(2, np.int64)))
+    return graph.save(path, graph.node("GlobalAveragePool", graph.conv(sums, 32, 16, 3)), first)
+
+
 def three_convolutions(graph: Graph, size: int, channels: int) -> str:
     """A picture of `size` x `size` pixels through a first convolution and two that are alike, 3x3 with ReLU."""
     value = graph.input("data", [1, 3, size, size])

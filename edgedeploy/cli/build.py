@@ -207,14 +207,16 @@ def _print_explanation(compiled: Compiled) -> None:
     explanation = explain(compiled)
     table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
+        notes = ["FALLBACK: one value at a time"] if record["fallback"] else []
+        notes += [f"on the CPU: {record['cpu']}"] if record["cpu"] else []
         table.add_row(
             record["function"],
             str(record["calls"]),
-            record["template"] or "free reshape",
+            record["template"] or ("free reshape" if record["free"] else "TVM's own"),
             record["tile"],
             "all" if record["parallel"] else "one",
             f"{record['mflop']:.2f}",
-            "FALLBACK: one value at a time" if record["fallback"] else "",
+            "; ".join(notes),
         )
     stdout().print(table)
     if explanation["removed"]:

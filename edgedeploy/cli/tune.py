@@ -178,7 +178,7 @@ def tune_models(
     from edgedeploy.tune.remote import COMPILING_S, Evaluation
     from edgedeploy.tune.run import Options
     from edgedeploy.tune.spaces import require_space
-    from edgedeploy.tune.tuning import Boards, tune, workshop
+    from edgedeploy.tune.tuning import Boards, chosen_tasks, tune, workshop
 
     if rpc_tracker and (host or virtual or set_governor):
         raise InputError("--rpc-tracker does not go with --host, --virtual and --set-governor")
@@ -225,19 +225,23 @@ def tune_models(
             shown.close()
             _list_tasks(sources, profile, space.value, json_output=json_output)
             return
+        chosen = []
+        for source in sources:
+            with shown.stage(f"find the tasks of {source.name}"):
+                chosen.append(chosen_tasks(source, profile, space.value, tasks))
         folder = output or default_folder(label)
         with until_interrupted() as stopping, workshop(boards, evaluation, shown) as shop:
-            for source in sources:
+            for source, its_tasks in zip(sources, chosen, strict=True):
                 if stopping():
                     break
                 tune(
                     source,
+                    its_tasks,
                     shop,
                     options,
                     folder,
                     shown,
                     shown,
-                    tasks=tasks,
                     known=known,
                     overrides=overrides,
                     comparing=compare and not rpc_tracker,

@@ -7,6 +7,7 @@ LLVM modules, which are generated side by side and linked into one library.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,11 @@ from tvm import relax
 from tvm.relax import vm_build
 from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
+from edgedeploy.board import Board
 from edgedeploy.compile.elementary import use_vector_arithmetic
 from edgedeploy.compile.memory import planned_memory
+from edgedeploy.compile.placement import with_one_scope
 from edgedeploy.compile.stack import PIPELINE
-from edgedeploy.errors import UnsupportedError
 from edgedeploy.package.manifest import Memory
 
 # The same on every machine: the library's bytes must not depend on who builds it.
@@ -35,6 +37,8 @@ _CONFIGURATION = {
     "tirx.disable_cse_tir": True,
     "s_tir.LoopPartition": {"partition_const_loop": True},
 }
+
+_Functions = dict[tvm.ir.GlobalVar, tvm.tirx.PrimFunc]
 
 
 @dataclass(frozen=True)
@@ -56,44 +60,35 @@ class Code:
         return "\n".join(library.inspect_source(kind) for library in self.libraries)
 
 
-def generate(module: tvm.IRModule, target: tvm.target.Target) -> Code:
+def generate(module: tvm.IRModule, board: Board, on_device: Set[str] = frozenset()) -> Code:
     """Machine code of a module whose functions are scheduled.
 
     The steps are those of `tvm.relax.build` of the TVM release that edgedeploy pins, less those that would fuse
     scheduled functions once more.
+
+    Args:
+        module: a network of scheduled functions.
+        board: what the code is for.
+        on_device: the functions, by name, that run on the board's OpenCL device; the others run on its CPU. Kernels
+            become machine code where they run, by the device's own compiler; code for the CPU starts them.
     """
     use_vector_arithmetic()
-    module, builder, functions, constants = _lowered(module, target)
+    cpu, target = tvm.target.Target(board.cpu_target()), tvm.target.Target(board.target())
+    module, builder, functions, constants = _lowered(module, cpu)
+    kernels = {variable: function for variable, function in functions.items() if variable.name_hint in on_device}
+    deal = _deal({variable: function for variable, function in functions.items() if variable not in kernels})
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder, ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda part: _static_library(part, target, Path(folder)), enumerate(_deal(functions))))
+        parts = list(pool.map(lambda part: _static_library(part, cpu, Path(folder)), enumerate(deal)))
     objects, libraries = [part[0] for part in parts], [part[1] for part in parts]
-    executable = vm_build._vmlink(builder, target, ext_libs=objects, params=constants)
-    return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))
-
-
-def generate_for_device(module: tvm.IRModule, target: tvm.target.Target) -> Code:
-    """Kernels of a module whose functions are scheduled for a device, and machine code that launches them.
-
-    The device's own compiler turns the kernels into machine code where they run.
-
-    Raises:
-        UnsupportedError: TVM would take functions of its own: they run on the CPU, which cannot reach the device's
-            memory, or, as its sums of all before, give wrong results on OpenCL devices.
-    """
-    ours = {variable.name_hint for variable in module.get_global_vars()}
-    module, builder, functions, constants = _lowered(module, target)
-    for variable, function in functions.functions.items() if functions else ():
-        # Reshapes that became views are still there, and not called.
-        if variable.name_hint not in ours and not relax.analysis.has_reshape_pattern(function):
-            raise UnsupportedError(f"there is no schedule for {variable.name_hint} on OpenCL devices")
-    executable = vm_build._vmlink(builder, target, functions, params=constants)
-    libraries = list(executable.mod.imports)
+    launched = tvm.IRModule(kernels) if kernels else None
+    executable = vm_build._vmlink(builder, target, launched, ext_libs=objects, params=constants)
+    libraries += [each for each in executable.mod.imports if each.kind == "llvm"]
     return Code(executable, libraries, planned_memory(module, [each.inspect_source("ll") for each in libraries]))
 
 
 def _lowered(
     module: tvm.IRModule, target: tvm.target.Target
-) -> tuple[tvm.IRModule, relax.ExecBuilder, tvm.IRModule | None, dict[str, Any]]:
+) -> tuple[tvm.IRModule, relax.ExecBuilder, _Functions, dict[str, Any]]:
     """A module lowered for the virtual machine; its instructions, its functions, and its constants by name."""
     with target:
         module = tvm.transform.Sequential(
@@ -104,19 +99,18 @@ def _lowered(
                 *cpu_pipeline.finalize_passes(target),
             ]
         )(module)
+    module = with_one_scope(module)
     constants = dict(module.attrs).get("const_name_to_constant", {}) if module.attrs else {}
     builder = relax.ExecBuilder()
     functions = vm_build._filter_tir(vm_build._vmcodegen(builder, module))
-    return module, builder, functions, dict(constants)
+    return module, builder, dict(functions.functions) if functions else {}, dict(constants)
 
 
-def _deal(functions: tvm.IRModule | None) -> list[tvm.IRModule]:
+def _deal(functions: _Functions) -> list[tvm.IRModule]:
     """The functions in parts of about equal size."""
-    if functions is None:
-        return []
-    ordered = sorted(functions.functions.items(), key=lambda item: item[0].name_hint)
+    ordered = sorted(functions.items(), key=lambda item: item[0].name_hint)
     parts = [ordered[part::PARTS] for part in range(PARTS)]
-    return [tvm.IRModule(dict(part), attrs=functions.attrs) for part in parts if part]
+    return [tvm.IRModule(dict(part)) for part in parts if part]
 
 
 def _static_library(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:

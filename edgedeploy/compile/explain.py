@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import is_call
+from edgedeploy.compile.expressions import calls_of
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import Lowered
 
@@ -36,8 +35,9 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
 
     The fields are `function`, `calls` (in one inference), `template`, `tuned` (by measurements), `tile`, `parallel`,
     `mflop`: millions of arithmetic operations in all calls together, and `fallback`: whether more than `FEW_STORES`
-    of its values are computed one after the other by one thread, with no vectors. A template is None where TVM's own
-    form was kept: a reshape that costs nothing.
+    of its values are computed one after the other by one thread, with no vectors. `cpu` says why a function runs on the
+    CPU though the board has an OpenCL device; None for all others. A template is None where TVM's own form was kept:
+    what no template takes, and reshapes, which cost nothing (`free`).
     """
     records = []
     for name, count in call_counts(network.module).items():
@@ -51,6 +51,8 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
                 "tile": entry.tile if entry else "",
                 "parallel": entry.parallel if entry else False,
                 "fallback": entry is not None and stores_of(entry.function).serial_scalar > FEW_STORES,
+                "cpu": network.on_cpu.get(name),
+                "free": _is_free(network, name),
                 "mflop": round(entry.operations * count / 1e6, 3) if entry else 0.0,
             }
         )
@@ -59,7 +61,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
 
 def call_counts(module: tvm.IRModule) -> Counter[str]:
     """How often one inference calls each function, by name."""
-    return Counter(_name(call) for _, call in _calls(module))
+    return Counter(_name(call) for _, call in calls_of(module))
 
 
 def transposes(network: Lowered) -> dict[str, int]:
@@ -68,13 +70,13 @@ def transposes(network: Lowered) -> dict[str, int]:
     Those at the `edges` read an input of the network or write an output, but for free reshapes; layouts that
     differ from a user's NCHW cost them. The others are `inside`.
     """
-    calls = list(_calls(network.module))
+    calls = list(calls_of(network.module))
     given, returned = set(network.module["main"].params), _returned(network)
     for variable, call in calls:
-        if _is_free(network, call) and given & set(call.args[1].fields):
+        if _is_free(network, _name(call)) and given & set(call.args[1].fields):
             given.add(variable)
     for variable, call in reversed(calls):
-        if _is_free(network, call) and variable in returned:
+        if _is_free(network, _name(call)) and variable in returned:
             returned |= set(call.args[1].fields)
     edges = [
         variable in returned or bool(given & set(call.args[1].fields))
@@ -84,20 +86,12 @@ def transposes(network: Lowered) -> dict[str, int]:
     return {"edges": sum(edges), "inside": len(edges) - sum(edges)}
 
 
-def _calls(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Call]]:
-    """The calls of generated functions, with the variables that their results are bound to."""
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            if is_call(binding.value, "relax.call_tir"):
-                yield binding.var, binding.value
-
-
 def _name(call: relax.Call) -> str:
     return str(call.args[0].name_hint)
 
 
-def _is_free(network: Lowered, call: relax.Call) -> bool:
-    return _name(call) not in network.functions
+def _is_free(network: Lowered, name: str) -> bool:
+    return name not in network.functions and bool(relax.analysis.has_reshape_pattern(network.module[name]))
 
 
 def _returned(network: Lowered) -> set[Any]:

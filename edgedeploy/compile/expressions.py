@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,14 @@ def is_call(expression: Any, operator: str) -> bool:
     return (
         isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op) and expression.op.name == operator
     )
+
+
+def calls_of(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Call]]:
+    """The calls of generated functions in a network, with the variables that their results are bound to."""
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            if is_call(binding.value, "relax.call_tir"):
+                yield binding.var, binding.value
 
 
 def bound_value(mutator: relax.PyExprMutator, expression: Any) -> Any:

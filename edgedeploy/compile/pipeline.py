@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
-from edgedeploy.compile.codegen import Code, generate, generate_for_device
+from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
@@ -22,12 +23,13 @@ from edgedeploy.compile.groups import Group, groups
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
-from edgedeploy.compile.processors import Cpu, Processor, processor_of
+from edgedeploy.compile.placement import functions_on_cpu, with_copies
+from edgedeploy.compile.processors import Cpu, Device, Processor
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
-from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
+from edgedeploy.errors import CompileError, EdgedeployError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
 
@@ -49,11 +51,14 @@ class Optimised:
         module: the `tvm.IRModule` that calls them.
         groups: those of them that hold a layer, by name.
         removed: the layers that lost channels.
+        on_cpu: of a network for an OpenCL device, the functions that run on the CPU all the same, by name; known
+            only of what `optimise` gives.
     """
 
     module: Any
     groups: dict[str, Group]
     removed: list[RemovedChannels]
+    on_cpu: frozenset[str] = frozenset()
 
     @property
     def functions(self) -> dict[str, Any]:
@@ -73,11 +78,13 @@ class Lowered:
         module: the `tvm.IRModule` that calls them.
         functions: by name, how each function was scheduled.
         removed: the layers that lost channels.
+        on_cpu: of a network for an OpenCL device, the functions that run on the CPU all the same, and why.
     """
 
     module: Any
     functions: dict[str, Scheduled]
     removed: list[RemovedChannels]
+    on_cpu: dict[str, str]
 
     @property
     def templates(self) -> dict[str, str]:
@@ -106,13 +113,13 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT,
         tuned: what measuring on the board has found out.
 
     Raises:
-        UnsupportedError: the board has an OpenCL device, and there is no schedule for a function there.
         CompileError: TVM refuses the network or the target.
     """
     lowered = lower_network(network, board, progress, tuned)
-    with _compiling(network, board) as target, progress.stage("generate code"):
-        code = generate_for_device(lowered.module, target) if board.opencl else generate(lowered.module, target)
-    return Compiled(lowered.module, lowered.functions, lowered.removed, code)
+    on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.opencl else set()
+    with _compiling(network, board), progress.stage("generate code"):
+        code = generate(lowered.module, board, on_device)
+    return Compiled(lowered.module, lowered.functions, lowered.removed, lowered.on_cpu, code)
 
 
 def lower_network(network: Network, board: Board, progress: Progress = SILENT, tuned: Tuned = untuned) -> Lowered:
@@ -121,37 +128,62 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
     Arguments are those of `compile_network`.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
     with _compiling(network, board):
         with progress.stage("optimise"):
             optimised = _optimise(network.module, board)
+            if board.opencl:
+                optimised = _with_views(optimised)
         with progress.stage("schedule"):
-            constants, processor = constant_parameters(optimised.module), processor_of(board)
-            scheduled = {
-                name: _schedule(function, optimised.groups.get(name), processor, constants.get(name, set()), tuned)
-                for name, function in optimised.functions.items()
-            }
-            module = replace_functions(optimised.module, scheduled)
-    return Lowered(module, {scheduled_name(name): entry for name, entry in scheduled.items()}, optimised.removed)
+            return _on_device(optimised, board, tuned) if board.opencl else _on_cpu(optimised, board, tuned)
 
 
-def _all_on_device(optimised: Optimised) -> Optimised:
-    """A network all of whose functions can be scheduled: what is not would run on the CPU, in the device's memory.
+def _on_cpu(optimised: Optimised, board: Board, tuned: Tuned) -> Lowered:
+    scheduled = _scheduled(optimised, optimised.functions, Cpu(board), tuned)
+    module = replace_functions(optimised.module, scheduled)
+    functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
+    return Lowered(module, functions, optimised.removed, on_cpu={})
 
-    Reshapes become views here, but for those that make an output, which are copied.
 
-    Raises:
-        UnsupportedError: it has a function that no template takes.
+def _on_device(optimised: Optimised, board: Board, tuned: Tuned) -> Lowered:
+    """A network on the board's OpenCL device, with what has no place there on the CPU."""
+    scheduled = _scheduled(optimised, optimised.functions, Device(board), tuned)
+    on_cpu = functions_on_cpu(optimised.module, scheduled, board)
+    scheduled |= _scheduled(optimised, on_cpu.keys() & optimised.functions.keys(), Cpu(board), tuned)
+    names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
+    on_cpu = {names[name]: why for name, why in on_cpu.items()}
+    module = with_copies(replace_functions(optimised.module, scheduled), on_cpu.keys(), board)
+    return Lowered(module, {names[name]: entry for name, entry in scheduled.items()}, optimised.removed, on_cpu)
+
+
+def _scheduled(optimised: Optimised, names: Iterable[str], processor: Processor, tuned: Tuned) -> dict[str, Scheduled]:
+    """By name, those functions that a processor has a template for."""
+    constants, functions = constant_parameters(optimised.module), optimised.functions
+    found = {
+        name: _schedule(functions[name], optimised.groups.get(name), processor, constants.get(name, set()), tuned)
+        for name in names
+    }
+    return {name: entry for name, entry in found.items() if entry}
+
+
+def _with_views(optimised: Optimised) -> Optimised:
+    """A network of functions and views alone, which can be dealt out to a device and a CPU.
+
+    What TVM makes functions of at last, as sorting, becomes one for the CPU here. Reshapes become views, but for those
+    that make an output, which are copied.
     """
-    views = tvm.transform.Sequential([relax.transform.RewriteDataflowReshape(), relax.transform.DeadCodeElimination()])
-    module = views(optimised.module)
+    module = tvm.transform.Sequential(
+        [
+            *library_dispatch_passes(tvm.target.Target.current()),
+            relax.transform.LegalizeOps(),
+            relax.transform.RewriteDataflowReshape(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(optimised.module)
     for variable, function in module.functions.items():
-        if isinstance(function, tvm.tirx.PrimFunc):
-            if not _below_root(function):
-                raise UnsupportedError(f"there is no schedule for {variable.name_hint} on OpenCL devices")
-            if relax.analysis.has_reshape_pattern(function):
-                module.update_func(variable, function.with_attr(_COPIED, True))
+        if isinstance(function, tvm.tirx.PrimFunc) and relax.analysis.has_reshape_pattern(function):
+            module.update_func(variable, function.with_attr(_COPIED, True))
     return replace(optimised, module=module)
 
 
@@ -169,14 +201,15 @@ def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
 
 def _schedule(
     function: tvm.tirx.PrimFunc, group: Group | None, processor: Processor, packable: set[int], tuned: Tuned
-) -> Scheduled:
-    """Schedule a function as tuning found best, else as the models of the processor say.
+) -> Scheduled | None:
+    """Schedule a function as tuning found best, else as the models of the processor say; None if no template can.
 
-    What MetaSchedule scheduled, with its rules for CPUs, runs on CPUs only.
+    What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
+    records of such boards are of the device.
     """
     found = tuned(workload_of(function))
     if isinstance(found, tvm.tirx.PrimFunc):
-        if isinstance(processor, Cpu):
+        if processor.board.opencl is None:
             return Scheduled.elsewhere(found)
         found = None
     if group is None:
@@ -187,12 +220,11 @@ def _schedule(
 
 
 @contextmanager
-def _compiling(network: Network, board: Board) -> Iterator[tvm.target.Target]:
+def _compiling(network: Network, board: Board) -> Iterator[None]:
     """TVM's compiler set up for a board; what it raises becomes an error that names network and board."""
     try:
-        target = tvm.target.Target(board.target())
-        with target, tvm.transform.PassContext(opt_level=3):
-            yield target
+        with tvm.target.Target(board.cpu_target()), tvm.transform.PassContext(opt_level=3):
+            yield
     except EdgedeployError:
         raise
     except Exception as error:
@@ -202,13 +234,18 @@ def _compiling(network: Network, board: Board) -> Iterator[tvm.target.Target]:
 
 
 def optimise(network: Network, board: Board) -> Optimised:
-    """The functions of a network, before they are scheduled.
+    """The functions of a network, before they are scheduled, and where they run.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
     with _compiling(network, board):
-        return _optimise(network.module, board)
+        optimised = _optimise(network.module, board)
+        if not board.opencl:
+            return optimised
+        optimised = _with_views(optimised)
+        scheduled = _scheduled(optimised, optimised.functions, Device(board), untuned)
+        return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, board)))
 
 
 def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
@@ -227,9 +264,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     finish = tvm.transform.Sequential([relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()])
     finished = finish(fused)
     names = {variable.name_hint for variable in finished.get_global_vars()}
-    held = {name: group for name, group in groups(fused).items() if name in names}
-    optimised = Optimised(finished, held, removed)
-    return _all_on_device(optimised) if board.opencl else optimised
+    return Optimised(finished, {name: group for name, group in groups(fused).items() if name in names}, removed)
 
 
 def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:

@@ -51,8 +51,8 @@ class Processor(ABC):
     @abstractmethod
     def schedule(
         self, function: tvm.tirx.PrimFunc, packable: set[int], configuration: Configuration | None = None
-    ) -> Scheduled:
-        """Schedule a function, whose layer, if it has one, was written in a configuration.
+    ) -> Scheduled | None:
+        """Schedule a function, whose layer, if it has one, was written in a configuration; None if no template can.
 
         Args:
             function: one operator or a fused group of them.
@@ -63,6 +63,7 @@ class Processor(ABC):
     def configured(self, group: Group, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""
         scheduled = self.schedule(group.written(configuration, self.board), packable, configuration)
+        assert scheduled is not None, "every layer has a template"
         return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
 
 
@@ -119,7 +120,7 @@ class Device(Processor):
     @override
     def schedule(
         self, function: tvm.tirx.PrimFunc, packable: set[int], configuration: Configuration | None = None
-    ) -> Scheduled:
+    ) -> Scheduled | None:
         return schedule_for_device(function, self.board, packable=packable, configuration=configuration)
 
 

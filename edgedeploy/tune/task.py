@@ -68,7 +68,9 @@ class Task:
     def scheduled(self, configuration: Configuration | None) -> tvm.tirx.PrimFunc:
         """The function with its layer in a configuration, or with none as a build without records has it."""
         if self.group is None:
-            return self.processor.schedule(self.workload["main"], set(self.packable)).function
+            scheduled = self.processor.schedule(self.workload["main"], set(self.packable))
+            assert scheduled is not None, "only layers are tuned on devices"
+            return scheduled.function
         chosen = configuration or self.candidates[0]
         return self.processor.configured(self.group, chosen, set(self.packable)).function
 
@@ -77,7 +79,7 @@ def tasks_of(network: Network, board: Board) -> list[Task]:
     """The tasks of the templates' space, those with the most work first.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
     return _tasks(optimise(network, board), board, layers_only=True)
 
@@ -86,7 +88,7 @@ def all_tasks_of(network: Network, board: Board) -> list[Task]:
     """The tasks of MetaSchedule's space, which has schedules for any function.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
     return _tasks(optimise(network, board), board, layers_only=False)
 
@@ -97,7 +99,7 @@ def _tasks(network: Optimised, board: Board, *, layers_only: bool) -> list[Task]
     found: dict[str, Task] = {}
     for name, function in network.functions.items():
         group = network.groups.get(name)
-        if group is None and layers_only:
+        if (group is None and layers_only) or name in network.on_cpu:  # beside a device, it does what is soon done
             continue
         packable = frozenset(constants.get(name, ()))
         task = Task(0, (name,), workload_of(function), counts[name], processor, group, packable)

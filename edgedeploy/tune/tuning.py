@@ -135,15 +135,36 @@ def list_tasks(source: Source, board: Board, space: str) -> list[Task]:
     return tasks_of(network, board) if space == "templates" else all_tasks_of(network, board)
 
 
+def chosen_tasks(source: Source, board: Board, space: str, numbers: str) -> list[Task]:
+    """The tasks of a network that are to be tuned.
+
+    Args:
+        source, board, space: as for `list_tasks`.
+        numbers: which of its tasks, as `selected` takes it.
+
+    Raises:
+        InputError: the network has nothing to tune, or not the tasks that were asked for.
+        EdgedeployError: as `list_tasks`.
+    """
+    tasks = list_tasks(source, board, space)
+    if not tasks:
+        raise InputError(
+            f"{source.name} has nothing to tune",
+            why="it has no convolution and no dense layer",
+            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
+        )
+    return selected(tasks, numbers)
+
+
 def tune(
     source: Source,
+    tasks: Sequence[Task],
     shop: Workshop,
     options: Options,
     folder: Path,
     listener: Listener,
     progress: Progress,
     *,
-    tasks: str = "all",
     known: Sequence[Path] = (),
     overrides: Overrides = NO_OVERRIDES,
     comparing: bool = True,
@@ -153,12 +174,12 @@ def tune(
 
     Args:
         source: the network.
+        tasks: its functions that are tuned.
         shop: builds and measures.
         options: of the search.
         folder: of the records.
         listener: is told what is measured.
         progress: is told about everything else.
-        tasks: which of them, as `selected` takes it.
         known: folders of other records, to begin with.
         overrides: as for `build`.
         comparing: whether the whole network is measured at the end.
@@ -170,17 +191,9 @@ def tune(
     boards, began = shop.boards, time.monotonic()
     with ExitStack() as stack:
         others = [stack.enter_context(Records.open(other)) for other in known]
-        with progress.stage("find tasks"):
-            chosen = selected(list_tasks(source, boards.profile, options.space), tasks)
-        if not chosen:
-            raise InputError(
-                f"{source.name} has nothing to tune",
-                why="it has no convolution and no dense layer",
-                hints=["search TVM's own schedules of its other functions: --space metaschedule"],
-            )
         header = Header.of(boards.label, boards.profile.target())
         records = stack.enter_context(Records.open(folder, header, progress))
-        run = TuningRun(chosen, records, shop.builder, shop.farm, options, listener, others=others, stopping=stopping)
+        run = TuningRun(tasks, records, shop.builder, shop.farm, options, listener, others=others, stopping=stopping)
         started = RunStarted(
             run=run.identity,
             model=source.name,

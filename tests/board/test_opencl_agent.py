@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agents import answer, call, unpack
-from networks import tiny
+from networks import two_sides
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
@@ -29,7 +29,7 @@ def agent() -> Path:
 
 @pytest.fixture
 def package(opencl: Any, tmp_path: Path) -> Path:
-    built = build(find_source(str(tiny(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz")
+    built = build(find_source(str(two_sides(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz")
     return unpack(built.path, tmp_path / "package")
 
 
@@ -45,19 +45,19 @@ def test_the_recorded_inputs_give_the_recorded_outputs_on_the_device(agent: Path
 
 @pytest.mark.slow
 def test_outputs_are_those_of_the_package_in_process(agent: Path, package: Path, tmp_path: Path) -> None:
-    data = np.random.default_rng(3).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    data = np.random.default_rng(3).standard_normal((1, 3, 32, 32)).astype(np.float32)
     (tmp_path / "in.bin").write_bytes(data.tobytes())
     arguments = ["--input", f"data={tmp_path / 'in.bin'}", "--output-dir", tmp_path / "out", "--repeat", 3]
     result = answer(agent, "run", package, *arguments)
     assert len(result["runs_ms"]) == 3
     found = np.fromfile(result["outputs"][0]["file"], "float32")
-    [wanted] = Session.open(tmp_path / "net.tar.gz").run({"data": data}).values()
+    wanted, _ = Session.open(tmp_path / "net.tar.gz").run({"data": data}).values()
     np.testing.assert_allclose(found, wanted.ravel(), atol=1e-4 * np.abs(wanted).max(), rtol=0)
 
 
 @pytest.mark.slow
 def test_a_served_network_answers_from_the_device(agent: Path, package: Path) -> None:
-    data = np.ones((1, 3, 8, 8), np.float32).tobytes()
+    data = np.ones((1, 3, 32, 32), np.float32).tobytes()
     requests = b"".join(
         json.dumps({"command": name, "bytes": len(data), **more}).encode() + b"\n" + data
         for name, more in [("run", {}), ("measure", {"repeat": 2}), ("profile", {"repeat": 1})]

@@ -18,6 +18,15 @@ from edgedeploy.frontends.onnx import read_onnx
 
 pytestmark = pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="there is no llvm-mca (apt install llvm)")
 
+# Layers of every kind and most shapes; the other networks take a minute or more together.
+QUICK = {"mobilenet_v1_0.25_224_float", "squeezenet_v1.1_227", "yunet_n_320_320"}
+
+NETWORKS = [
+    pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
+    for path in FILES
+    if not is_quantised(path)
+]
+
 # Loops of fewer multiply-adds belong to dense layers of a few outputs.
 SMALLEST_TILE = 8
 
@@ -37,7 +46,7 @@ def bound(loop: Loop, prediction: Prediction) -> float:
     return max(by_arithmetic * prediction.arithmetic, BOUND_BY_LOADS * prediction.loads)
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if not is_quantised(path)], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NETWORKS)
 def test_sums_stay_in_registers_and_take_no_longer_than_their_multiply_adds(path: Path) -> None:
     board = load_board("rpi4")
     analyser = Analyser(board)

@@ -121,12 +121,8 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     """Spatial loops outside, the reduction inside them, vectors over the last spatial dimension."""
     schedule, lanes = kernel.schedule, lanes_for(board)
     block = kernel.block(name)
-    kinds = [int(variable.iter_type) for variable in schedule.get(block).iter_vars]
     loops, extents = schedule.get_loops(block), kernel.extents(block)
-    if len(kinds) != len(loops):
-        return
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
-    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    spatial, reduced = kernel.spatial_and_reduced(block, loops)
     if not spatial or not reduced:
         return
     one_result = len(schedule.get(block).writes) == 1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm.s_tir import Schedule
+from tvm.tirx import IterVar
 
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.tiles import vector_length
@@ -75,6 +76,17 @@ class Kernel:
     def extents(self, block: Any) -> list[int]:
         """The lengths of the loops around a block, outermost first."""
         return [int(self.schedule.get(loop).extent) for loop in self.schedule.get_loops(block)]
+
+    def spatial_and_reduced(self, block: Any, loops: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Of the loops around a block, those over its results, and those over what a result sums up.
+
+        Both are empty if its loops are not the dimensions that it computes over, one by one.
+        """
+        kinds = [int(variable.iter_type) for variable in self.schedule.get(block).iter_vars]
+        if len(kinds) != len(loops):
+            return [], []
+        spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == IterVar.DataPar]
+        return spatial, [loop for loop, kind in zip(loops, kinds, strict=True) if kind != IterVar.DataPar]
 
     def is_reduction(self, name: str) -> bool:
         """Whether a block accumulates."""

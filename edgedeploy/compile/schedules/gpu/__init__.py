@@ -27,8 +27,8 @@ TEMPLATES = (
 
 def schedule_for_device(
     function: tvm.tirx.PrimFunc, board: Board, *, packable: set[int], configuration: Configuration | None = None
-) -> Scheduled:
-    """Schedule one function for a board's OpenCL device, by the first template that matches it.
+) -> Scheduled | None:
+    """Schedule one function for a board's OpenCL device, by the first template that matches it; None if none does.
 
     Args:
         function: one operator or a fused group of them.
@@ -37,7 +37,9 @@ def schedule_for_device(
         configuration: that the layer in the function was written in.
     """
     kernel = Kernel(function, packable, configuration)
-    template = next(template for template in TEMPLATES if template.matches(kernel))
+    template = next((template for template in TEMPLATES if template.matches(kernel)), None)
+    if template is None:
+        return None
     packing = template.apply(kernel, board)
     scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
     return Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, parallel=True)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
-
-from tvm.tirx import AttrStmt, For, SeqStmt
 
 from edgedeploy.board import Board
 from edgedeploy.compile.schedules.access import fuse_contiguous
@@ -13,12 +10,18 @@ from edgedeploy.compile.schedules.general import schedule_blocks
 from edgedeploy.compile.schedules.gpu.threads import bind_all, device_of
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import vector_length
-from edgedeploy.errors import UnsupportedError
 
 
 def matches(kernel: Kernel) -> bool:
-    """Any function."""
-    return True
+    """Any function of blocks with loops; what TVM writes in another way, as scattering, is one block of code."""
+
+    def has_loops(name: str) -> bool:
+        block = kernel.block(name)
+        if kernel.is_reduction(name):
+            return bool(kernel.spatial_and_reduced(block, kernel.schedule.get_loops(block))[1])
+        return bool(kernel.schedule.get(block).iter_vars)
+
+    return all(map(has_loops, kernel.names))
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
@@ -30,9 +33,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 def elementwise(kernel: Kernel, name: str, board: Board) -> None:
     """A work-item computes one vector of a block's values."""
     schedule, block = kernel.schedule, kernel.block(name)
-    if not schedule.get(block).iter_vars:
-        _require_kernels(kernel, block)
-        return
     kernel.operations += math.prod(kernel.extents(block))
     if not schedule.get_loops(block):
         schedule.add_unit_loop(block)
@@ -41,36 +41,13 @@ def elementwise(kernel: Kernel, name: str, board: Board) -> None:
     bind_all(kernel, [*outer, kernel.vectorize(inner, device_of(board).vector)], board)
 
 
-def _require_kernels(kernel: Kernel, block: Any) -> None:
-    """Leave alone what TVM itself wrote as kernels, as scattering.
-
-    Raises:
-        UnsupportedError: it is code for a CPU, which cannot reach the device's memory.
-    """
-    found = kernel.schedule.get(block)
-    if not _launches(found.body):
-        raise UnsupportedError(f"there is no schedule for {found.name_hint} on OpenCL devices")
-
-
-def _launches(statement: Any) -> bool:
-    """Whether all of a statement is done by work-items."""
-    if isinstance(statement, SeqStmt):
-        return all(map(_launches, statement.seq))
-    if isinstance(statement, AttrStmt) and statement.attr_key == "thread_extent":
-        return True
-    return isinstance(statement, (AttrStmt, For)) and _launches(statement.body)
-
-
 def _reduction(kernel: Kernel, name: str, board: Board) -> None:
     """A work-item sums up a vector of values over the last spatial dimension."""
     schedule, block = kernel.schedule, kernel.block(name)
     kernel.operations += math.prod(kernel.extents(block))
-    kinds = [int(variable.iter_type) for variable in schedule.get(block).iter_vars]
-    loops = schedule.get_loops(block)
-    spatial = [loop for loop, kind in zip(loops, kinds, strict=True) if kind == 0]
-    reduced = [loop for loop, kind in zip(loops, kinds, strict=True) if kind != 0]
+    spatial, reduced = kernel.spatial_and_reduced(block, schedule.get_loops(block))
     if not spatial:
-        spatial = [schedule.add_unit_loop(loops[0])]
+        spatial = [schedule.add_unit_loop(reduced[0])]
     length = vector_length(int(schedule.get(spatial[-1]).extent), device_of(board).vector)
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)

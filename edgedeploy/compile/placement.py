@@ -1,0 +1,135 @@
+"""Where the functions of an OpenCL board's network run: on its device, or on the CPU that starts its kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Set
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax import TensorType, TupleType, VDevice
+
+from edgedeploy.board import Board
+from edgedeploy.compile.expressions import calls_of, is_call, rewritten
+from edgedeploy.compile.schedules import Scheduled
+
+NO_SCHEDULE = "there is no schedule for it on the device"
+LITTLE_WORK = "it is done before a kernel would begin, and what it computes leaves the device anyway"
+
+# What reads the network's outputs.
+_CALLER = ""
+
+# What TVM's memory planner is told that the CPU's memory is: it lets tensors of one scope share storage, whatever
+# device they are on. At run time there is but one scope, "global".
+_HOST = "host"
+
+# TVM's own function, in its runtime and in agents.
+_COPY = "runtime.TVMTensorCopyFromTo"
+
+
+def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], board: Board) -> dict[str, str]:
+    """The functions that run on the CPU, and why.
+
+    Those that no template takes must. Those with little work do where nothing on the device reads what they compute,
+    as the softmax at the end of a classifier: their results are copied instead of their inputs, and no kernel is begun.
+
+    Args:
+        module: a network of functions; what is no function is a view.
+        scheduled: those that a template takes, by name, as they are on the device.
+        board: a board with an OpenCL device.
+    """
+    assert board.opencl is not None
+    missing = {str(call.args[0].name_hint) for _, call in calls_of(module)} - set(scheduled)
+    little = {name for name, entry in scheduled.items() if entry.operations <= board.opencl.little_work}
+    readers = _readers(module)
+    before = None
+    while before != little:  # one that stays on the device keeps there what it reads
+        before = little
+        here = little | missing | {_CALLER}
+        little = little - {
+            str(call.args[0].name_hint) for variable, call in calls_of(module) if readers[variable] - here
+        }
+    return dict.fromkeys(missing, NO_SCHEDULE) | dict.fromkeys(little, LITTLE_WORK)
+
+
+def _readers(module: tvm.IRModule) -> dict[relax.Var, set[str]]:
+    """For each variable the functions that read it, also through views and tuples."""
+    main = module["main"].body
+    found: dict[relax.Var, set[str]] = defaultdict(set)
+
+    def read(expression: Any, by: Set[str]) -> None:
+        for variable in relax.analysis.free_vars(expression):
+            found[variable] |= by
+
+    read(main.body, {_CALLER})
+    for block in reversed(main.blocks):
+        for binding in reversed(block.bindings):
+            call = is_call(binding.value, "relax.call_tir")
+            read(binding.value, {str(binding.value.args[0].name_hint)} if call else found[binding.var])
+    return found
+
+
+def with_copies(module: tvm.IRModule, on_cpu: Set[str], board: Board) -> tvm.IRModule:
+    """A network whose functions named in `on_cpu` run on the CPU: tensors are copied where they change sides.
+
+    Each is copied once, whoever reads it. Inputs and constants are on the device to begin with; outputs are where
+    they were computed. Once memory is planned, `with_one_scope` is due.
+    """
+    return rewritten(_Copies(module, on_cpu, board), module) if on_cpu else module
+
+
+@relax.expr_functor.mutator
+class _Copies(relax.PyExprMutator):
+    def __init__(self, module: tvm.IRModule, on_cpu: Set[str], board: Board) -> None:
+        # The virtual machine is given its devices in this order; what names none is on the first.
+        self._cpu = VDevice(board.cpu_target(), memory_scope=_HOST)
+        module.update_global_info("vdevice", [VDevice(board.target()), self._cpu])
+        super().__init__(module)
+        self._on_cpu = on_cpu
+        self._copies: dict[Any, relax.Var] = {}
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if not is_call(call, "relax.call_tir"):
+            return call
+        here = call.args[0].name_hint in self._on_cpu
+        arguments = [each if _is_here(each) == here else self._copied(each, here) for each in call.args[1].fields]
+        returned = call.ty_args[0] if len(call.ty_args) else call.ty
+        several = returned.fields if isinstance(returned, TupleType) else [returned]
+        types = [self._typed(each, here) for each in several]
+        return relax.call_tir(call.args[0], relax.Tuple(arguments), types if len(types) > 1 else types[0])
+
+    def _copied(self, tensor: relax.Expr, here: bool) -> relax.Var:
+        if tensor not in self._copies:
+            copy = relax.call_dps_packed(_COPY, relax.Tuple([tensor]), self._typed(tensor.ty, here))
+            self._copies[tensor] = self.builder_.emit(copy)
+        return self._copies[tensor]
+
+    def _typed(self, kind: TensorType, here: bool) -> TensorType:
+        return TensorType(kind.shape, kind.dtype, self._cpu if here else None)
+
+
+def with_one_scope(module: tvm.IRModule) -> tvm.IRModule:
+    """A network whose memory is planned, with storage as the virtual machine can allocate it."""
+    if not module.global_infos.get("vdevice"):
+        return module
+    mutator = _OneScope(module)
+    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
+    return mutator.builder_.get()
+
+
+@relax.expr_functor.mutator
+class _OneScope(relax.PyExprMutator):
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if not is_call(call, "relax.vm.alloc_storage"):
+            return call
+        *arguments, _scope = call.args
+        return relax.Call(call.op, [*arguments, tvm.ir.StringImm("global")], call.attrs, call.ty_args)
+
+
+def _is_here(tensor: relax.Expr) -> bool:
+    """Whether a tensor is in the CPU's memory."""
+    device = tensor.ty.vdevice
+    return device is not None and device.memory_scope == _HOST

@@ -1,0 +1,144 @@
+"""What has no place on an OpenCL device runs on the CPU beside it, and outputs are still onnxruntime's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Command
+from networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.build import build
+from edgedeploy.compile.explain import explain
+from edgedeploy.compile.expressions import calls_of, is_call
+from edgedeploy.compile.pipeline import Lowered, lower_network
+from edgedeploy.compile.placement import LITTLE_WORK, NO_SCHEDULE
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.runtime.session import Session
+from edgedeploy.source import find_source
+
+BOARD = "local-opencl"
+
+
+def classifier(graph: Graph) -> list[str]:
+    """Work for the device, then a softmax of ten values."""
+    layer = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
+    return [graph.node("Softmax", graph.node("Flatten", graph.conv(layer, 32, 10, 30)), axis=1)]
+
+
+def summed(graph: Graph) -> list[str]:
+    """Sums of all before, which no template takes, between convolutions."""
+    first = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3)
+    sums = graph.node("CumSum", first, graph.weight(np.array(2, np.int64)))
+    return [graph.conv(sums, 32, 16, 3)]
+
+
+def both(graph: Graph) -> list[str]:
+    """One tensor that device and CPU both read, a constant that the CPU reads, and results of both sides as outputs."""
+    first = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3))
+    places, values = graph.weight(np.array([[0, 3], [0, 5]], np.int64)), graph.normal(2, 30, 30)
+    scattered = graph.node("ScatterND", first, places, values)
+    return [graph.conv(first, 32, 16, 3), scattered, graph.conv(scattered, 32, 8, 3), first]
+
+
+def pairs(graph: Graph) -> list[str]:
+    """A function with two results on the CPU, which a layer reads further on."""
+    layer = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 16, 3)
+    most = graph.node("TopK", layer, graph.weight(np.array([8], np.int64)), outputs=2, axis=3)
+    return [graph.conv(most, 16, 32, 3), graph.node("Cast", f"{most}_1", to=onnx.TensorProto.FLOAT)]
+
+
+def lowered(graph: Graph, outputs: list[str], folder: Path, board: str = BOARD) -> Lowered:
+    return lower_network(read_onnx(graph.save(folder / "net.onnx", *outputs)), load_board(board))
+
+
+def copies(network: Lowered) -> int:
+    """How many tensors one inference copies between device and CPU."""
+    bindings = [binding for block in network.module["main"].body.blocks for binding in block.bindings]
+    return sum(is_call(binding.value, "relax.call_dps_packed") for binding in bindings)
+
+
+@pytest.mark.parametrize("network", [classifier, summed, both, pairs])
+def test_networks_on_both_sides_agree_with_onnxruntime(opencl: Any, network: Any, tmp_path: Path) -> None:
+    graph = Graph(opset=16)
+    path = graph.save(tmp_path / "net.onnx", *network(graph))
+    built = build(find_source(str(path)), BOARD, tmp_path / "net.tar.gz")
+    assert built.error is not None
+    assert built.error <= 1
+    assert built.compiled.on_cpu
+    assert built.compiled.functions.keys() - built.compiled.on_cpu.keys()
+    session, known = Session.open(built.path), read_onnx(path)
+    for seed in range(3):  # storage that two sides shared would be seen from the second one on
+        data = np.random.default_rng(seed).standard_normal((1, 3, 32, 32)).astype(np.float32)
+        found, wanted = session.run({"data": data}), known.reference({"data": data})
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, atol=1e-3 * np.abs(array).max(), rtol=0)
+
+
+def test_little_work_at_the_end_stays_beside_its_reader(tmp_path: Path) -> None:
+    graph = Graph()
+    network = lowered(graph, classifier(graph), tmp_path)
+    assert network.on_cpu["softmax_scheduled"] == LITTLE_WORK
+    assert not any("conv" in name for name in network.on_cpu)
+    assert copies(network) == 1
+
+
+def test_little_work_between_layers_of_the_device_stays_there(tmp_path: Path) -> None:
+    graph = Graph()
+    layer = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 64, 3)
+    scale = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", layer), 64, 64, 1))
+    network = lowered(graph, [graph.conv(graph.node("Mul", layer, scale), 64, 64, 3)], tmp_path)
+    assert not network.on_cpu
+    assert copies(network) == 0
+
+
+def test_a_tensor_is_copied_once_for_all_who_read_it(tmp_path: Path) -> None:
+    graph = Graph(opset=16)
+    layer = graph.conv(graph.input("data", [1, 3, 32, 32]), 3, 32, 3)
+    axes = [graph.weight(np.array(axis, np.int64)) for axis in (1, 2, 3)]
+    network = lowered(graph, [graph.node("CumSum", layer, axis) for axis in axes], tmp_path)
+    assert list(network.on_cpu.values()).count(NO_SCHEDULE) == 3
+    assert copies(network) == 1
+
+
+def test_a_profile_can_keep_all_that_it_can_on_the_device(tmp_path: Path) -> None:
+    profile = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()
+    board = tmp_path / "device.yaml"
+    board.write_text(profile.replace("kind: generic", "kind: generic, little_work: 0"))
+    graph = Graph()
+    assert not lowered(graph, classifier(graph), tmp_path, str(board)).on_cpu
+
+
+def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 8, 16, 16])
+    inner = graph.node("Sigmoid", data)
+    layer = graph.conv(graph.node("MaxPool", inner, kernel_shape=[1, 1]), 8, 64, 3)
+    network = lowered(graph, [layer, graph.node("Sigmoid", graph.node("MaxPool", data, kernel_shape=[1, 1]))], tmp_path)
+    for _, call in calls_of(network.module):
+        if str(call.args[0].name_hint).startswith("sigmoid"):
+            assert str(call.args[0].name_hint) not in network.on_cpu
+
+
+def test_explain_says_what_runs_on_the_cpu_and_why(opencl: Any, command: Command, tmp_path: Path) -> None:
+    graph = Graph(opset=16)
+    path = graph.save(tmp_path / "net.onnx", *summed(graph))
+    code, out, err = command("build", path, "--board", BOARD, "--explain", "--json")
+    assert code == 0, err
+    [built] = json.loads(out)
+    assert {each["function"]: each["cpu"] for each in built["functions"] if each["cpu"]}["cumsum"] == NO_SCHEDULE
+    code, out, err = command("build", path, "--board", BOARD, "--explain")
+    assert f"on the CPU: {NO_SCHEDULE}" in " ".join(out.split())
+
+
+def test_a_board_without_a_device_has_no_two_sides(tmp_path: Path) -> None:
+    graph = Graph()
+    network = lowered(graph, classifier(graph), tmp_path, "local")
+    assert not network.on_cpu
+    assert not network.module.global_infos
+    assert all(each["cpu"] is None for each in explain(network)["functions"])
