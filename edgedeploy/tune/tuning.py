@@ -151,7 +151,7 @@ def chosen_tasks(source: Source, board: Board, space: str, numbers: str) -> list
         raise InputError(
             f"{source.name} has nothing to tune",
             why="it has no convolution and no dense layer",
-            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
+            hints=[] if board.opencl else ["search TVM's own schedules of its other functions: --space metaschedule"],
         )
     return selected(tasks, numbers)
 

@@ -34,13 +34,18 @@ from edgedeploy.tune.best import tuned_by
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.header import Header
 from edgedeploy.tune.records import Records
+from edgedeploy.tune.search import CostModel
 from edgedeploy.tune.spaces import Candidate
+from edgedeploy.tune.spaces.templates import TemplateSpace
 from edgedeploy.tune.task import Task, tasks_of
 from edgedeploy.tune.trial import Trial
 
-# Profiles of a graphics processor, and of a CPU with vectors of 512 bits.
-GPU = load_board("local-opencl")
-POCL = GPU.model_copy(update={"opencl": OpenCL(device="pthread", vector=16, sums=14, work_group=4, units=2, items=4)})
+# Profiles of a graphics processor, and of a CPU with vectors of 512 bits; the CPU beside them does nothing.
+LOCAL = load_board("local-opencl")
+GPU = LOCAL.model_copy(update={"opencl": OpenCL(device="pthread", little_work=0)})
+POCL = LOCAL.model_copy(
+    update={"opencl": OpenCL(device="pthread", vector=16, sums=14, work_group=4, units=2, items=4, little_work=0)}
+)
 
 # What cannot be told from "some hundreds".
 MOST_CANDIDATES = 600
@@ -156,6 +161,22 @@ def test_each_candidate_is_a_library_of_its_own_that_runs_on_the_device(opencl: 
         wanted = arrays[0] @ arrays[1] + arrays[2]
         for found in results:
             np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=1e-3 * np.abs(wanted).max(), rtol=0)
+
+
+def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
+    network = NETWORKS["1x1"](tmp_path)
+    [ours, theirs] = [tasks_of(network, each)[-1] for each in (GPU, load_board("local"))]
+    assert ours.key == theirs.key
+    known = [trial(theirs, number, 1.0) for number in (0, 1)] + [trial(ours, 5, 1.0)]
+    proposed = TemplateSpace(ours, "xgb", CostModel(), known).propose(4)
+    assert [each.configuration for each in proposed[:2]] == [ours.candidates[0], ours.candidates[5]]
+    assert all(isinstance(each.configuration, WorkItem) for each in proposed)
+
+
+def test_what_is_soon_done_on_the_cpu_is_no_task(tmp_path: Path) -> None:
+    network = NETWORKS["one row"](tmp_path)
+    assert len(tasks_of(network, GPU)) == 1
+    assert tasks_of(network, GPU.model_copy(update={"opencl": OpenCL(device="", little_work=1_000_000)}) == []
 
 
 def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:
