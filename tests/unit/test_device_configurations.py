@@ -176,7 +176,7 @@ def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
 def test_what_is_soon_done_on_the_cpu_is_no_task(tmp_path: Path) -> None:
     network = NETWORKS["one row"](tmp_path)
     assert len(tasks_of(network, GPU)) == 1
-    assert tasks_of(network, GPU.model_copy(update={"opencl": OpenCL(device="", little_work=1_000_000)}) == []
+    assert tasks_of(network, GPU.model_copy(update={"opencl": OpenCL(device="", little_work=1_000_000)})) == []
 
 
 def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:
