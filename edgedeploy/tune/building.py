@@ -134,8 +134,9 @@ class Builder(Closing):
                 self._require_space()
             return Batch(self._linked(entries, built))
         finally:
-            for entry in entries:
-                shutil.rmtree(self._folder / entry.name, ignore_errors=True)
+            for path in self._folder.glob(f"candidate{self._batches}_*"):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """End the processes and remove what was built."""
