@@ -12,6 +12,35 @@ def doubling(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
 
 
 @T.prim_func
+def doubling_on_device(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    for group in T.thread_binding(4, "blockIdx.x"):
+        for item in T.thread_binding(16, "threadIdx.x"):
+            y[group * 16 + item] = x[group * 16 + item] * T.float32(2)
+
+
+@T.prim_func
+def in_a_group_too_large(x: T.Buffer((65536,), "float32"), y: T.Buffer((65536,), "float32")):
+    for group in T.thread_binding(1, "blockIdx.x"):
+        for item in T.thread_binding(65536, "threadIdx.x"):
+            y[group * 65536 + item] = x[group * 65536 + item]
+
+
+@T.prim_func
+def refused_by_the_driver(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    for group in T.thread_binding(1, "blockIdx.x"):
+        for item in T.thread_binding(64, "threadIdx.x"):
+            y[group * 64 + item] = T.call_extern("float32", "no_such_function", x[item])
+
+
+@T.prim_func
+def endless_on_device(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")):
+    for group in T.thread_binding(1, "blockIdx.x"):
+        for item in T.thread_binding(64, "threadIdx.x"):
+            for _ in range(1 << 44):
+                y[group * 64 + item] = y[group * 64 + item] * T.float32(0.5) + x[item]
+
+
+@T.prim_func
 def exponential(x: T.Buffer((4096,), "float32"), y: T.Buffer((4096,), "float32")):
     for i in T.vectorized(4096):
         y[i] = T.exp(x[i])

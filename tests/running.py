@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tvm
@@ -15,11 +16,12 @@ from edgedeploy.compile.linking import link
 from edgedeploy.compile.pipeline import Compiled
 
 
-def outputs_of(compiled: Compiled, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a network that was compiled for this machine, in its order."""
+def outputs_of(compiled: Compiled, inputs: Mapping[str, np.ndarray], device: Any = None) -> list[np.ndarray]:
+    """The outputs of a network that was compiled for this machine, or for an OpenCL device of it, in its order."""
+    device = device or tvm.cpu()
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "model.so"
         link(compiled.code, library, load_board("local"))
-        machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu())
-    returned = machine["main"](*[tvm.runtime.tensor(array) for array in inputs.values()])
+        machine = relax.VirtualMachine(tvm.runtime.load_module(str(library)), device)
+    returned = machine["main"](*[tvm.runtime.tensor(array, device=device) for array in inputs.values()])
     return [returned.numpy()] if hasattr(returned, "numpy") else [array.numpy() for array in returned]

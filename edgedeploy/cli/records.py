@@ -32,7 +32,7 @@ def list_records(json_output: JsonOption = False) -> None:
     Example: edgedeploy records list
     """
     from edgedeploy.errors import RecordsError
-    from edgedeploy.tune.header import folders
+    from edgedeploy.tune.header import cpu_of, folders
 
     summaries = []
     for folder in folders():
@@ -53,11 +53,11 @@ def list_records(json_output: JsonOption = False) -> None:
     for title in ("tasks", "trials", "failures", "best speed-up", "size"):
         table.add_column(title, justify="right")
     for each in summaries:
-        target = each["target"]
+        cpu = cpu_of(each["target"])
         table.add_row(
             foreign(each["board"]),
-            foreign(str(target.get("mcpu", ""))),
-            foreign(str(target.get("mtriple", ""))),
+            foreign(str(cpu.get("mcpu", ""))),
+            foreign(str(cpu.get("mtriple", ""))),
             f"{each['workloads']}",
             f"{each['trials']}",
             f"{each['failures']}",

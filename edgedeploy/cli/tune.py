@@ -88,7 +88,8 @@ def tune_models(
     space: Annotated[
         SearchSpace,
         typer.Option(
-            "--space", help="templates: edgedeploy's own, small; metaschedule: TVM's own, large and slow to search."
+            "--space",
+            help="templates: edgedeploy's own, small; metaschedule: TVM's own, for CPUs, large, slow to search.",
         ),
     ] = SearchSpace.templates,
     trials: Annotated[
@@ -168,7 +169,6 @@ def tune_models(
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
-    from edgedeploy.compile.pipeline import require_cpu
     from edgedeploy.compile.targets import check_target
     from edgedeploy.errors import InputError
     from edgedeploy.opencl.listing import as_here
@@ -176,8 +176,9 @@ def tune_models(
     from edgedeploy.runtime.opening import Place
     from edgedeploy.source import find_source, note_weights
     from edgedeploy.tune.header import default_folder, find_folder
-    from edgedeploy.tune.remote import Evaluation
+    from edgedeploy.tune.remote import COMPILING_S, Evaluation
     from edgedeploy.tune.run import Options
+    from edgedeploy.tune.spaces import require_space
     from edgedeploy.tune.tuning import Boards, chosen_tasks, tune, workshop
 
     if rpc_tracker and (host or virtual or set_governor):
@@ -188,8 +189,8 @@ def tune_models(
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
     label, profile = BOARDS.find(board).stem, as_here(load_board(board, overrides))
-    require_cpu(profile)
     check_target(profile)
+    require_space(space.value, profile)
     known = [find_folder(each) for each in tuning_records or []]
     boards = Boards(
         name=board,
@@ -214,6 +215,8 @@ def tune_models(
         min_repeat_ms=min_repeat_ms,
         timeout_s=timeout,
         displaced_bytes=2 * profile.cache.l2_kib * 1024,
+        opencl=boards.opencl_device,
+        compiling_s=COMPILING_S if profile.opencl else 0,
     )
     with display(json_output) as shown:
         sources = [find_source(model, shapes, shown, importing) for model in models]

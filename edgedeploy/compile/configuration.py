@@ -5,7 +5,8 @@ A configuration is chosen by a model of the board (`layers/`), or by measuring c
 
 from __future__ import annotations
 
-from dataclasses import astuple, is_dataclass
+import math
+from dataclasses import astuple, dataclass, is_dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -137,7 +138,53 @@ class Product(_Form):
         return f"{self.rows} rows x {self.columns} columns"
 
 
-Configuration = Direct | Winograd | Depthwise | Product
+@dataclass(frozen=True)
+class WorkGroup:
+    """Work-items of an OpenCL device that run together, by the tiles of the result that they compute."""
+
+    rows: int
+    columns: int
+    channels: int
+
+    @property
+    def items(self) -> int:
+        """How many there are."""
+        return math.prod(astuple(self))
+
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns} x {self.channels}"
+
+
+class WorkItem(_Form):
+    """A layer on an OpenCL device.
+
+    Attributes:
+        tile: what a work-item computes, its sums being in registers at the same time; the rows of a dense layer's
+            result are columns of the tile.
+        vector: float32 values that it reads, multiplies and adds at a time.
+        group: work-items of a work-group.
+    """
+
+    form: Literal["work-item"] = "work-item"
+    tile: Tile
+    vector: Count
+    group: WorkGroup
+
+    @property
+    def register_tile(self) -> Tile:
+        """Whose sums are in registers at the same time."""
+        return self.tile
+
+    @property
+    def sums(self) -> int:
+        """Vectors of sums of a tile."""
+        return self.tile.rows * self.tile.columns * self.tile.channels // self.vector
+
+    def __str__(self) -> str:
+        return f"{self.tile} by {self.vector}, groups of {self.group}"
+
+
+Configuration = Direct | Winograd | Depthwise | Product | WorkItem
 
 CONFIGURATION: TypeAdapter[Configuration] = TypeAdapter(Annotated[Configuration, Field(discriminator="form")])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,6 @@ from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.concatenations import split_concatenations
-from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.folding import fold_scales
@@ -25,20 +24,17 @@ from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
+from edgedeploy.compile.processors import Cpu, Device, Processor
 from edgedeploy.compile.quantisation import round_in_float
-from edgedeploy.compile.schedules import Scheduled, gpu, schedule_function
-from edgedeploy.compile.schedules.kernel import after
+from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
-from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
+from edgedeploy.errors import CompileError, EdgedeployError, last_line
 from edgedeploy.frontends.network import Network
 from edgedeploy.progress import SILENT, Progress
 
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
-
-# From a function, its layer, the board, constant parameters and what tuning found, to it scheduled.
-_Schedule = Callable[[tvm.tirx.PrimFunc, Group | None, Board, set[int], Tuned], Scheduled | None]
 
 # The attribute of reshapes that are no views.
 _COPIED = "edgedeploy.copied"
@@ -55,11 +51,14 @@ class Optimised:
         module: the `tvm.IRModule` that calls them.
         groups: those of them that hold a layer, by name.
         removed: the layers that lost channels.
+        on_cpu: of a network for an OpenCL device, the functions that run on the CPU all the same, by name; known
+            only of what `optimise` gives.
     """
 
     module: Any
     groups: dict[str, Group]
     removed: list[RemovedChannels]
+    on_cpu: frozenset[str] = frozenset()
 
     @property
     def functions(self) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT,
         network: what `frontends` read.
         board: what the code is for.
         progress: is told about each step.
-        tuned: what measuring on the board has found out; nothing is known of OpenCL devices.
+        tuned: what measuring on the board has found out.
 
     Raises:
         CompileError: TVM refuses the network or the target.
@@ -141,7 +140,7 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
 
 
 def _on_cpu(optimised: Optimised, board: Board, tuned: Tuned) -> Lowered:
-    scheduled = _scheduled(optimised, optimised.functions, _schedule, board, tuned)
+    scheduled = _scheduled(optimised, optimised.functions, Cpu(board), tuned)
     module = replace_functions(optimised.module, scheduled)
     functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
     return Lowered(module, functions, optimised.removed, on_cpu={})
@@ -149,23 +148,20 @@ def _on_cpu(optimised: Optimised, board: Board, tuned: Tuned) -> Lowered:
 
 def _on_device(optimised: Optimised, board: Board, tuned: Tuned) -> Lowered:
     """A network on the board's OpenCL device, with what has no place there on the CPU."""
-    optimised = _with_views(optimised)
-    scheduled = _scheduled(optimised, optimised.functions, _schedule_for_device, board, tuned)
+    scheduled = _scheduled(optimised, optimised.functions, Device(board), tuned)
     on_cpu = functions_on_cpu(optimised.module, scheduled, board)
-    scheduled |= _scheduled(optimised, on_cpu.keys() & optimised.functions.keys(), _schedule, board, tuned)
+    scheduled |= _scheduled(optimised, on_cpu.keys() & optimised.functions.keys(), Cpu(board), tuned)
     names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
     module = with_copies(replace_functions(optimised.module, scheduled), on_cpu.keys(), board)
     return Lowered(module, {names[name]: entry for name, entry in scheduled.items()}, optimised.removed, on_cpu)
 
 
-def _scheduled(
-    optimised: Optimised, names: Iterable[str], schedule: _Schedule, board: Board, tuned: Tuned
-) -> dict[str, Scheduled]:
-    """By name, those functions that `schedule` takes."""
+def _scheduled(optimised: Optimised, names: Iterable[str], processor: Processor, tuned: Tuned) -> dict[str, Scheduled]:
+    """By name, those functions that a processor has a template for."""
     constants, functions = constant_parameters(optimised.module), optimised.functions
     found = {
-        name: schedule(functions[name], optimised.groups.get(name), board, constants.get(name, set()), tuned)
+        name: _schedule(functions[name], optimised.groups.get(name), processor, constants.get(name, set()), tuned)
         for name in names
     }
     return {name: entry for name, entry in found.items() if entry}
@@ -203,38 +199,24 @@ def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
     )
 
 
-def schedule_configured(group: Group, configuration: Configuration, board: Board, packable: set[int]) -> Scheduled:
-    """Schedule a group with its layer in a configuration, which must fit it."""
-    written = group.written(configuration, board)
-    scheduled = schedule_function(written, board, packable=packable, configuration=configuration)
-    return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
-
-
 def _schedule(
-    function: tvm.tirx.PrimFunc, group: Group | None, board: Board, packable: set[int], tuned: Tuned
-) -> Scheduled:
-    """Schedule a function as tuning found best, else as the models of the board say."""
+    function: tvm.tirx.PrimFunc, group: Group | None, processor: Processor, packable: set[int], tuned: Tuned
+) -> Scheduled | None:
+    """Schedule a function as tuning found best, else as the models of the processor say; None if no template can.
+
+    What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
+    records of such boards are of the device.
+    """
     found = tuned(workload_of(function))
     if isinstance(found, tvm.tirx.PrimFunc):
-        return Scheduled.elsewhere(found)
+        if processor.board.opencl is None:
+            return Scheduled.elsewhere(found)
+        found = None
     if group is None:
-        return schedule_function(function, board, packable=packable)
-    if found is not None and group.layer.fits(found, board):
-        return replace(schedule_configured(group, found, board, packable), tuned=True)
-    return schedule_configured(group, group.layer.default(board), board, packable)
-
-
-def _schedule_for_device(
-    function: tvm.tirx.PrimFunc, group: Group | None, board: Board, packable: set[int], _tuned: Tuned
-) -> Scheduled | None:
-    """Schedule a function for the board's OpenCL device, as the model of the device says; None if no template can."""
-    if group is None:
-        return gpu.schedule_for_device(function, board, packable=packable)
-    configuration = gpu.default_for_device(group.layer, board)
-    written = group.written(configuration, board)
-    scheduled = gpu.schedule_for_device(written, board, packable=packable, configuration=configuration)
-    assert scheduled is not None  # every layer has a template
-    return replace(scheduled, packing=after(group.relaying(configuration), scheduled.packing))
+        return processor.schedule(function, packable)
+    if found is not None and processor.fits(group.layer, found):
+        return replace(processor.configured(group, found, packable), tuned=True)
+    return processor.configured(group, processor.default(group.layer), packable)
 
 
 @contextmanager
@@ -251,29 +233,19 @@ def _compiling(network: Network, board: Board) -> Iterator[None]:
         ) from error
 
 
-def require_cpu(board: Board) -> None:
-    """Refuse boards whose networks run on another device than their CPU.
-
-    Raises:
-        UnsupportedError: the board names an OpenCL device.
-    """
-    if board.opencl is not None:
-        raise UnsupportedError(
-            "this version tunes code for CPUs only",
-            why=f"the board runs its networks on an OpenCL device ({board.opencl.device})",
-            hints=["take the `opencl` section out of a copy of the board's profile to use its CPU"],
-        )
-
-
 def optimise(network: Network, board: Board) -> Optimised:
-    """The functions of a network, before they are scheduled.
+    """The functions of a network, before they are scheduled, and where they run.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
-    require_cpu(board)
     with _compiling(network, board):
-        return _optimise(network.module, board)
+        optimised = _optimise(network.module, board)
+        if not board.opencl:
+            return optimised
+        optimised = _with_views(optimised)
+        scheduled = _scheduled(optimised, optimised.functions, Device(board), untuned)
+        return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, board)))
 
 
 def _optimise(module: tvm.IRModule, board: Board) -> Optimised:

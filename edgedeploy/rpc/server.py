@@ -60,6 +60,8 @@ for left in *; do
     case $left in *[!0-9]*) ;; *) kill -0 "$left" 2>/dev/null || rm -rf "$left" ;; esac
 done
 rm -rf $$ && mkdir $$ && cd $$ || exit
+# Kernels that are only measured are not kept in the user's cache.
+export EDGEDEPLOY_OPENCL_CACHE="$PWD/opencl"
 case $2 in
     /*) agent=$2 ;;
     *) ln "../../blobs/$2" agent && chmod 755 agent && agent=./agent || exit ;;

@@ -70,14 +70,23 @@ def device_named(stated: str) -> Any:
     """
     import tvm
 
-    from edgedeploy.errors import NoOpenCLError
     from edgedeploy.opencl.device import meant
 
     load()
-    part = meant(stated)
+    return opencl_device(meant(stated), tvm.opencl)
+
+
+def opencl_device(part: str, device_at: Callable[[int], Any]) -> Any:
+    """The first of some OpenCL devices, each a `tvm.runtime.Device` of a number, with `part` in its name.
+
+    Raises:
+        NoOpenCLError: there is none.
+    """
+    from edgedeploy.errors import NoOpenCLError
+
     names: list[str] = []
-    while not names or tvm.opencl(len(names)).exist:
-        device = tvm.opencl(len(names))
+    while not names or device_at(len(names)).exist:
+        device = device_at(len(names))
         names.append(str(device.device_name))  # raises where there is no device at all
         if part.lower() in names[-1].lower():
             return device

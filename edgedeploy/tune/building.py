@@ -1,4 +1,8 @@
-"""Candidates to machine code: each in a worker process, a batch of them in one library for the board."""
+"""Candidates to machine code: each in a worker process, those of a batch in one library for the board.
+
+Candidates for an OpenCL device are a library each: its driver compiles all kernels of a library together, and refuses
+them together.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from edgedeploy.board import Board
 from edgedeploy.closing import Closing
@@ -47,17 +51,19 @@ class Argument:
 
 @dataclass(frozen=True)
 class Entry:
-    """A candidate of a batch: a function of its library, or why there is none.
+    """A candidate of a batch: a function of a library, or why there is none.
 
     Attributes:
         name: the function's name in the library.
         arguments: what it takes, inputs before outputs.
         error: why it could not be built; None if it was.
+        library: the shared library for the board; None if it could not be built.
     """
 
     name: str
     arguments: tuple[Argument, ...]
     error: str | None = None
+    library: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -65,17 +71,20 @@ class Batch:
     """Candidates that were built together.
 
     Attributes:
-        library: the shared library for the board; None if no candidate could be built.
         entries: one for each candidate, in their order.
     """
 
-    library: Path | None
     entries: list[Entry]
 
+    @property
+    def libraries(self) -> list[Path]:
+        """The libraries of all candidates that could be built."""
+        return list(dict.fromkeys(entry.library for entry in self.entries if entry.library))
+
     def remove(self) -> None:
-        """Remove the library, once it is not needed any more."""
-        if self.library is not None:
-            self.library.unlink(missing_ok=True)
+        """Remove the libraries, once they are not needed any more."""
+        for library in self.libraries:
+            library.unlink(missing_ok=True)
 
 
 class Builder(Closing):
@@ -107,7 +116,7 @@ class Builder(Closing):
         list(self._threads.map(Worker.start, self._workers))
 
     def build(self, functions: Iterable[PrimFunc]) -> Batch:
-        """Build scheduled functions, whose arguments are tensors of fixed shapes, into one library.
+        """Build scheduled functions, whose arguments are tensors of fixed shapes.
 
         Each is begun as soon as it is there: functions may be scheduled while others are built already. One that
         cannot be built becomes an entry with an error; the others are not touched by that.
@@ -120,13 +129,14 @@ class Builder(Closing):
         names = (f"candidate{self._batches}_{index}" for index in itertools.count())
         try:
             entries = list(self._threads.map(self._entry, functions, names))
-            built = [self._object(entry.name) for entry in entries if entry.error is None]
+            built = [entry for entry in entries if entry.error is None]
             if len(built) < len(entries):
                 self._require_space()
-            return Batch(self._linked(built) if built else None, entries)
+            return Batch(self._linked(entries, built))
         finally:
-            for path in self._folder.glob(f"candidate{self._batches}_*.o"):
-                path.unlink(missing_ok=True)
+            for path in self._folder.glob(f"candidate{self._batches}_*"):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """End the processes and remove what was built."""
@@ -135,9 +145,6 @@ class Builder(Closing):
         self._threads.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _object(self, name: str) -> Path:
-        return self._folder / f"{name}.o"
-
     def _entry(self, function: PrimFunc, name: str) -> Entry:
         try:
             arguments = tuple(_arguments(function))
@@ -145,22 +152,30 @@ class Builder(Closing):
             return Entry(name, (), str(error))
         worker = self._idle.get()
         try:
-            target = self._board.cpu_target()
             worker.start()
-            worker.call(_write_object, function, name, target, self._object(name), timeout_s=self._timeout_s)
+            worker.call(_write_objects, function, name, self._board, self._folder / name, timeout_s=self._timeout_s)
         except WorkerError as error:
             return Entry(name, arguments, f"the compiler failed: {error}")
         finally:
             self._idle.put(worker)
         return Entry(name, arguments)
 
-    def _linked(self, objects: list[Path]) -> Path:
-        library = self._folder / f"batch{self._batches}.so"
+    def _linked(self, entries: list[Entry], built: list[Entry]) -> list[Entry]:
+        """All entries, those that were built with their libraries."""
+        shares = [[entry] for entry in built] if self._board.opencl else [built] if built else []
+        libraries: dict[str, Path] = {}
         try:
-            link_shared([*objects, THREAD_POOL, MEASURING], library, self._board)
+            for share, library in zip(shares, self._threads.map(self._library, shares), strict=True):
+                libraries |= {entry.name: library for entry in share}
         except ToolchainError:
             self._require_space()
             raise
+        return [replace(entry, library=libraries.get(entry.name)) for entry in entries]
+
+    def _library(self, share: list[Entry]) -> Path:
+        objects = [path for entry in share for path in sorted((self._folder / entry.name).glob("*.o"))]
+        library = self._folder / f"{share[0].name}.so"
+        link_shared([*objects, *([] if self._board.opencl else [THREAD_POOL, MEASURING])], library, self._board)
         return library
 
     def _require_space(self) -> None:
@@ -193,11 +208,15 @@ def _prepare() -> None:
     import edgedeploy.compile.codegen  # noqa: F401
 
 
-def _write_object(function: PrimFunc, name: str, target: dict[str, Any], path: Path) -> None:
-    """In a worker: the object file of one candidate."""
+def _write_objects(function: PrimFunc, name: str, board: Board, folder: Path) -> None:
+    """In a worker: the object files of one candidate, in a new folder."""
     import tvm
 
-    from edgedeploy.compile.codegen import write_object
+    from edgedeploy.compile.codegen import write_device_objects, write_object
 
-    module = tvm.IRModule({name: function.with_attr("global_symbol", name)})
-    write_object(module, tvm.target.Target(target), path)
+    module, target = tvm.IRModule({name: function.with_attr("global_symbol", name)}), tvm.target.Target(board.target())
+    folder.mkdir()
+    if board.opencl:
+        write_device_objects(module, target, folder)
+    else:
+        write_object(module, target, folder / "code.o")

@@ -22,7 +22,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
 from edgedeploy.tune.content import RUNS, TRIALS, Content, Entry, best_of, by_workload
 from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine
-from edgedeploy.tune.header import HEADER, Header, default_folder, read_header
+from edgedeploy.tune.header import HEADER, Header, cpu_of, default_folder, read_header
 from edgedeploy.tune.journal import LARGEST_FILE
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.trial import Trial
@@ -212,7 +212,7 @@ def _fits(record: RecordLine, header: Header) -> bool:
     target = record.target()
     if target.get("kind") != header.target.get("kind"):
         return False
-    triples = [str(each.get("mtriple", "")) for each in (target, header.target)]
+    triples = [str(cpu_of(each).get("mtriple", "")) for each in (target, header.target)]
     families = {family(triple.split("-", 1)[0]) for triple in triples if triple}
     return len(families) < 2
 

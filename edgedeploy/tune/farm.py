@@ -123,4 +123,4 @@ def _without(batch: Batch, blamed: Mapping[int, Outcome]) -> Batch:
         replace(entry, error=blamed[index].error) if index in blamed else entry
         for index, entry in enumerate(batch.entries)
     ]
-    return Batch(batch.library, entries)
+    return Batch(entries)

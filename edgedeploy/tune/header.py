@@ -68,6 +68,12 @@ class Header(Record):
         return None
 
 
+def cpu_of(target: dict[str, Any]) -> dict[str, Any]:
+    """What one of TVM's targets says of the CPU: of the one that calls the OpenCL device, if it is for a device."""
+    host = target.get("host")
+    return host if isinstance(host, dict) else target
+
+
 def default_folder(board: str) -> Path:
     """Where the records of a board, by its name, lie unless the user says otherwise."""
     return records_root() / board

@@ -127,7 +127,7 @@ class Measurer(Closing):
 
     def _measure(self, batch: Batch, parts: list[list[int]]) -> list[Outcome]:
         outcomes = [Outcome([], None if entry.error is None else "build", entry.error) for entry in batch.entries]
-        shares = [_Share(batch, part, outcomes, self._evaluation.timeout_s) for part in parts]
+        shares = [_Share(batch, part, outcomes, self._evaluation.limit_s) for part in parts]
         runs = [
             self._pool.submit(self._run, worker, share) for worker, share in zip(self._workers, shares, strict=False)
         ]
@@ -148,14 +148,15 @@ class Measurer(Closing):
 
     def _session(self, worker: Worker, share: _Share) -> None:
         order = list(share.waiting)
-        jobs = [Job(entry.name, entry.arguments) for entry in map(share.batch.entries.__getitem__, order)]
-        library = share.batch.library if jobs else None
-        begin_s = SESSION_S + (library.stat().st_size / _UPLOAD_BYTES_PER_S if library else 0)
-        session_s = begin_s + self._evaluation.timeout_s
+        entries = map(share.batch.entries.__getitem__, order)
+        jobs = [Job(entry.name, entry.arguments, entry.library) for entry in entries if entry.library]
+        libraries = dict.fromkeys(job.library for job in jobs)
+        begin_s = SESSION_S + sum(library.stat().st_size for library in libraries) / _UPLOAD_BYTES_PER_S
+        session_s = begin_s + self._evaluation.limit_s
         worker.start()
         device, secret = self._device(share)
         share.opened(str(device))
-        arguments = (device, secret, library, jobs, self._evaluation, self._threads, begin_s, session_s)
+        arguments = (device, secret, jobs, self._evaluation, self._threads, begin_s, session_s)
         for message in worker.stream(session, *arguments, timeout_s=session_s + _GRACE_S):
             if isinstance(message, Begun):
                 share.begun(order[message.job])
@@ -187,12 +188,12 @@ class _Share:
         suspect: the candidate that ran when a session broke, until another one stood.
     """
 
-    def __init__(self, batch: Batch, waiting: list[int], outcomes: list[Outcome], timeout_s: float) -> None:
+    def __init__(self, batch: Batch, waiting: list[int], outcomes: list[Outcome], limit_s: float) -> None:
         """Outcomes are written to `outcomes`, of all candidates of the batch."""
         self.batch, self.waiting = batch, waiting
         self.doubtful = False
         self.suspect: int | None = None
-        self._outcomes, self._timeout_s = outcomes, timeout_s
+        self._outcomes, self._limit_s = outcomes, limit_s
         self._crashes: Counter[int] = Counter()
         self._false_starts = 0
         self._device = ""
@@ -232,8 +233,8 @@ class _Share:
                 raise DeviceLostError(f"no session with the device at {self._device} comes about", why=why)
             return
         self.suspect = index
-        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self._timeout_s:
-            self._fail(index, "timeout", f"it took longer than {self._timeout_s:g} s")
+        if TIMEOUT_MARK in why and time.monotonic() - self._since >= self._limit_s:
+            self._fail(index, "timeout", f"it took longer than {self._limit_s:g} s")
         else:
             self._crashes[index] += 1
             if self._crashes[index] == _CRASHES:

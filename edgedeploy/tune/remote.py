@@ -15,17 +15,22 @@ from typing import Any
 from edgedeploy.errors import last_line
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
+from edgedeploy.runtime.opencl import opencl_device
 from edgedeploy.tune.building import Argument
 
 # What of the inputs stays on the device between functions: the smallest boards have 512 MB.
 KEPT_BYTES = 128 << 20
 
+# What drivers take for the kernels of one function, at most: PoCL, on one busy core, some seconds.
+COMPILING_S = 30.0
+
 _FILL = "tvm.contrib.random.random_fill_for_measure"
+
+# The line before what a server said.
+_OVER_RPC = "Error caught from RPC call:\n"
 
 # How TVM's servers say that they ended a session because its time was over.
 TIMEOUT_MARK = "RPCSessionTimeoutError"
-
-_NAME_ON_DEVICE = "candidates.so"
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,10 @@ class Evaluation:
         min_repeat_ms: `number` grows until the runs of one time take so long.
         timeout_s: how long all of that may take for one function, its first run included.
         displaced_bytes: of other memory that each thread reads before each repeat, so that weights are not in its
-            caches: about twice the last cache before memory; 0 for warm caches.
+            caches: about twice the last cache before memory; 0 for warm caches. Nothing is done about those of OpenCL
+            devices.
+        opencl: a part of the name of the OpenCL device that functions run on; None for the CPU.
+        compiling_s: how long that device's driver may take to compile a function's kernels, beside `timeout_s`.
     """
 
     number: int = 1
@@ -46,14 +54,22 @@ class Evaluation:
     min_repeat_ms: int = 0
     timeout_s: float = 10
     displaced_bytes: int = 2 << 20
+    opencl: str | None = None
+    compiling_s: float = 0
+
+    @property
+    def limit_s(self) -> float:
+        """How long one function may take in all."""
+        return self.timeout_s + self.compiling_s
 
 
 @dataclass(frozen=True)
 class Job:
-    """A function of the library that is to be timed."""
+    """A function of a library that is to be timed."""
 
     name: str
     arguments: tuple[Argument, ...]
+    library: Path
 
 
 @dataclass(frozen=True)
@@ -74,7 +90,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """The device takes sessions, but not the library."""
+    """The device takes sessions, but not the libraries."""
 
     why: str
 
@@ -82,7 +98,6 @@ class Refused:
 def session(
     device: Endpoint,
     secret: str,
-    library: Path | None,
     jobs: Sequence[Job],
     evaluation: Evaluation,
     threads: int,
@@ -94,8 +109,7 @@ def session(
     Args:
         device: was just handed out by its tracker.
         secret: what it wants to be greeted with.
-        library: what is sent there; None opens and closes a session only.
-        jobs: the functions.
+        jobs: the functions, whose libraries are sent there; with none, a session is opened and closed only.
         evaluation: how they are timed.
         threads: how many threads they run with.
         begin_s: no function but the first is begun later than this.
@@ -109,14 +123,17 @@ def session(
     opened = time.monotonic()
     remote = tvm.rpc.connect(device.host, device.port, secret, session_timeout=session_s)
     try:
-        if library is None:
+        if not jobs:
             return
         try:
-            remote.upload(str(library), _NAME_ON_DEVICE)
-            module = remote.load_module(_NAME_ON_DEVICE)
-            module[SET_THREADS](threads)
-            module[PREPARE_MEASURING](threads, evaluation.displaced_bytes)
-            inputs = _Inputs(remote)
+            modules = {library: _loaded(remote, library) for library in dict.fromkeys(job.library for job in jobs)}
+            if evaluation.opencl is None:
+                [module] = modules.values()
+                module[SET_THREADS](threads)
+                module[PREPARE_MEASURING](threads, evaluation.displaced_bytes)
+                inputs = _Inputs(remote, remote.cpu())
+            else:
+                inputs = _Inputs(remote, opencl_device(evaluation.opencl, lambda index: remote.device("opencl", index)))
         except Exception as error:
             if not _stands(remote):
                 raise
@@ -127,11 +144,11 @@ def session(
                 return
             yield Begun(index)
             try:
-                seconds = _timed(module, job, inputs, evaluation)
+                seconds = _timed(modules[job.library], job, inputs, evaluation)
             except Exception as error:
-                if not _stands(remote):
+                if not _stands(remote, inputs.device):
                     raise
-                yield Done(index, (), f"{type(error).__name__}: {last_line(error)}")
+                yield Done(index, (), f"{type(error).__name__}: {_cause(error, evaluation)}")
             else:
                 yield Done(index, seconds)
     finally:
@@ -139,13 +156,26 @@ def session(
             remote.get_function("CloseRPCConnection")()
 
 
-def _stands(remote: Any) -> bool:
-    """Whether a session survived an error."""
+def _loaded(remote: Any, library: Path) -> Any:
+    remote.upload(str(library), library.name)
+    return remote.load_module(library.name)
+
+
+def _stands(remote: Any, device: Any = None) -> bool:
+    """Whether a session survived an error, and its device."""
     try:
         remote.get_function(_FILL)
+        if device is not None:
+            device.sync()
     except Exception:
         return False
     return True
+
+
+def _cause(error: Exception, evaluation: Evaluation) -> str:
+    """What went wrong with a function. A device's runtime and driver say it at the beginning, TVM at the end."""
+    _, _, said = str(error).partition(_OVER_RPC)
+    return "; ".join(said.splitlines()[:2]) if said and evaluation.opencl is not None else last_line(error)
 
 
 def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
@@ -156,7 +186,7 @@ def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tu
         number=evaluation.number,
         repeat=evaluation.repeat,
         min_repeat_ms=evaluation.min_repeat_ms,
-        f_preproc=BEFORE_EACH,
+        f_preproc="" if evaluation.opencl is not None else BEFORE_EACH,
     )
     return tuple(evaluator(*tensors).results)
 
@@ -164,8 +194,8 @@ def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tu
 class _Inputs:
     """Tensors on the device, which functions of the same shapes share."""
 
-    def __init__(self, remote: Any) -> None:
-        self.device = remote.cpu()
+    def __init__(self, remote: Any, device: Any) -> None:
+        self.device = device
         self._fill = remote.get_function(_FILL)
         self._kept: dict[tuple[int, Argument], Any] = {}
 

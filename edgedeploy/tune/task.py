@@ -12,8 +12,8 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.explain import call_counts
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.packing import constant_parameters
-from edgedeploy.compile.pipeline import Optimised, optimise, schedule_configured
-from edgedeploy.compile.schedules import schedule_function
+from edgedeploy.compile.pipeline import Optimised, optimise
+from edgedeploy.compile.processors import Processor, processor_of
 from edgedeploy.compile.tuned import workload_of
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.network import Network
@@ -29,7 +29,7 @@ class Task:
         names: of the functions of the network that are this one.
         workload: the function as records know it.
         weight: how often one inference runs it.
-        board: that it is for.
+        processor: that it runs on.
         group: its layer and what is fused with it; None if it has no layer.
         packable: parameters, by index, that are constants.
     """
@@ -38,7 +38,7 @@ class Task:
     names: tuple[str, ...]
     workload: tvm.IRModule
     weight: int
-    board: Board
+    processor: Processor
     group: Group | None
     packable: frozenset[int]
 
@@ -58,7 +58,7 @@ class Task:
         if self.group is None:
             return []
         layer = self.group.layer
-        return list(dict.fromkeys([layer.default(self.board), *layer.configurations(self.board)]))
+        return list(dict.fromkeys([self.processor.default(layer), *self.processor.configurations(layer)]))
 
     @cached_property
     def mflop(self) -> float:
@@ -68,16 +68,18 @@ class Task:
     def scheduled(self, configuration: Configuration | None) -> tvm.tirx.PrimFunc:
         """The function with its layer in a configuration, or with none as a build without records has it."""
         if self.group is None:
-            return schedule_function(self.workload["main"], self.board, packable=set(self.packable)).function
+            scheduled = self.processor.schedule(self.workload["main"], set(self.packable))
+            assert scheduled is not None, "only layers are tuned on devices"
+            return scheduled.function
         chosen = configuration or self.candidates[0]
-        return schedule_configured(self.group, chosen, self.board, set(self.packable)).function
+        return self.processor.configured(self.group, chosen, set(self.packable)).function
 
 
 def tasks_of(network: Network, board: Board) -> list[Task]:
     """The tasks of the templates' space, those with the most work first.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
     return _tasks(optimise(network, board), board, layers_only=True)
 
@@ -86,20 +88,21 @@ def all_tasks_of(network: Network, board: Board) -> list[Task]:
     """The tasks of MetaSchedule's space, which has schedules for any function.
 
     Raises:
-        UnsupportedError, CompileError: as `compile_network`.
+        CompileError: as `compile_network`.
     """
     return _tasks(optimise(network, board), board, layers_only=False)
 
 
 def _tasks(network: Optimised, board: Board, *, layers_only: bool) -> list[Task]:
     constants, counts = constant_parameters(network.module), call_counts(network.module)
+    processor = processor_of(board)
     found: dict[str, Task] = {}
     for name, function in network.functions.items():
         group = network.groups.get(name)
-        if group is None and layers_only:
+        if (group is None and layers_only) or name in network.on_cpu:  # beside a device, it does what is soon done
             continue
         packable = frozenset(constants.get(name, ()))
-        task = Task(0, (name,), workload_of(function), counts[name], board, group, packable)
+        task = Task(0, (name,), workload_of(function), counts[name], processor, group, packable)
         if same := found.get(task.key):
             task = replace(same, names=(*same.names, name), weight=same.weight + counts[name])
         found[task.key] = task

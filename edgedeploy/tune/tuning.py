@@ -12,6 +12,7 @@ from secrets import token_hex
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.opencl.device import meant
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.rpc.device import require_fitting_device
@@ -30,6 +31,7 @@ from edgedeploy.tune.measuring import Measurer
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.remote import Evaluation
 from edgedeploy.tune.run import Options, TuningRun
+from edgedeploy.tune.spaces import require_space
 from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
 
 # A network that takes so many times as long as before is slower; less is chance.
@@ -64,6 +66,19 @@ class Boards:
     def label(self) -> str:
         """The profile's name in messages and records."""
         return BOARDS.find(self.name).stem
+
+    @property
+    def opencl_device(self) -> str | None:
+        """A part of the name of the OpenCL device that candidates run on; None for the CPU.
+
+        Virtual boards have one device, whatever the profile says.
+        """
+        if self.profile.opencl is None:
+            return None
+        stated = self.profile.opencl.device
+        if self.place.virtual:
+            return ""
+        return stated if self.place.remote else meant(stated)
 
 
 @dataclass(frozen=True)
@@ -127,7 +142,9 @@ def list_tasks(source: Source, board: Board, space: str) -> list[Task]:
 
     Raises:
         ModelError, CompileError: the network cannot be imported or compiled.
+        UnsupportedError: the space has no schedules for the board's device.
     """
+    require_space(space, board)
     network = source.read()
     return tasks_of(network, board) if space == "templates" else all_tasks_of(network, board)
 
@@ -148,7 +165,7 @@ def chosen_tasks(source: Source, board: Board, space: str, numbers: str) -> list
         raise InputError(
             f"{source.name} has nothing to tune",
             why="it has no convolution and no dense layer",
-            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
+            hints=[] if board.opencl else ["search TVM's own schedules of its other functions: --space metaschedule"],
         )
     return selected(tasks, numbers)
 

@@ -101,6 +101,11 @@ def test_searches_that_learn_beat_chance(task: Task, tuner: str) -> None:
     assert learnt < by_chance
 
 
+@pytest.mark.parametrize("tuner", TUNERS)
+def test_a_second_candidate_is_found_before_anything_is_known(task: Task, tuner: str) -> None:
+    assert len(set(search_for(tuner, task, model_for(tuner)).propose(2))) == 2
+
+
 def test_failures_are_not_proposed_again_and_stop_no_search(task: Task) -> None:
     search = search_for("ga", task, None)
     failed = search.propose(16)

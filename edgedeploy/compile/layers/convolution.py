@@ -175,13 +175,12 @@ class Convolution(_Direct):
         prefetch = vector_to_prefetch(board)
         if isinstance(configuration, Winograd):
             return partial(winograd.convolution, padding=self.window.padding, plan=configuration, prefetch=prefetch)
-        assert isinstance(configuration, Direct)
         return partial(
             direct.convolution,
             window=self.window,
             groups=self.groups,
-            tile=configuration.tile,
-            order=configuration.order,
+            tile=configuration.register_tile,
+            order=configuration.order if isinstance(configuration, Direct) else WeightOrder(),
             prefetch=prefetch,
         )
 
@@ -272,7 +271,5 @@ class FirstConvolution(_Direct):
 
     @override
     def written(self, configuration: Configuration, board: Board) -> Form:
-        assert isinstance(configuration, Direct)
-        return partial(
-            direct.convolution_of_planes, window=self.window, tile=configuration.tile, lanes=lanes_for(board)
-        )
+        tile = configuration.register_tile
+        return partial(direct.convolution_of_planes, window=self.window, tile=tile, lanes=lanes_for(board))

@@ -111,8 +111,7 @@ class DepthwiseConvolution(Layer):
 
     @override
     def written(self, configuration: Configuration, board: Board) -> Form:
-        assert isinstance(configuration, Depthwise)
-        return self._form(configuration.tile)
+        return self._form(configuration.register_tile)
 
     def _form(self, tile: Tile) -> Form:
         return partial(direct.convolution, window=self.window, groups=self._channels, tile=tile)

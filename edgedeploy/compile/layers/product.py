@@ -83,17 +83,14 @@ class Dense(Layer):
 
     @override
     def written(self, configuration: Configuration, board: Board) -> Form:
-        assert isinstance(configuration, Product)
-        return partial(
-            product, columns=self.weights[1], tile_rows=configuration.rows, prefetch=vector_to_prefetch(board)
-        )
+        rows = configuration.register_tile.columns
+        return partial(product, columns=self.weights[1], tile_rows=rows, prefetch=vector_to_prefetch(board))
 
     @override
     def relaid(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
-        assert isinstance(configuration, Product)
-        return np.pad(weights, ((0, 0), (0, configuration.whole - weights.shape[1])))
+        return np.pad(weights, ((0, 0), (0, self.relaid_shape(configuration)[1] - weights.shape[1])))
 
     @override
     def relaid_shape(self, configuration: Configuration) -> tuple[int, ...]:
-        assert isinstance(configuration, Product)
-        return self.weights[0], configuration.whole
+        whole = configuration.whole if isinstance(configuration, Product) else self.weights[1]
+        return self.weights[0], whole

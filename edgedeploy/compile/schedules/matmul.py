@@ -23,11 +23,15 @@ def matches(kernel: Kernel) -> bool:
     if anchor is None or not anchor.startswith("matmul") or kernel.before(anchor):
         return False
     extents = kernel.extents(kernel.block(anchor))
-    spatial, columns = len(extents) - 1, extents[-2]
-    # `general` cuts odd numbers of columns into vectors and a rest; tiles need vectors that divide them.
-    if columns > SHORTEST_VECTOR and vector_length(columns, SHORTEST_VECTOR) < SHORTEST_VECTOR:
+    spatial = len(extents) - 1
+    if not divides_into_vectors(extents[-2]):
         return False
     return spatial >= 2 and all(len(kernel.extents(kernel.block(name))) == spatial for name in kernel.after(anchor))
+
+
+def divides_into_vectors(columns: int) -> bool:
+    """Whether tiles are worth it, whose vectors divide the columns; `general` cuts others into vectors and a rest."""
+    return columns <= SHORTEST_VECTOR or vector_length(columns, SHORTEST_VECTOR) == SHORTEST_VECTOR
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:

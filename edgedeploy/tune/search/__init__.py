@@ -37,8 +37,8 @@ def search_for(
 
 def _prior(task: Task) -> Callable[[Configuration], float]:
     assert task.group is not None
-    layer, board = task.group.layer, task.board
-    return lambda configuration: layer.estimate(configuration, board)
+    layer, processor = task.group.layer, task.processor
+    return lambda configuration: processor.estimate(layer, configuration)
 
 
 def _score(model: CostModel, task: Task) -> Callable[[Sequence[Configuration]], Sequence[float] | None]:

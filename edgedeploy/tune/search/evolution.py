@@ -72,7 +72,7 @@ class Evolution(Search):
             (each for each, seconds in self.seconds.items() if seconds < float("inf")), key=self.seconds.__getitem__
         )
         likely = [each for each in self._by_prior if each not in taken]
-        if len(measured) < count // 2:
+        if len(measured) < max(1, count // 2):
             # Nothing to breed from: half of what the model of the board prefers, half from everywhere.
             half = likely[: max(1, count // 2)]
             return half + self._random.sample(likely, min(count, len(likely)))

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.compile.configuration import Configuration, Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.processors import Cpu, Device
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tune.task import Task
 
-FORMS = (Direct, Winograd, Depthwise, Product)
+FORMS = (*Cpu.forms, *Device.forms)
 
 # Fewer results than this teach nothing.
 LEAST_RESULTS = 12
@@ -87,8 +88,8 @@ class CostModel:
 def features(task: Task, configuration: Configuration) -> np.ndarray:
     """Numbers that describe a candidate: its layer, its form and sizes, what the model of the board expects of it."""
     assert task.group is not None
-    layer, board = task.group.layer, task.board
-    estimates = log2(1 + layer.estimate(configuration, board)), log2(1 + layer.operations)
+    layer, board = task.group.layer, task.processor.board
+    estimates = log2(1 + task.processor.estimate(layer, configuration)), log2(1 + layer.operations)
     tile = configuration.register_tile
     weights = log2(4 * prod(layer.weights[:-1]) * tile.channels)
     return np.array(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgedeploy.errors import InputError
+from edgedeploy.board import Board
+from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.search import CostModel
 from edgedeploy.tune.spaces.space import Candidate, Space
@@ -26,6 +27,20 @@ def require_tuner(space: str, tuner: str) -> None:
             "gridsearch does not go with --space metaschedule",
             why="nobody can list that space",
             hints=["--tuner xgb, ga or random", "list edgedeploy's own space: --space templates"],
+        )
+
+
+def require_space(space: str, board: Board) -> None:
+    """Refuse a space that has no schedules for what a board's networks run on.
+
+    Raises:
+        UnsupportedError: it is MetaSchedule's, and they run on an OpenCL device.
+    """
+    if space == "metaschedule" and board.opencl is not None:
+        raise UnsupportedError(
+            "--space metaschedule has schedules for CPUs only",
+            why=f"the board runs its networks on an OpenCL device ({board.opencl.device or 'the first one'})",
+            hints=["search edgedeploy's own space: --space templates"],
         )
 
 
@@ -70,4 +85,4 @@ def space_for(
     return MetaScheduleSpace(task, model, records, others, seed)
 
 
-__all__ = ["SPACES", "Candidate", "Space", "model_for", "require_tuner", "space_for"]
+__all__ = ["SPACES", "Candidate", "Space", "model_for", "require_space", "require_tuner", "space_for"]

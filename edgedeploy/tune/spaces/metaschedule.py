@@ -202,7 +202,7 @@ def _context(task: Task, strategy: SearchStrategy, randomness: np.random.RandomS
             postproc.RewriteReductionBlock(),
         ],
     )
-    target = tvm.target.Target(task.board.cpu_target())
+    target = tvm.target.Target(task.processor.board.cpu_target())
     return _Context(task.workload, target, generator, strategy, randomness.randint(1, _ENDLESS))
 
 

@@ -58,7 +58,7 @@ class Candidate:
         if best.trace is not None:
             return Candidate.scheduled(task, schedule_of(best.trace, task.workload))
         configuration = known_configuration(best.trial.configuration)
-        if configuration is None or task.group is None or not task.group.layer.fits(configuration, task.board):
+        if configuration is None or task.group is None or not task.processor.fits(task.group.layer, configuration):
             return None
         return Candidate.configured(task, configuration)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import override
 
-from edgedeploy.compile.configuration import known_configuration
+from edgedeploy.compile.configuration import Configuration, known_configuration
 from edgedeploy.tune.search import CostModel, search_for
 from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space
 from edgedeploy.tune.task import Task
@@ -31,11 +31,12 @@ class TemplateSpace(Space):
         assert task.group is not None
         self.task, self.size = task, len(task.candidates)
         self._model = model
-        results = [(each, trial.median_s) for trial in known if (each := known_configuration(trial.configuration))]
+        results = [(each, trial.median_s) for trial in known if (each := self._configuration_of(trial))]
         if model and results:
             model.learn(task, results)
         ranked = sorted((seconds, index) for index, (_, seconds) in enumerate(results) if seconds)
-        fitting = [results[index][0] for _, index in ranked if task.group.layer.fits(results[index][0], task.board)]
+        liked = [results[index][0] for _, index in ranked]
+        fitting = [each for each in liked if task.processor.fits(task.group.layer, each)]
         self._search = search_for(tuner, task, model, list(dict.fromkeys(fitting))[:MOST_KNOWN], seed)
 
     @property
@@ -45,8 +46,13 @@ class TemplateSpace(Space):
 
     @override
     def of(self, trial: Trial) -> Candidate | None:
-        configuration = known_configuration(trial.configuration)
+        configuration = self._configuration_of(trial)
         return Candidate.configured(self.task, configuration) if configuration else None
+
+    def _configuration_of(self, trial: Trial) -> Configuration | None:
+        """What a trial measured, if what the task runs on knows configurations of that form."""
+        found = known_configuration(trial.configuration)
+        return found if isinstance(found, self.task.processor.forms) else None
 
     @override
     def propose(self, count: int) -> list[Candidate]:

@@ -13,10 +13,9 @@ from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.schedules import Scheduled, Template
 from edgedeploy.compile.schedules.gpu import convolution, depthwise, general, product
-from edgedeploy.compile.schedules.gpu.tiles import default_for_device
 from edgedeploy.compile.schedules.kernel import Kernel
 
-__all__ = ["TEMPLATES", "default_for_device", "schedule_for_device"]
+__all__ = ["TEMPLATES", "schedule_for_device"]
 
 TEMPLATES = (
     Template("gpu convolution", convolution.matches, convolution.apply),

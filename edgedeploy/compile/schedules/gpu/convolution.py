@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Direct
+from edgedeploy.compile.configuration import WorkItem
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.convolution import pack
 from edgedeploy.compile.schedules.gpu.general import elementwise
-from edgedeploy.compile.schedules.gpu.threads import bind, device_of, group_parts
+from edgedeploy.compile.schedules.gpu.threads import bind
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -23,14 +23,12 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 
     Weights are re-laid so that those which a work-group's work-items read in a step lie side by side.
     """
-    schedule, lanes = kernel.schedule, device_of(board).vector
+    schedule = kernel.schedule
     convolution = kernel.block(direct.DENSE)
     chosen = kernel.configuration
-    assert isinstance(chosen, Direct)
-    tile, reduced = chosen.tile, kernel.extents(convolution)[4:]
-    batch, height, width, channels = kernel.extents(convolution)[:4]
-    tiles = [batch, -(-height // tile.rows), -(-width // tile.columns), channels // tile.channels]
-    packing = pack(kernel, convolution, group_parts(tiles, board)[-1] * tile.channels)
+    assert isinstance(chosen, WorkItem)
+    tile, group, reduced = chosen.tile, chosen.group, kernel.extents(convolution)[4:]
+    packing = pack(kernel, convolution, group.channels * tile.channels)
     padding = kernel.needed_padding(direct.DENSE)
     output = kernel.output_of(direct.DENSE)
     extents = kernel.extents(output)
@@ -40,11 +38,11 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     schedule.reorder(batch, row, column, channel, row_in, column_in, channel_in)
     kernel.operations += 2 * math.prod(extents) * math.prod(reduced)
-    item = bind(kernel, [batch, row, column, channel], board)
-    kernel.vectorize(channel_in, lanes, unroll=True)
+    item = bind(kernel, [batch, row, column, channel], [1, group.rows, group.columns, group.channels])
+    kernel.vectorize(channel_in, chosen.vector, unroll=True)
     schedule.unroll(row_in)
     schedule.unroll(column_in)
-    kernel.accumulate_inside(convolution, item, 3, lanes, pixels=2)
+    kernel.accumulate_inside(convolution, item, 3, chosen.vector, pixels=2)
     for name in padding:
         elementwise(kernel, name, board)
     return packing

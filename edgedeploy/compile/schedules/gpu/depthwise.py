@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Depthwise
+from edgedeploy.compile.configuration import WorkItem
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.gpu.threads import bind, device_of
+from edgedeploy.compile.schedules.gpu.threads import bind
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -18,11 +18,11 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it; every tap asks whether it is padding."""
-    schedule, lanes = kernel.schedule, device_of(board).vector
+    schedule = kernel.schedule
     convolution = kernel.block(direct.DEPTHWISE)
     chosen = kernel.configuration
-    assert isinstance(chosen, Depthwise)
-    taps = kernel.extents(convolution)[-2:]
+    assert isinstance(chosen, WorkItem)
+    group, taps = chosen.group, kernel.extents(convolution)[-2:]
     kernel.inline(kernel.before(direct.DEPTHWISE))
     output = kernel.output_of(direct.DEPTHWISE)
     extents = kernel.extents(output)
@@ -31,8 +31,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     channel, channel_in = schedule.split(channel, [None, chosen.tile.channels])
     schedule.reorder(batch, row, column, channel, column_in, channel_in)
     kernel.operations += 2 * math.prod(extents) * math.prod(taps)
-    item = bind(kernel, [batch, row, column, channel], board)
-    kernel.vectorize(channel_in, lanes, unroll=True)
+    item = bind(kernel, [batch, row, column, channel], [1, group.rows, group.columns, group.channels])
+    kernel.vectorize(channel_in, chosen.vector, unroll=True)
     schedule.unroll(column_in)
-    kernel.accumulate_inside(convolution, item, 2, lanes, pixels=1)
+    kernel.accumulate_inside(convolution, item, 2, chosen.vector, pixels=1)
     return None

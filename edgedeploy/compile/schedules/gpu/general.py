@@ -7,7 +7,7 @@ import math
 from edgedeploy.board import Board
 from edgedeploy.compile.schedules.access import fuse_contiguous
 from edgedeploy.compile.schedules.general import schedule_blocks
-from edgedeploy.compile.schedules.gpu.threads import bind, device_of
+from edgedeploy.compile.schedules.gpu.threads import bind_all, device_of
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import vector_length
 
@@ -38,7 +38,7 @@ def elementwise(kernel: Kernel, name: str, board: Board) -> None:
         schedule.add_unit_loop(block)
     fuse_contiguous(kernel, block)
     *outer, inner = schedule.get_loops(block)
-    bind(kernel, [*outer, kernel.vectorize(inner, device_of(board).vector)], board)
+    bind_all(kernel, [*outer, kernel.vectorize(inner, device_of(board).vector)], board)
 
 
 def _reduction(kernel: Kernel, name: str, board: Board) -> None:
@@ -53,5 +53,5 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:
         schedule.vectorize(vector)
-    bind(kernel, [*spatial[:-1], last], board)
+    bind_all(kernel, [*spatial[:-1], last], board)
     schedule.decompose_reduction(block, reduced[0])

@@ -19,26 +19,34 @@ def device_of(board: Board) -> OpenCL:
     return board.opencl
 
 
-def group_parts(extents: Sequence[int], board: Board) -> list[int]:
-    """How much of each loop a work-group takes, outermost first: the last ones whole, and a part of the one before.
+def group_size(items: int, device: OpenCL) -> int:
+    """The most work-items of a group: where there are few, groups are small, so that each unit gets one."""
+    return max(1, min(device.work_group, items // device.units))
 
-    So its work-items are neighbours. Few work-items make small groups, of which each of the device's units gets one.
+
+def group_parts(extents: Sequence[int], most: int) -> list[int]:
+    """How much of each loop a work-group of at most so many items takes, outermost first.
+
+    That is the last ones whole, and a part of the one before: its work-items are neighbours.
     """
-    device = device_of(board)
-    room = max(1, min(device.work_group, math.prod(extents) // device.units))
     parts = [1] * len(extents)
     for index in reversed(range(len(extents))):
-        parts[index] = max(count for count in divisors(extents[index]) if count <= room)
+        parts[index] = max(count for count in divisors(extents[index]) if count <= most)
         if parts[index] < extents[index]:
             break
-        room //= parts[index]
+        most //= parts[index]
     return parts
 
 
-def bind(kernel: Kernel, loops: list[Any], board: Board) -> Any:
-    """Run loops as work-items, in groups as `group_parts` says; returns the loop over a group's."""
+def bind_all(kernel: Kernel, loops: list[Any], board: Board) -> None:
+    """Run loops as work-items, in groups as the board's profile has them."""
+    extents = [int(kernel.schedule.get(loop).extent) for loop in loops]
+    bind(kernel, loops, group_parts(extents, group_size(math.prod(extents), device_of(board))))
+
+
+def bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:
+    """Run loops as work-items, in groups that take so much of each; returns the loop over a group's."""
     schedule = kernel.schedule
-    parts = group_parts([int(schedule.get(loop).extent) for loop in loops], board)
     pairs = [
         schedule.split(loop, [None, part], preserve_unit_iters=True) for loop, part in zip(loops, parts, strict=True)
     ]

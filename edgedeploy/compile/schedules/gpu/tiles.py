@@ -1,56 +1,192 @@
-"""Configurations of layers on an OpenCL device, from a model of what a step of a sum costs a work-item."""
+"""Configurations of layers on an OpenCL device, and a model of what a step of a sum costs a work-item.
+
+One vector of the width that the device's profile names is the unit of all costs.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from edgedeploy.board import Board, OpenCL
-from edgedeploy.compile.configuration import Configuration, Depthwise, Direct, Product
+from edgedeploy.board import OpenCL
+from edgedeploy.compile.configuration import Configuration, WorkGroup, WorkItem
 from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
-from edgedeploy.compile.schedules.gpu.threads import device_of
-from edgedeploy.compile.tiles import Tile, divisors, vector_length
+from edgedeploy.compile.schedules.gpu.threads import group_parts, group_size
+from edgedeploy.compile.schedules.matmul import divides_into_vectors
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
 
-# Most vectors of channels of a tile.
+# Most vectors of channels of a tile, where the model chooses.
 MOST_VECTORS = 2
 
+# What candidates may have beside that: vectors of channels, rows of a convolution's tile, widths of vectors. Their sums
+# may exceed what the profile says registers hold, since it may be wrong, and then they only become slower.
+VECTORS, ROWS, WIDTHS = (1, 2), (1, 2), (1, 2, 4, 8, 16)
+MOST_OF_SUMS = 2
 
-def default_for_device(layer: AnyLayer, board: Board) -> Configuration:
-    """The configuration that the model says is the fastest on a board's OpenCL device."""
-    device = device_of(board)
+# The parts of the largest work-group that others have.
+GROUPS = (1, 4, 16)
+
+# Candidates whose pixels are of less use, or that the model says take so many times as long as the best, are not
+# worth a trial.
+LEAST_USEFUL, WORTH_TRYING = 0.75, 1.6
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a layer computes, as work-items deal it out among themselves.
+
+    Attributes:
+        batch, height, width, channels: of the result; a dense layer's is one row of pixels.
+        divided: the channels that a tile's divide: those of one group.
+        steps: terms of each sum.
+        rows: whether a tile may have several rows.
+        cropped: whether tiles may reach beyond the result.
+        shared: whether the channels of a pixel read the same input.
+        tiled: whether its template has tiles.
+    """
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    divided: int
+    steps: int
+    rows: bool = False
+    cropped: bool = True
+    shared: bool = True
+    tiled: bool = True
+
+    def tiles(self, tile: Tile) -> list[int]:
+        """How many tiles there are in rows, columns and channels."""
+        return [-(-self.height // tile.rows), -(-self.width // tile.columns), self.channels // tile.channels]
+
+    def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
+        """A tile in the groups that the profile asks for."""
+        tiles = self.tiles(tile)
+        parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), device))
+        return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))
+
+    def rate(self, tile: Tile, vector: int, device: OpenCL) -> float:
+        """Useful values of a step in one vector's time; less with fewer work-items than the device can run."""
+        pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / device.vector)
+        values = pixels * tile.channels / device.vector * tile.useful(self.height, self.width)
+        if not self.shared:
+            return values / (vectors * width * (pixels + 0.5))
+        step = pixels * vectors * width + 0.5 * (pixels + vectors * width) + 1
+        items = self.batch * math.prod(self.tiles(tile))
+        return values / step * min(1.0, items / (device.units * device.items))
+
+
+def default_for_device(layer: AnyLayer, device: OpenCL) -> WorkItem:
+    """The configuration that the model says is the fastest on an OpenCL device."""
+    result = _result(layer)
     if isinstance(layer, Dense):
-        columns = layer.weights[1]
-        rows = product_rows(layer.data[0], device)
-        return Product(whole=columns, rows=rows, columns=vector_length(columns, device.vector))
+        return product_on_device(result.width, result.channels, device)
+    length = vector_length(result.divided, device.vector)
+    most = MOST_VECTORS if result.shared else 1
+    tiles = [
+        Tile(1, columns, count * length)
+        for count in range(1, most + 1)
+        if result.divided % (count * length) == 0
+        for columns in range(1, min(device.sums // count, result.width) + 1)
+    ]
+    return result.grouped(max(tiles, key=lambda tile: result.rate(tile, length, device)), length, device)
+
+
+def product_on_device(rows: int, columns: int, device: OpenCL, stack: int = 1) -> WorkItem:
+    """A product's configuration: the most rows that divide them and whose sums registers hold, a vector of columns.
+
+    Args:
+        rows, columns: of the result.
+        device: whose registers they are.
+        stack: how many products there are.
+    """
+    length = vector_length(columns, device.vector)
+    most = max(count for count in divisors(rows) if count <= device.sums)
+    return _Result(stack, 1, rows, columns, columns, 1).grouped(Tile(1, most, length), length, device)
+
+
+def configurations_for_device(layer: AnyLayer, device: OpenCL) -> Iterator[WorkItem]:
+    """All that may be worth a trial, the default first; each fits."""
+    default, result = default_for_device(layer, device), _result(layer)
+    found = dict.fromkeys([default, *(_possible(result, device) if result.tiled else ())])
+    cycles = {each: cycles_on_device(layer, each, device) for each in found}
+    most = WORTH_TRYING * min(cycles.values())
+    yield from (each for each in found if each == default or cycles[each] <= most)
+
+
+def cycles_on_device(layer: AnyLayer, configuration: WorkItem, device: OpenCL) -> float:
+    """What the model expects of all units together, in vectors' times; good for comparing configurations."""
+    result, tile, group = _result(layer), configuration.tile, configuration.group
+    values = result.batch * result.height * result.width * result.channels / device.vector
+    groups = result.batch * math.prod(
+        count // part
+        for count, part in zip(result.tiles(tile), (group.rows, group.columns, group.channels), strict=True)
+    )
+    rate = result.rate(tile, configuration.vector, device)
+    return values * result.steps / rate * imbalance(groups, device.units)
+
+
+def fits_device(layer: AnyLayer, configuration: Configuration, device: OpenCL) -> bool:
+    """Whether a device can compute a layer so: true for each of `configurations_for_device`, and for more."""
+    if not isinstance(configuration, WorkItem):
+        return False
+    result, tile, group = _result(layer), configuration.tile, configuration.group
+    if not result.tiled:
+        return configuration == default_for_device(layer, device)
+    parts = (group.rows, group.columns, group.channels)
+    return (
+        min(tile.rows, tile.columns, tile.channels, *parts) > 0
+        and configuration.vector in WIDTHS
+        and tile.rows <= (min(result.height, max(ROWS)) if result.rows else 1)
+        and tile.columns <= result.width
+        and (result.cropped or result.width % tile.columns == 0)
+        and result.divided % tile.channels == 0
+        and tile.channels % configuration.vector == 0
+        and configuration.sums <= MOST_OF_SUMS * device.sums
+        and all(count % part == 0 for count, part in zip(result.tiles(tile), parts, strict=True))
+        and group.items <= device.work_group
+    )
+
+
+def _possible(result: _Result, device: OpenCL) -> Iterator[WorkItem]:
+    """Tiles of each width, in groups of each size: neighbours in channels first, or in columns first."""
+    for tile, vector in _tiles(result, device):
+        rows, columns, channels = tiles = result.tiles(tile)
+        for most in sorted({max(1, device.work_group // part) for part in GROUPS}):
+            yield WorkItem(tile=tile, vector=vector, group=WorkGroup(*group_parts(tiles, most)))
+            deep, down, across = group_parts([channels, rows, columns], most)
+            yield WorkItem(tile=tile, vector=vector, group=WorkGroup(down, across, deep))
+
+
+def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
+    """Tiles and the width of their vectors. Of those that make equally many tiles of a row, the least."""
+    if result.cropped:
+        widths = sorted({-(-result.width // count) for count in range(1, result.width + 1)})
+    else:
+        widths = divisors(result.width)
+    near = [each for each in WIDTHS if device.vector <= 2 * each <= 8 * device.vector and result.divided % each == 0]
+    for vector in near or [vector_length(result.divided, device.vector)]:
+        for count in VECTORS:
+            if result.divided % (count * vector):
+                continue
+            for rows in ROWS if result.rows else (1,):
+                for columns in widths:
+                    tile = Tile(rows, columns, count * vector)
+                    fitting = rows <= result.height and rows * columns * count <= MOST_OF_SUMS * device.sums
+                    if fitting and tile.useful(result.height, result.width) >= LEAST_USEFUL:
+                        yield tile, vector
+
+
+def _result(layer: AnyLayer) -> _Result:
+    channels = layer.weights[-1]
+    if isinstance(layer, Dense):
+        tiled = divides_into_vectors(channels)
+        return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], cropped=False, tiled=tiled)
     height, width = layer.size
+    taps = math.prod(layer.window.kernel)
     if isinstance(layer, DepthwiseConvolution):
-        tile = max(_tiles(width, layer.weights[3], 1, device), key=lambda tile: _depthwise_rate(tile, width))
-        return Depthwise(tile=tile, rows_per_task=1, tasks_deep=layer.weights[3] // tile.channels, copied=False)
+        return _Result(layer.data[0], height, width, channels, channels, taps, shared=False)
     assert isinstance(layer, (Convolution, FirstConvolution))
-    tiles = _tiles(width, layer.outputs, MOST_VECTORS, device)
-    tile = max(tiles, key=lambda tile: _rate(tile, height, width, layer.weights[3], device))
-    return Direct(tile=tile, rows_per_task=1)
-
-
-def product_rows(rows: int, device: OpenCL) -> int:
-    """Rows that a work-item computes: the most that divide them and whose sums its registers hold."""
-    return max(count for count in divisors(rows) if count <= device.sums)
-
-
-def _tiles(width: int, channels: int, vectors: int, device: OpenCL) -> Iterator[Tile]:
-    """One row of pixels by one or more vectors of channels, as many sums as a work-item's registers hold."""
-    length = vector_length(channels, device.vector)
-    for count in range(1, vectors + 1):
-        if channels % (count * length) == 0:
-            yield from (Tile(1, columns, count * length) for columns in range(1, min(device.sums // count, width) + 1))
-
-
-def _rate(tile: Tile, height: int, width: int, channels: int, device: OpenCL) -> float:
-    """Multiply-adds beside the loads and the loop of a step; less with fewer work-items than the device can run."""
-    vectors = tile.channels / device.vector
-    items = height * -(-width // tile.columns) * channels / tile.channels
-    step = tile.columns * vectors / (tile.columns * vectors + 0.5 * (tile.columns + vectors) + 1)
-    return step * tile.useful(height, width) * min(1.0, items / (device.units * device.items))
-
-
-def _depthwise_rate(tile: Tile, width: int) -> float:
-    return tile.useful(1, width) * tile.columns / (tile.columns + 0.5)
+    return _Result(layer.data[0], height, width, channels, layer.outputs, taps * layer.inputs, rows=True)

@@ -1,0 +1,147 @@
+"""`edgedeploy tune` for OpenCL devices: PoCL over RPC, real measurements, and candidates that a device refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kernels
+import pytest
+from conftest import Command
+from networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import RpcError, UnsupportedError
+from edgedeploy.rpc.server import BoardServer
+from edgedeploy.rpc.tracker import Endpoint, tracker
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.measuring import Measurer, Outcome
+from edgedeploy.tune.remote import Evaluation
+
+pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
+
+PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """PoCL's device with threads: not the first one, and threads do not lock each other out there."""
+    path = tmp_path_factory.mktemp("boards") / "pocl.yaml"
+    path.write_text(PROFILE.replace('device: ""', "device: pthread"))
+    return path
+
+
+@pytest.fixture
+def network(opencl: Any, tmp_path: Path) -> Path:
+    """Four tasks: a first convolution, a 3x3, a depthwise one and a dense layer; and a function that is none."""
+    graph = Graph()
+    value = graph.input("data", [1, 3, 16, 16])
+    value = graph.node("Relu", graph.conv(value, 3, 16, 3, pads=[1, 1, 1, 1]))
+    value = graph.node("Relu", graph.conv(value, 16, 32, 3, pads=[1, 1, 1, 1]))
+    value = graph.node("Relu", graph.conv(value, 32, 32, 3, group=32, pads=[1, 1, 1, 1]))
+    value = graph.node("Flatten", graph.node("GlobalAveragePool", value))
+    value = graph.node("MatMul", value, graph.normal(32, 24))
+    return graph.save(tmp_path / "four.onnx", value)
+
+
+def events(output: str, kind: str) -> list[dict[str, Any]]:
+    return [event for event in map(json.loads, output.splitlines()) if event["event"] == kind]
+
+
+@pytest.mark.slow
+def test_a_device_is_tuned_and_the_next_build_takes_what_was_found(
+    network: Path, board: Path, board_command: Command, tmp_path: Path
+) -> None:
+    tune = ("tune", network, "--board", board, "--tasks", "0", "--trials", 3, "--no-compare", "--json")
+    code, output, messages = board_command(*tune)
+    assert code == 0, messages
+    trials = [event["trial"] for event in events(output, "measured")]
+    assert [trial["number"] for trial in trials] == [0, 1, 2]
+    assert [trial["failure"] for trial in trials] == [None] * 3
+    assert {trial["configuration"]["form"] for trial in trials} == {"work-item"}
+    code, _, messages = board_command("build", network, "--board", board, "-o", tmp_path / "out")
+    assert code == 0, messages  # which compares it with the reference, on the device
+    assert "1 of 5 functions are as tuned" in messages
+
+
+@pytest.mark.slow
+def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
+    network: Path, board: Path, board_command: Command, tmp_path: Path
+) -> None:
+    records = tmp_path / "records"
+    tune = ("tune", network, "--board", board, "--tasks", "0-1", "-o", records, "--json")
+    code, output, messages = board_command(*tune, "--trials", 8)
+    assert code == 0, messages
+    trials = [event["trial"] for event in events(output, "measured")]
+    assert [trial["number"] for trial in trials] == [*range(8), *range(8)]
+    assert [trial["failure"] for trial in trials] == [None] * 16
+    [ended] = events(output, "run ended")
+    assert len(ended["results"]) == 2
+    assert all(0 < result["best_ms"] <= result["default_ms"] for result in ended["results"])
+    assert ended["before_ms"] > 0
+    assert ended["after_ms"] > 0
+    code, output, messages = board_command(*tune, "--trials", 10, "--no-compare")
+    assert code == 0, messages
+    assert [event["trial"]["number"] for event in events(output, "measured")] == [8, 9, 8, 9]
+    build = ("build", network, "--board", board, "-o", tmp_path / "out", "--tuning-records", records)
+    code, _, messages = board_command(*build)
+    assert code == 0, messages
+    assert re.search("2 of [0-9]+ functions are as tuned", messages)
+    code, _, messages = board_command("tune", "report", records, "-o", tmp_path / "report.html")
+    assert code == 0, messages
+    assert "peak is not known: networks run on an OpenCL device" in (tmp_path / "report.html").read_text()
+
+
+def test_tvms_own_space_is_refused_by_name(network: Path, board: Path, board_command: Command) -> None:
+    code, _, messages = board_command("tune", network, "--board", board, "--space", "metaschedule")
+    assert code == UnsupportedError.exit_code
+    assert "--space metaschedule has schedules for CPUs only" in messages
+
+
+@pytest.fixture(scope="module")
+def farm(board: Path) -> Iterator[Endpoint]:
+    with tracker() as endpoint, BoardServer(None, load_board(str(board)), endpoint, "pocl"):
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def builder(board: Path) -> Iterator[Builder]:
+    with Builder(load_board(str(board)), workers=2) as builder:
+        yield builder
+
+
+def measured(farm: Endpoint, builder: Builder, functions: list[Any], evaluation: Evaluation) -> list[Outcome]:
+    with Measurer(farm, "pocl", evaluation) as measurer:
+        return measurer.measure(builder.build(functions))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "failure", "why"),
+    [
+        (kernels.in_a_group_too_large, "error", "asks for work-groups of 65536 work-items"),
+        (kernels.refused_by_the_driver, "error", "the kernels do not compile for .*no_such_function"),
+        (kernels.endless_on_device, "timeout", "it took longer than 6 s"),
+    ],
+    ids=["in_a_group_too_large", "refused_by_the_driver", "endless"],
+)
+def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_measured(
+    opencl: Any, farm: Endpoint, builder: Builder, function: Any, failure: str, why: str
+) -> None:
+    evaluation = Evaluation(timeout_s=2, opencl="pthread", compiling_s=4)
+    functions = [kernels.doubling_on_device, function, kernels.doubling_on_device]
+    outcomes = measured(farm, builder, functions, evaluation)
+    assert [outcome.failure for outcome in outcomes] == [None, failure, None]
+    assert re.search(why, str(outcomes[1].error))
+    assert min(outcomes[2].seconds) > 0
+
+
+@pytest.mark.slow
+def test_a_server_without_the_device_that_the_profile_names_is_an_error(
+    opencl: Any, farm: Endpoint, builder: Builder
+) -> None:
+    with pytest.raises(RpcError, match=r"no OpenCL device here has 'Mali' in its name: there is"):
+        measured(farm, builder, [kernels.doubling_on_device], Evaluation(opencl="Mali"))

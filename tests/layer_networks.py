@@ -1,0 +1,37 @@
+"""Networks of one layer, or of a layer behind a first one, with what is fused to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from networks import Graph
+
+from edgedeploy.frontends.network import Network
+from edgedeploy.frontends.onnx import read_onnx
+
+
+def convolution(path: Path, size: int, inputs: int, outputs: int, kernel: int, **attributes: object) -> Network:
+    """Two convolutions: the first one has planes to read, the second is the one that is asked for."""
+    graph = Graph()
+    data = graph.input("data", [1, 3, size, size])
+    first = graph.node("Relu", graph.conv(data, 3, inputs, 3, pads=[1, 1, 1, 1]))
+    second = graph.node("Relu", graph.conv(first, inputs, outputs, kernel, **attributes))
+    return read_onnx(graph.save(path / "net.onnx", second))
+
+
+def dense(path: Path, rows: int, terms: int, columns: int) -> Network:
+    graph = Graph()
+    product = graph.node("MatMul", graph.input("data", [rows, terms]), graph.normal(terms, columns))
+    return read_onnx(graph.save(path / "net.onnx", graph.node("Add", product, graph.normal(columns))))
+
+
+NETWORKS = {
+    "3x3": lambda path: convolution(path, 14, 16, 32, 3, pads=[1, 1, 1, 1]),
+    "3x3 of a small picture": lambda path: convolution(path, 7, 64, 64, 3, pads=[1, 1, 1, 1]),
+    "1x1": lambda path: convolution(path, 9, 32, 48, 1),
+    "strided": lambda path: convolution(path, 15, 8, 24, 3, strides=[2, 2], pads=[1, 1, 0, 0]),
+    "grouped": lambda path: convolution(path, 8, 16, 32, 3, group=4),
+    "depthwise": lambda path: convolution(path, 13, 32, 32, 3, group=32, pads=[1, 1, 1, 1]),
+    "dense": lambda path: dense(path, 4, 64, 90),
+    "one row": lambda path: dense(path, 1, 128, 1000),
+}
