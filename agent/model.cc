@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <optional>
 
 #include "device.h"
@@ -25,6 +26,8 @@ namespace ffi = tvm::ffi;
 constexpr const char* kSetThreads = "edgedeploy_set_threads";
 // `vm_initialization`'s allocator that keeps memory for the next inference.
 constexpr int kPooled = 2;
+// What the runtime for OpenCL sums the times of kernels with (opencl/timer.cc).
+constexpr const char* kKernelNanoseconds = "edgedeploy.opencl.kernel_nanoseconds";
 
 DLDataType DlpackType(const ElementType& type) {
   const DLDataTypeCode code = type.kind == 'f'   ? kDLFloat
@@ -45,10 +48,12 @@ std::string LastLine(const std::string& text) {
 // What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).
 constexpr const char* kDeviceErrors = "OpenCL";
 
-// What TVM threw, as a failure: of the device if that is at fault, with the whole of its compiler's log.
+// What TVM threw, as a failure: of the device if that is at fault, with its kind and the whole of its compiler's log.
 [[noreturn]] void Rethrow(const std::exception& error, Code code, const std::string& what) {
   const auto* known = dynamic_cast<const ffi::Error*>(&error);
-  if (known && known->kind().rfind(kDeviceErrors, 0) == 0) throw Failure(Code::kDevice, what, known->message());
+  if (known && known->kind().rfind(kDeviceErrors, 0) == 0) {
+    throw Failure(Code::kDevice, what, std::string(known->kind()) + ": " + std::string(known->message()));
+  }
   throw Failure(code, what, LastLine(error.what()));
 }
 
@@ -175,6 +180,11 @@ Model::~Model() = default;
 const std::vector<TensorSpec>& Model::inputs() const { return loaded_->inputs; }
 const std::vector<TensorSpec>& Model::outputs() const { return loaded_->outputs; }
 
+std::optional<std::string> Model::Device() const {
+  if (loaded_->on_cpu()) return std::nullopt;
+  return DeviceName(loaded_->device);
+}
+
 void* Model::Input(size_t index) { return loaded_->input_tensors[index].data_ptr(); }
 
 void Model::SetRecordedInputs(const Package& package) {
@@ -204,6 +214,38 @@ double Model::TimedRun() {
   const auto begin = std::chrono::steady_clock::now();
   loaded_->Call();
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+EndToEnd Model::EndToEndRun() {
+  EndToEnd times{};
+  const auto timed = [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    Run();
+    times.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  };
+  if (loaded_->on_cpu()) {
+    timed();
+    return times;
+  }
+  // What fails in there is told as it is, not as the error that TVM would make of it on its way out.
+  std::exception_ptr failed;
+  const ffi::Function work = ffi::Function::FromTyped([&] {
+    try {
+      timed();
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  });
+  try {
+    Loaded::Guarded([&] {
+      const ffi::Function summed = ffi::Function::GetGlobalRequired(kKernelNanoseconds);
+      times.kernels_ms = static_cast<double>(summed(loaded_->device, work).cast<int64_t>()) / 1e6;
+    });
+  } catch (const Failure&) {
+    if (!failed) throw;
+  }
+  if (failed) std::rethrow_exception(failed);
+  return times;
 }
 
 std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int warmup) {

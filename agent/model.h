@@ -3,12 +3,21 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "files.h"
 
 namespace agent {
+
+// Times of one inference that begins and ends in the processor's memory, in milliseconds.
+struct EndToEnd {
+  // From before the inputs are copied to the device until the outputs are back from there.
+  double ms;
+  // The sum of the times of the device's kernels, by its own clock; nothing where the processor is the device.
+  std::optional<double> kernels_ms;
+};
 
 class Model {
  public:
@@ -20,6 +29,9 @@ class Model {
   const std::vector<TensorSpec>& inputs() const;
   const std::vector<TensorSpec>& outputs() const;
 
+  // What the OpenCL device calls itself that the network runs on; nothing for the processor.
+  std::optional<std::string> Device() const;
+
   // Memory of an input, `inputs()[index].bytes` long; it keeps its content from run to run.
   void* Input(size_t index);
   void SetRecordedInputs(const Package& package);
@@ -28,6 +40,8 @@ class Model {
   void Run();
   // The same without looking at the outputs, and its time in milliseconds.
   double TimedRun();
+  // An inference as Run does it, and its times.
+  EndToEnd EndToEndRun();
   // The times of each function in `repeat` inferences after `warmup`, in milliseconds: the sum of its calls in each.
   // Failure(kOther) if an inference fails.
   std::map<std::string, std::vector<double>> FunctionTimes(int repeat, int warmup);

@@ -90,6 +90,7 @@ class Server {
     Json greeting = Json::NewObject();
     greeting.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model).Set("board", manifest.board);
     greeting.Set("threads", threads).Set("load_ms", load_ms).Set("inputs", inputs).Set("outputs", outputs);
+    if (const std::optional<std::string> device = model_->Device()) greeting.Set("device", *device);
     Send(greeting);
   }
 
@@ -125,7 +126,7 @@ class Server {
     int64_t unread = bytes;
     try {
       const std::string& command = request.at("command").text();
-      if (command == "run" || command == "measure" || command == "profile") {
+      if (const Work work = Inference(command)) {
         if (bytes != input_bytes_) {
           throw Failure(Code::kInput, "the inputs have " + std::to_string(input_bytes_) + " bytes",
                         std::to_string(bytes) + " were announced");
@@ -134,7 +135,7 @@ class Server {
           reader_->Bytes(model_->Input(i), model_->inputs()[i].bytes);
         }
         unread = 0;
-        command == "run" ? Run(id) : command == "measure" ? Measured(request, id) : Profiled(request, id);
+        (this->*work)(request, id);
         return true;
       }
       Discard(&unread);
@@ -159,7 +160,17 @@ class Server {
     return true;
   }
 
-  void Run(const Json& id) {
+  using Work = void (Server::*)(const Json& request, const Json& id);
+  // What answers a command that comes with inputs; null for others.
+  static Work Inference(const std::string& command) {
+    if (command == "run") return &Server::Run;
+    if (command == "measure") return &Server::Measured;
+    if (command == "measure-end-to-end") return &Server::MeasuredEndToEnd;
+    if (command == "profile") return &Server::Profiled;
+    return nullptr;
+  }
+
+  void Run(const Json&, const Json& id) {
     const auto before = MillisecondsSinceStart();
     model_->Run();
     const double ms = MillisecondsSinceStart() - before;
@@ -174,6 +185,23 @@ class Server {
     const int number = Count(request, "number", 1, 1);
     Json reply = Reply(id);
     AddStatistics(Measure(model_, repeat, number, Count(request, "warmup", 0, 0)), &reply);
+    Send(reply);
+  }
+
+  void MeasuredEndToEnd(const Json& request, const Json& id) {
+    const int repeat = Count(request, "repeat", 1, 1);
+    const int warmup = Count(request, "warmup", 0, 0);
+    std::vector<double> runs_ms;
+    std::vector<double> kernels_ms;
+    for (int i = 0; i < warmup; ++i) model_->EndToEndRun();
+    for (int i = 0; i < repeat; ++i) {
+      const EndToEnd times = model_->EndToEndRun();
+      runs_ms.push_back(times.ms);
+      if (times.kernels_ms) kernels_ms.push_back(*times.kernels_ms);
+    }
+    Json reply = Reply(id);
+    AddStatistics(runs_ms, &reply);
+    if (!kernels_ms.empty()) reply.Set("kernels_ms", Json(Json::Array(kernels_ms.begin(), kernels_ms.end())));
     Send(reply);
   }
 

@@ -3,13 +3,12 @@
     python benchmarks/run.py [--threads N] [--rounds N] [--against ENGINES] [--output FILE] [--remark TEXT]
 
 The networks are those of the zoo that its demos stand on, which must be here or have a download
-(`edgedeploy models`), and two ResNets with random weights that are written into `dist/benchmarks`.
+(`edgedeploy models`), and two ResNets with random weights.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from datetime import date
 from pathlib import Path
@@ -22,6 +21,7 @@ from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress, print_error
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import replacing
+from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.runtime.session import check_threads, processors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ ZOO = [
     "pfld",
     "yunet",
 ]
-RESNETS = [18, 50]
+RESNETS = ["resnet18", "resnet50"]
 
 PAGE = """\
 # Performance
@@ -50,30 +50,13 @@ over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 {report}"""
 
 
-def resnets(folder: Path) -> list[str]:
-    """Write the ResNets into `folder`, and give their paths."""
-    place = Path(__file__).with_name("networks") / "resnet.py"
-    spec = importlib.util.spec_from_file_location("resnet", place)
-    assert spec is not None
-    assert spec.loader is not None
-    resnet = importlib.util.module_from_spec(spec)
-    sys.modules["resnet"] = resnet  # its data classes look themselves up there
-    spec.loader.exec_module(resnet)
-    paths = []
-    for depth in RESNETS:
-        path = folder / f"resnet{depth}-random.onnx"
-        with replacing(path) as temporary:
-            resnet.write(temporary, depth)
-        paths.append(str(path))
-    return paths
-
-
 def run(arguments: argparse.Namespace) -> None:
     """Measure, and write the page."""
     progress = ConsoleProgress()
     peers = find_peers(arguments.against)
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
-    networks = candidates([*ZOO, *resnets(ROOT / "dist" / "benchmarks")], "local", progress=progress)
+    networks = candidates(ZOO, "local", progress=progress)
+    networks += candidates(RESNETS, "local", progress=progress, options=ImportOptions(weights="random"))
     report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
     remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
     with replacing(arguments.output) as temporary:

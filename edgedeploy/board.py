@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
-from edgedeploy.facts import defaults
+from edgedeploy.facts import defaults, opencl_device
 from edgedeploy.hosts import host_facts
+from edgedeploy.opencl.device import Device
+from edgedeploy.opencl.settings import settings_of
+
+Filled = TypeVar("Filled", bound=Record)
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -57,7 +61,7 @@ class Ssh(Record):
 
 
 class OpenCL(Record):
-    """The OpenCL device that networks run on.
+    """The OpenCL device that networks run on. All but its name and kind are taken from the device unless stated.
 
     Attributes:
         device: a part of its name.
@@ -165,14 +169,26 @@ class Board(Record):
     def overridden(self, overrides: Overrides) -> Board:
         """This board with some fields replaced. Another toolchain is called with none of this one's compiler options.
 
+        Of `opencl`, some fields may be given as a mapping.
+
         Raises:
-            InputError: a value is one that no profile may have, or the triple is of another architecture.
+            InputError: a value is one that no profile may have, the triple is of another architecture, or the board
+                has no OpenCL device of which something is overridden.
         """
-        fields = self.model_dump()
+        fields = self.model_dump(exclude_unset=True)
         if "toolchain" in overrides:
             fields |= {"cross_compiler": [], "cross_compiler_options": []}
+        stated = dict(overrides)
+        if isinstance(part := overrides.get("opencl"), Mapping):
+            if self.opencl is None:
+                raise InputError(
+                    "the board has no OpenCL device to choose",
+                    why="its networks run on the CPU: the profile has no `opencl`",
+                    hints=["name a board that has one: local-opencl, nuc-opencl"],
+                )
+            stated["opencl"] = {**fields["opencl"], **part}
         try:
-            board = Board.model_validate({**fields, **overrides})
+            board = Board.model_validate({**fields, **stated})
         except ValidationError as error:
             [fault, *_] = error.errors(include_url=False)
             name = str(fault["loc"][0]) if fault["loc"] else "triple"
@@ -200,6 +216,12 @@ class Board(Record):
             target["mfloat-abi"] = self.float_abi
         return target
 
+    def with_device(self, device: Device) -> Board:
+        """This board, what it leaves open of its OpenCL device being as `device` is."""
+        assert self.opencl is not None
+        settings = settings_of(device, self.vector.registers)
+        return self.model_copy(update={"opencl": _filled(self.opencl, settings)})
+
     def target(self) -> dict[str, Any]:
         """TVM's target for the device that networks run on: the OpenCL device if there is one, else the CPU."""
         if self.opencl is None:
@@ -216,18 +238,28 @@ BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
     """The profile of board `name`, a name or a path to a YAML file, with some fields replaced.
 
-    Cores and glibc that it does not state are those of the boards of this profile that were probed.
+    Where it does not state its cores, its glibc or what its OpenCL device is, they are those of the boards of this
+    profile that were probed. This machine's own device is asked by `opencl.listing.as_here`.
 
     Raises:
         UnknownNameError: there is no such board; names that are near are listed.
         ConfigurationError: the file breaks the schema.
         InputError: as `Board.overridden`.
     """
-    board = BOARDS.load(name)
-    if open_fields := {"cores", "glibc"} - board.model_fields_set:
-        known = defaults(BOARDS.find(name).stem)
-        board = board.model_copy(update={field: value for field, value in known.items() if field in open_fields})
-    return board.overridden(overrides) if overrides else board
+    board, label = BOARDS.load(name), BOARDS.find(name).stem
+    if overrides:
+        board = board.overridden(overrides)
+    if {"cores", "glibc"} - board.model_fields_set:
+        board = _filled(board, defaults(label))
+    if board.opencl and not board.runs_here and (device := opencl_device(label, board.opencl.device)):
+        board = board.with_device(device)
+    return board
+
+
+def _filled(record: Filled, known: Mapping[str, Any]) -> Filled:
+    """A record with what is known of fields that it does not state."""
+    missing = {name: value for name, value in known.items() if name not in record.model_fields_set}
+    return record.model_copy(update=missing)
 
 
 def family(architecture: str) -> str:

@@ -20,6 +20,7 @@ from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
 from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
+from edgedeploy.opencl.listing import as_here
 from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
@@ -122,7 +123,7 @@ def build(
     from edgedeploy.package.archive import describe, write_package
     from edgedeploy.tune.best import NO_RECORDS, chosen_records, tuned_by
 
-    board = load_board(board_name, overrides)
+    board = as_here(load_board(board_name, overrides))
     check_target(board)
     linker = c_compiler(board)
     linker.check()
@@ -203,7 +204,7 @@ def prepare(
     from edgedeploy.package.archive import read_manifest
     from edgedeploy.tune.best import chosen_records
 
-    board = load_board(board_name, overrides)
+    board = as_here(load_board(board_name, overrides))
     source = find_source(model, input_shapes, progress, options)
     note_weights(source, options, progress)
     label = _board_label(board_name)

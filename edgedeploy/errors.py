@@ -185,6 +185,12 @@ class OpenCLError(EdgedeployError):
     kind: ClassVar[str] = "OpenCLError"
     try_this: ClassVar[tuple[str, ...]] = ()
 
+    @classmethod
+    def kinds(cls) -> dict[str, type[OpenCLError]]:
+        """All these errors by their kind."""
+        found: list[type[OpenCLError]] = [OpenCLError, *OpenCLError.__subclasses__()]
+        return {each.kind: each for each in found}
+
     def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:
         first, _, rest = what.partition("\n")
         super().__init__(first, why=why or rest or None, hints=hints or self.try_this)

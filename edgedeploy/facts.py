@@ -11,9 +11,12 @@ from pydantic import Field
 
 from edgedeploy.documents import Record
 from edgedeploy.files import replacing
+from edgedeploy.opencl.device import Device, named
 
 # What names a running virtual board begins so where an address is expected.
 VIRTUAL = "virtual:"
+# The address that stands for this machine, whatever the profile says.
+HERE = "local"
 
 
 class Facts(Record):
@@ -32,6 +35,7 @@ class Facts(Record):
         memory_bytes: of memory in all.
         free_bytes: that may be written below the home folder.
         agent: the build of the agent that answered.
+        opencl: its OpenCL devices, of a board whose profile has one.
     """
 
     machine: str | None = None
@@ -49,6 +53,7 @@ class Facts(Record):
     memory_bytes: int | None = None
     free_bytes: int | None = None
     agent: str | None = None
+    opencl: list[Device] = []
 
     def line(self) -> str:
         """The board in one line: what it is, its cores, their governor, its temperature."""
@@ -104,9 +109,9 @@ def stored(board: str) -> list[Probed]:
 def defaults(board: str) -> dict[str, Any]:
     """Fields of a profile as its boards have them: the fewest cores and the oldest glibc of those that were probed.
 
-    Virtual boards do not count: their cores are this machine's.
+    Virtual boards do not count: their cores, and their OpenCL devices, are this machine's.
     """
-    known = [each.facts for each in stored(board) if not each.host.startswith(VIRTUAL)]
+    known = _of_real_boards(board)
     cores = [facts.cores for facts in known if facts.cores]
     # A profile states two numbers of the version.
     versions = [tuple(map(int, facts.glibc.split(".")[:2])) for facts in known if facts.glibc]
@@ -115,6 +120,16 @@ def defaults(board: str) -> dict[str, Any]:
         "glibc": ".".join(map(str, min(versions))) if versions else None,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def opencl_device(board: str, part: str) -> Device | None:
+    """The OpenCL device with `part` in its name that the board of a profile has which was probed last."""
+    found = (named(part, facts.opencl) for facts in _of_real_boards(board))
+    return next((device for device in found if device), None)
+
+
+def _of_real_boards(board: str) -> list[Facts]:
+    return [each.facts for each in stored(board) if not each.host.startswith(VIRTUAL)]
 
 
 def _folder() -> Path:

@@ -102,7 +102,7 @@ def find_source(
                 "give a file of such a network instead: for demos with --model FILE",
             ],
         )
-    if entry.architecture:
+    if entry.architecture and (not entry.files or options.weights == "random"):
         return Source(name, ARCHITECTURE, (entry_path,), shapes, options)
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)

@@ -164,6 +164,19 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
     return shlex.join(command)
 
 
+def link_program(source: Path, program: Path, board: Board, hints: Sequence[str] = ()) -> Driver:
+    """Compile and link a program in C for a board; returns what did it.
+
+    Raises:
+        ToolchainError: the toolchain is not installed, does not fit the board, or fails; `hints` are for the latter.
+    """
+    driver = c_compiler(board)
+    driver.check()
+    command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
+    run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=hints)
+    return driver
+
+
 def run_tool(
     command: list[str], *, timeout_s: float, hints: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,6 +18,61 @@ GRID, GROUP = "blockIdx.x", "threadIdx.x"
 
 # DLPack's codes of an argument's type, with its bits; a handle is a buffer.
 TYPES = {"int": 0, "uint": 1, "float": 2, "handle": 3}
+
+# A library in the place of OpenCL's loader that passes calls on to it, until a fault is due: after so many kernels
+# the device is gone (an error for each call), fails at a command, or never finishes one; or it has no memory, or room
+# for one work-item in a group.
+FAULTY = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int kernels;
+
+static int due(const char* fault) {
+  const char* wanted = getenv("FAULT") ? getenv("FAULT") : DEFAULT_FAULT;
+  const char* after = getenv("FAULT_AFTER");
+  return strcmp(wanted, fault) == 0 && kernels >= (after ? atoi(after) : 0);
+}
+
+static void* real(const char* name) {
+  static void* library;
+  if (!library) library = dlopen("libRealCL.so.1", RTLD_NOW | RTLD_LOCAL);
+  return dlsym(library, name);
+}
+
+int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned dimensions, const size_t* offset, const size_t* global,
+                           const size_t* local, unsigned events, const void* list, void* event) {
+  ++kernels;
+  if (due("gone")) return -2;
+  int (*call)() = (int (*)())real("clEnqueueNDRangeKernel");
+  return call(queue, kernel, dimensions, offset, global, local, events, list, event);
+}
+
+int clGetEventInfo(void* event, unsigned what, size_t size, void* value, size_t* needed) {
+  int (*call)() = (int (*)())real("clGetEventInfo");
+  int code = call(event, what, size, value, needed);
+  if (due("stuck") && what == 0x11D3) *(int32_t*)value = 1;
+  if (due("failed") && what == 0x11D3) *(int32_t*)value = -5;
+  return code;
+}
+
+void* clCreateBuffer(void* context, uint64_t flags, size_t size, void* host, int* code) {
+  if (due("full")) return *code = -4, NULL;
+  void* (*call)() = (void* (*)())real("clCreateBuffer");
+  return call(context, flags, size, host, code);
+}
+
+int clGetKernelWorkGroupInfo(void* kernel, void* device, unsigned what, size_t size, void* value, size_t* needed) {
+  int (*call)() = (int (*)())real("clGetKernelWorkGroupInfo");
+  int code = call(kernel, device, what, size, value, needed);
+  if (due("narrow") && what == 0x11B0) *(size_t*)value = 1;
+  return code;
+}
+"""
 
 Program = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -62,6 +118,27 @@ def program(opencl: Any, tmp_path: Path) -> Program:
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
     return run
+
+
+@pytest.fixture
+def faulty(opencl: Any, tmp_path: Path) -> dict[str, str]:
+    """Variables under which a program takes the library that fails for OpenCL's own; `FAULT` says how, if at all."""
+    make_faulty(tmp_path)
+    return {"LD_LIBRARY_PATH": str(tmp_path)}
+
+
+def make_faulty(folder: Path, fault: str = "") -> tuple[Path, Path]:
+    """The library that fails, with a fault unless `FAULT` names another, and the one that it passes calls on to."""
+    compiler = shutil.which("cc") or pytest.skip("there is no C compiler to make a faulty driver with")
+    [loader] = Path("/usr/lib").glob("*/libOpenCL.so.1")
+    # Under another name, so that both can be loaded; what the first does not define is found in the second.
+    real, faulty = folder / "libRealCL.so.1", folder / "libOpenCL.so.1"
+    real.write_bytes(loader.read_bytes().replace(b"libOpenCL.so.1\0", b"libRealCL.so.1\0"))
+    source = folder / "faulty.c"
+    source.write_text(FAULTY)
+    options = ["-shared", "-fPIC", "-w", f'-DDEFAULT_FAULT="{fault}"', "-Wl,--no-as-needed"]
+    subprocess.run([compiler, *options, "-o", str(faulty), str(source), str(real), "-ldl"], check=True)
+    return faulty, real
 
 
 def load_kernels(source: str, **arguments: Sequence[str]) -> Any:

@@ -158,7 +158,7 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
   static void Read(int index, const void* from, size_t offset, void* to, size_t bytes, TVMStreamHandle stream) {
     Device& device = DeviceAt(index);
     Queue& queue = Chosen(device, stream);
-    Timed timed;
+    Timed timed(device);
     device.Done(Library().clEnqueueReadBuffer(queue.get(), Memory(from), CL_FALSE, offset, bytes, to, 0, nullptr,
                                               timed.out()),
                 "copy from the device");
@@ -168,7 +168,7 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
   static void Write(const void* from, int index, void* to, size_t offset, size_t bytes, TVMStreamHandle stream) {
     Device& device = DeviceAt(index);
     Queue& queue = Chosen(device, stream);
-    Timed timed;
+    Timed timed(device);
     device.Done(Library().clEnqueueWriteBuffer(queue.get(), Memory(to), CL_FALSE, offset, bytes, from, 0, nullptr,
                                                timed.out()),
                 "copy to the device");
@@ -179,7 +179,7 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
                    TVMStreamHandle stream) {
     Device& device = DeviceAt(index);
     Queue& queue = Chosen(device, stream);
-    Timed timed;
+    Timed timed(device);
     device.Done(Library().clEnqueueCopyBuffer(queue.get(), Memory(from), Memory(to), from_offset, to_offset, bytes, 0,
                                               nullptr, timed.out()),
                 "copy on the device");

@@ -156,7 +156,7 @@ class Launcher {
                                              argument.bytes.data()),
                     "set an argument of the kernel " + name_);
       }
-      Timed timed;
+      Timed timed(device, true);
       device.Done(Library().clEnqueueNDRangeKernel(queue.get(), kernel.kernel, static_cast<cl_uint>(launch_.work_dim()),
                                                    nullptr, global.data(), local.data(), 0, nullptr, timed.out()),
                   "launch the kernel " + name_);

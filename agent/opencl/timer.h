@@ -5,15 +5,41 @@
 
 namespace agent::opencl {
 
-// The event of one command, for the timer that runs in this thread. Where none runs, OpenCL is asked for no event.
-class Timed {
+// Is given the events of the commands that its thread gives to devices. They may lie in each other, then the inner one
+// gets them.
+class Recorder {
  public:
-  // What a call that enqueues a command takes as its last argument.
-  cl_event* out();
-  // Gives the event to the timer.
-  ~Timed();
+  virtual ~Recorder() { Leave(); }
+  virtual void Add(const Device& device, bool is_kernel, Event event) = 0;
+  void Enter() {
+    before_ = running;
+    running = this;
+  }
+  void Leave() {
+    if (running == this) running = before_;
+  }
+
+  // The one that records what this thread does.
+  static thread_local Recorder* running;
 
  private:
+  Recorder* before_ = nullptr;
+};
+
+// The event of one command, for the recorder of this thread. Where none runs, OpenCL is asked for no event.
+class Timed {
+ public:
+  explicit Timed(const Device& device, bool is_kernel = false) : device_(device), is_kernel_(is_kernel) {}
+  // What a call that enqueues a command takes as its last argument.
+  cl_event* out() { return Recorder::running ? event_.out() : nullptr; }
+  // Gives the event to the recorder.
+  ~Timed() {
+    if (event_ && Recorder::running) Recorder::running->Add(device_, is_kernel_, std::move(event_));
+  }
+
+ private:
+  const Device& device_;
+  bool is_kernel_;
   Event event_;
 };
 

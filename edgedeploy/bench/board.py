@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from edgedeploy.bench.engines import OURS, REFERENCE
-from edgedeploy.bench.engines.engine import CannotRunError, Engine
+from edgedeploy.bench.engines.engine import CPU, CannotRunError, Engine
 from edgedeploy.bench.machine import Machine, board_machine
-from edgedeploy.bench.measure import compare, median_ms, reference_outputs, take_turns
+from edgedeploy.bench.measure import compare, reference_outputs, take_turns, timing, with_random_weights
 from edgedeploy.bench.networks import Candidate
 from edgedeploy.bench.report import Report, Row, Skipped
 from edgedeploy.bench.worker import Turn
 from edgedeploy.errors import CompileError
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.interface import Runner, Tensors
+from edgedeploy.runtime.interface import Tensors
 from edgedeploy.runtime.opening import Place, opened
+from edgedeploy.runtime.remote import RemoteSession
 
 # The reference runs on this machine, for its outputs only.
 _REFERENCE_THREADS = 1
@@ -27,21 +28,22 @@ _WARMUP_CALLS = 3
 
 
 class OnBoard:
-    """A network on a board that takes turns as a `Worker` does; no transfer is in its times."""
+    """A network on a board that takes turns as a `Worker` does; no transfer to the board is in its times."""
 
-    def __init__(self, runner: Runner, tensors: Tensors) -> None:
-        self._runner, self._tensors = runner, tensors
-        # The median time of an inference once warm, in seconds.
-        self.typical = runner.measure(tensors, repeat=_WARMUP_CALLS, warmup=1).median_ms / 1e3
+    def __init__(self, session: RemoteSession, tensors: Tensors) -> None:
+        self._session, self._tensors = session, tensors
+        self.typical = session.measure_end_to_end(tensors, repeat=_WARMUP_CALLS, warmup=1).total.median_ms / 1e3
+        self.device = session.device_name or CPU
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`; how many processors were busy is not known."""
-        timing = self._runner.measure(self._tensors, repeat=count, warmup=warmup)
-        return Turn([milliseconds / 1e3 for milliseconds in timing.runs_ms], None)
+        times = self._session.measure_end_to_end(self._tensors, repeat=count, warmup=warmup)
+        kernels = [milliseconds / 1e3 for milliseconds in times.kernels.runs_ms] if times.kernels else None
+        return Turn([milliseconds / 1e3 for milliseconds in times.total.runs_ms], None, kernels)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """The outputs of one more inference by name."""
-        return self._runner.run(self._tensors)
+        return self._session.run(self._tensors)
 
 
 def measure_on_board(
@@ -51,6 +53,7 @@ def measure_on_board(
     *,
     threads: int | None,
     rounds: int,
+    runs: int | None = None,
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks on a board. The other engines do not run there: they are named as left out.
@@ -61,6 +64,7 @@ def measure_on_board(
         place: the board.
         threads: how many threads to use; the board's cores if None.
         rounds: how many turns each network has.
+        runs: how many inferences of each are timed; as many as fit into short turns if None.
         progress: is told about each network.
 
     Raises:
@@ -74,11 +78,12 @@ def measure_on_board(
         tensors = network.tensors()
         with opened(network.prepared.package_path, place, threads, progress) as there:
             assert there.facts is not None  # only this machine has none
+            assert isinstance(there.runner, RemoteSession)
             machine = machine or board_machine(there.facts, emulated=place.emulated(there.facts.machine))
-            with progress.stage(f"measure {network.name}"):
-                player = OnBoard(there.runner, tensors)
-                turns = take_turns({OURS.name: player}, rounds, lambda *_: None)[OURS.name]
-                outputs = player.outputs()
+            player = OnBoard(there.runner, tensors)
+            with progress.steps(f"measure {network.name}", min(rounds, runs or rounds)) as done:
+                turns = take_turns({OURS.name: player}, rounds, lambda *_: None, runs=runs, done=done)[OURS.name]
+            outputs = player.outputs()
         with tempfile.TemporaryDirectory(prefix="edgedeploy-bench-") as folder:
             reference = reference_outputs(network, network.write(Path(folder)), Path(folder), _REFERENCE_THREADS)
         try:
@@ -90,8 +95,9 @@ def measure_on_board(
                 network.name,
                 OURS.name,
                 OURS.version(),
+                player.device,
                 there.runner.threads,
-                median_ms(turns),
+                timing(turns),
                 1.0,
                 found.relative,
                 found.absolute,
@@ -99,5 +105,6 @@ def measure_on_board(
         )
     assert machine is not None
     models = [network.name for network in networks]
-    skipped = [Skipped(peer.name, models, "engines are compared on this machine only") for peer in peers]
-    return Report(machine, OURS.name, REFERENCE.name, rounds, rows, skipped)
+    reason = "engines are compared where edgedeploy itself runs; installed on the board, it measures with --host local"
+    skipped = [Skipped(peer.name, models, reason) for peer in peers]
+    return Report(machine, OURS.name, REFERENCE.name, rounds, rows, skipped, runs, with_random_weights(networks))

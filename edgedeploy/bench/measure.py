@@ -19,8 +19,9 @@ from edgedeploy.bench.machine import this_machine
 from edgedeploy.bench.networks import Candidate
 from edgedeploy.bench.report import Report, Row, Skipped
 from edgedeploy.bench.worker import Turn, Worker
-from edgedeploy.errors import CompileError, ModelError
+from edgedeploy.errors import CompileError, ModelError, OpenCLError
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.timing import EndToEnd, Timing
 
 # A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.
 _WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
@@ -30,9 +31,15 @@ _EXTRA_PROCESSORS = 0.25
 
 
 class Player(Protocol):
-    """What takes turns: a `Worker`, or a test's stand-in."""
+    """What takes turns: a `Worker`, a network on a board, or a test's stand-in.
+
+    Attributes:
+        typical: the median time of an inference once warm, in seconds.
+        device: what runs the network.
+    """
 
     typical: float
+    device: str
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""
@@ -61,6 +68,7 @@ def measure(
     *,
     threads: int,
     rounds: int,
+    runs: int | None = None,
     progress: Progress = SILENT,
 ) -> Report:
     """Measure networks on edgedeploy and on `peers`.
@@ -72,11 +80,13 @@ def measure(
         peers: the other engines.
         threads: how many threads each engine uses.
         rounds: how often each engine has its turn.
+        runs: how many inferences of each engine are timed; as many as fit into short turns if None.
         progress: is told about each network, and about engines that are left out.
 
     Raises:
         ModelError: the reference cannot run a network.
         CompileError: edgedeploy's own code for it does not run.
+        OpenCLError: the device that it runs on is not there, or failed.
     """
     machine = this_machine()
     if machine.load and machine.load > 0.5:
@@ -87,33 +97,57 @@ def measure(
         if engine.installed():
             present.append(engine)
             continue
-        reason = "it is not installed; `pip install 'edgedeploy[bench]'` installs all engines"
+        reason = f"it is not installed; `pip install 'edgedeploy[{engine.extra}]'` installs it"
         progress.note(f"{engine.name} is left out: {reason}")
         tally.skip(engine, [network.name for network in networks], reason)
     rows: list[Row] = []
     for network in networks:
-        with progress.stage(f"measure {network.name}"):
-            rows += _measure_network(network, present, threads, rounds, tally, progress)
-    return Report(machine, OURS.name, REFERENCE.name, rounds, rows, tally.entries())
+        rows += _measure_network(network, present, threads, rounds, runs, tally, progress)
+    return Report(
+        machine, OURS.name, REFERENCE.name, rounds, rows, tally.entries(), runs, with_random_weights(networks)
+    )
+
+
+def with_random_weights(networks: Sequence[Candidate]) -> list[str]:
+    """Those of the networks whose weights are random, by name."""
+    return [network.name for network in networks if network.prepared.source.options.weights == "random"]
 
 
 def take_turns(
-    players: Mapping[str, Player], rounds: int, failed: Callable[[str, CannotRunError], None]
+    players: Mapping[str, Player],
+    rounds: int,
+    failed: Callable[[str, CannotRunError], None],
+    *,
+    runs: int | None = None,
+    done: Callable[[], None] = lambda: None,
 ) -> dict[str, list[Turn]]:
     """Let everyone have a turn, in order, `rounds` times over: A B C, A B C.
 
     Who fails is reported to `failed` and takes no further turns; its earlier ones do not count.
+
+    Args:
+        players: who takes turns.
+        rounds: how many each has; fewer if there are fewer `runs`.
+        failed: is told who failed.
+        runs: how many inferences of each are timed in all its turns; as many as fit into short turns if None.
+        done: is called after each turn.
     """
     turns: dict[str, list[Turn]] = {name: [] for name in players}
-    for _ in range(rounds):
+    for count in [None] * rounds if runs is None else shares(runs, rounds):
         for name in list(turns):
             player = players[name]
             try:
-                turns[name].append(player.turn(_WARMUP_CALLS, calls_per_turn(player.typical)))
+                turns[name].append(player.turn(_WARMUP_CALLS, count or calls_per_turn(player.typical)))
             except CannotRunError as error:
                 del turns[name]
                 failed(name, error)
+            done()
     return turns
+
+
+def shares(runs: int, rounds: int) -> list[int]:
+    """`runs` in `rounds` parts that differ by one at most; as many parts of one if there are fewer runs than rounds."""
+    return [part for index in range(rounds) if (part := (runs + rounds - 1 - index) // rounds)]
 
 
 def calls_per_turn(typical: float) -> int:
@@ -121,9 +155,11 @@ def calls_per_turn(typical: float) -> int:
     return max(1, min(_CALLS_AT_MOST, round(_TURN_S / max(typical, 1e-9))))
 
 
-def median_ms(turns: Sequence[Turn]) -> float:
-    """The median over all inferences of all turns, in milliseconds."""
-    return median(seconds for turn in turns for seconds in turn.seconds) * 1e3
+def timing(turns: Sequence[Turn]) -> EndToEnd:
+    """The times of all inferences of all turns."""
+    kernels = [seconds for turn in turns for seconds in turn.kernel_seconds or ()]
+    total = Timing.of_seconds([seconds for turn in turns for seconds in turn.seconds])
+    return EndToEnd(total, Timing.of_seconds(kernels) if kernels else None)
 
 
 @dataclass(frozen=True)
@@ -166,12 +202,20 @@ def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarra
 
 
 def _measure_network(
-    network: Candidate, peers: Sequence[Engine], threads: int, rounds: int, tally: _Tally, progress: Progress
+    network: Candidate,
+    peers: Sequence[Engine],
+    threads: int,
+    rounds: int,
+    runs: int | None,
+    tally: _Tally,
+    progress: Progress,
 ) -> Iterator[Row]:
     """The rows of one network."""
 
     def leave_out(engine: Engine, error: CannotRunError) -> None:
         if engine is OURS:
+            if isinstance(error.__cause__, OpenCLError):
+                raise error.__cause__
             raise CompileError(f"edgedeploy's own code for {network.name} does not run", why=str(error)) from error
         if tally.skip(engine, [network.name], str(error)):
             progress.note(f"{engine.name} is left out for {network.name}: {error}")
@@ -181,13 +225,17 @@ def _measure_network(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-bench-")))
         file = network.write(folder)
         workers: dict[str, Worker] = {}
-        for engine in engines.values():
-            try:
-                workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
-            except CannotRunError as error:
-                leave_out(engine, error)
-        reference = reference_outputs(network, file, folder, threads, workers.get(REFERENCE.name))
-        turns = take_turns(workers, rounds, lambda name, error: leave_out(engines[name], error))
+        with progress.stage(f"load {network.name}"):
+            for engine in engines.values():
+                try:
+                    workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
+                except CannotRunError as error:
+                    leave_out(engine, error)
+            reference = reference_outputs(network, file, folder, threads, workers.get(REFERENCE.name))
+        with progress.steps(f"measure {network.name}", min(rounds, runs or rounds) * len(workers)) as done:
+            turns = take_turns(
+                workers, rounds, lambda name, error: leave_out(engines[name], error), runs=runs, done=done
+            )
         differences = {}
         for name in list(turns):
             try:
@@ -196,14 +244,14 @@ def _measure_network(
             except CannotRunError as error:
                 leave_out(engines[name], error)
                 del turns[name]
-    medians = {name: median_ms(taken) for name, taken in turns.items()}
-    for name, value in medians.items():
+    times = {name: timing(taken) for name, taken in turns.items()}
+    for name, found in differences.items():
         busy = median(turn.processors or 0.0 for turn in turns[name])
         if busy > threads + _EXTRA_PROCESSORS:
             progress.note(f"{name} kept {busy:.1f} processors busy on {network.name}, with {threads} threads asked for")
-        ratio = medians[OURS.name] / value
-        found = differences[name]
-        yield Row(network.name, name, engines[name].version(), threads, value, ratio, found.relative, found.absolute)
+        version, device = engines[name].version(), workers[name].device
+        ratio = times[OURS.name].total.median_ms / times[name].total.median_ms
+        yield Row(network.name, name, version, device, threads, times[name], ratio, found.relative, found.absolute)
 
 
 def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> Worker:
@@ -213,7 +261,10 @@ def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads
     scratch = folder / f"{engine.name}-{os.urandom(4).hex()}"
     scratch.mkdir()
     outputs = [spec.name for spec in network.outputs]
-    return Worker(engine, Task(file, network.prepared.package_path, network.tensors(), outputs, threads, scratch))
+    prepared = network.prepared
+    accelerated = prepared.manifest.opencl_device is not None
+    task = Task(file, prepared.package_path, network.tensors(), outputs, threads, scratch, accelerated)
+    return Worker(engine, task)
 
 
 def reference_outputs(

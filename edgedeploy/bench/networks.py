@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +11,15 @@ import onnx
 
 from edgedeploy.board import NO_OVERRIDES, Overrides
 from edgedeploy.build import Prepared, prepare
-from edgedeploy.errors import UnsupportedError
+from edgedeploy.errors import DownloadError, UnsupportedError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.interface import TensorSpec
-from edgedeploy.source import find_source
+from edgedeploy.source import Source, find_source
+from edgedeploy.zoo.entry import MODELS
 
 
 @dataclass(frozen=True)
@@ -69,17 +70,35 @@ def candidates(
 ) -> list[Candidate]:
     """The networks that `models` names, each once, built; all are found before the first is built.
 
+    Networks of the zoo whose files cannot be had, and which edgedeploy can write itself, have random weights.
+
     Raises:
         EdgedeployError: as `edgedeploy.build.prepare`.
     """
     wanted = list(dict.fromkeys(models))
-    sources = [find_source(model, shapes, progress, options) for model in wanted]
+    sources = [source_to_measure(model, shapes, progress, options) for model in wanted]
     names = [source.name for source in sources]
     found = []
     for model, source in zip(wanted, sources, strict=True):
-        prepared = prepare(model, board, input_shapes=shapes, overrides=overrides, options=options, progress=progress)
+        asked = replace(options, weights="random") if source.options.weights == "random" else options
+        prepared = prepare(model, board, input_shapes=shapes, overrides=overrides, options=asked, progress=progress)
         manifest = read_manifest(prepared.package_path)
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model
         found.append(Candidate(name, prepared, manifest.inputs, manifest.outputs))
     return found
+
+
+def source_to_measure(model: str, shapes: Shapes | None, progress: Progress, options: ImportOptions) -> Source:
+    """As `find_source`; with random weights if the zoo's files cannot be had and its entry states the architecture.
+
+    Raises:
+        EdgedeployError: as `find_source`.
+    """
+    try:
+        return find_source(model, shapes, progress, options)
+    except DownloadError as error:
+        if not MODELS.load(model).architecture:
+            raise
+        progress.note(f"{model} is measured with random weights: {error}")
+        return find_source(model, shapes, progress, replace(options, weights="random"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from edgedeploy.bench.engines.engine import CPU
 from edgedeploy.bench.machine import Machine
-from edgedeploy.text import significant
+from edgedeploy.runtime.timing import EndToEnd, Timing
+from edgedeploy.text import count, significant
 
 # Outputs that differ from the reference's by more than this part of their largest value are pointed out: such an
 # engine may do other work. Below the absolute bound, the part is large because the output is nearly zero.
@@ -24,7 +26,8 @@ class Row:
 
     Attributes:
         model, engine, version, threads: what ran.
-        median_ms: the median time of one inference in milliseconds.
+        device: what it ran on: the processor, or what another device calls itself.
+        times: of the inferences that were timed.
         ratio: edgedeploy's median divided by this one; below 1, edgedeploy is quicker.
         max_rel_diff: the largest |difference| from the reference divided by the largest |reference|, of the
             output where that is largest.
@@ -34,11 +37,29 @@ class Row:
     model: str
     engine: str
     version: str
+    device: str
     threads: int
-    median_ms: float
+    times: EndToEnd
     ratio: float
     max_rel_diff: float
     max_abs_diff: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The row for scripts: times as their number and statistics, in milliseconds."""
+        total, kernels = self.times.total, self.times.kernels
+        return {
+            "model": self.model,
+            "engine": self.engine,
+            "version": self.version,
+            "device": self.device,
+            "threads": self.threads,
+            "runs": len(total.runs_ms),
+            **total.as_dict(),
+            **({"kernels": kernels.as_dict()} if kernels else {}),
+            "ratio": self.ratio,
+            "max_rel_diff": self.max_rel_diff,
+            "max_abs_diff": self.max_abs_diff,
+        }
 
 
 @dataclass(frozen=True)
@@ -60,6 +81,8 @@ class Report:
         rounds: how often each engine had its turn.
         rows: by network, in the order of measurement.
         skipped: what is missing in `rows`.
+        runs: how many inferences of each engine were timed, if that was asked for.
+        random_weights: the networks whose weights are random.
     """
 
     machine: Machine
@@ -68,6 +91,8 @@ class Report:
     rounds: int
     rows: list[Row]
     skipped: list[Skipped]
+    runs: int | None = None
+    random_weights: list[str] = field(default_factory=list)
 
     @property
     def models(self) -> list[str]:
@@ -86,7 +111,7 @@ class Report:
     def best(self, model: str) -> Row | None:
         """The row of the quickest engine other than ours, if there is any."""
         others = [row for row in self.rows if row.model == model and row.engine != self.ours]
-        return min(others, key=lambda row: row.median_ms, default=None)
+        return min(others, key=lambda row: row.times.total.median_ms, default=None)
 
     def geometric_means(self) -> dict[str, float]:
         """By engine, and under "best" for the quickest of each network: the mean ratio over the networks it ran."""
@@ -109,8 +134,10 @@ def as_dict(report: Report) -> dict[str, Any]:
     return {
         "machine": report.machine.model_dump(exclude_none=True),
         "rounds": report.rounds,
+        "runs": report.runs,
         "reference": report.reference,
-        "rows": [asdict(row) for row in report.rows],
+        "random_weights": report.random_weights,
+        "rows": [row.as_dict() for row in report.rows],
         "geometric_means": report.geometric_means(),
         "skipped": [asdict(entry) for entry in report.skipped],
     }
@@ -134,6 +161,21 @@ def time_table(report: Report) -> list[list[str]]:
     return lines
 
 
+def spread_table(report: Report) -> list[list[str]]:
+    """The cells of the table of means and standard deviations, titles first: a line per network.
+
+    The times that kernels took stand before those of their engine, where any are known.
+    """
+    columns = []
+    for engine in report.engines:
+        rows = {model: report.row(model, engine) for model in report.models}
+        if any(row and row.times.kernels for row in rows.values()):
+            kernels = [_spread(row.times.kernels if row else None) for row in rows.values()]
+            columns.append([f"{engine} kernels", *kernels])
+        columns.append([engine, *(_spread(row.times.total if row else None) for row in rows.values())])
+    return [list(line) for line in zip(["model", *report.models], *columns, strict=True)]
+
+
 def difference_table(report: Report) -> list[list[str]]:
     """The cells of the table of differences from the reference, titles first: a line per network."""
     engines = [engine for engine in report.engines if engine != report.reference]
@@ -147,6 +189,8 @@ def difference_table(report: Report) -> list[list[str]]:
 def notes(report: Report) -> list[str]:
     """One line for each thing that a reader of the tables must know: what was skipped, what looks wrong."""
     lines = []
+    if report.random_weights:
+        lines.append(f"weights are random in {', '.join(report.random_weights)}: times are those of the true layers")
     alike: dict[tuple[str, str], list[str]] = {}
     for entry in report.skipped:
         alike.setdefault((", ".join(entry.models), entry.reason), []).append(entry.engine)
@@ -174,37 +218,52 @@ def notes(report: Report) -> list[str]:
 
 def heading(report: Report) -> str:
     """One sentence: the machine, the engines' versions, how it was measured."""
-    versions = {row.engine: row.version for row in report.rows}
     threads = {row.threads for row in report.rows}
-    return (
-        f"{report.machine.line()}; "
-        f"threads: {', '.join(map(str, sorted(threads)))}; medians of {report.rounds} rounds; "
-        + ", ".join(f"{engine} {version}" for engine, version in versions.items())
-        + "."
+    elsewhere = any(row.device != CPU for row in report.rows)
+    engines = {f"{row.engine} {row.version}{f' on {row.device}' if elsewhere else ''}": None for row in report.rows}
+    how = f"medians of {count(report.rounds, 'round')}"
+    if report.runs:
+        how = f"{count(report.runs, 'run')} of each in {count(min(report.rounds, report.runs), 'round')}"
+    return f"{report.machine.line()}; threads: {', '.join(map(str, sorted(threads)))}; {how}; {', '.join(engines)}."
+
+
+def tables(report: Report) -> Iterator[tuple[str, list[list[str]]]]:
+    """The tables with a line on what each shows."""
+    ours = report.ours
+    yield (
+        f"milliseconds of one inference, medians; in brackets {ours}'s divided by the other's, below 1 where {ours} "
+        "is quicker",
+        time_table(report),
     )
+    if report.runs:
+        title = f"milliseconds of one inference, mean ± standard deviation of {count(report.runs, 'run')}"
+        if any(row.times.kernels for row in report.rows):
+            title += "; kernels: what the device's kernels took of it, summed"
+        yield title, spread_table(report)
+    differences = difference_table(report)
+    if len(differences[0]) > 1:
+        yield (
+            f"largest difference from the outputs of {report.reference}, as a fraction of their largest value",
+            differences,
+        )
 
 
 def as_markdown(report: Report) -> str:
     """The report as a section of a Markdown page, without a title."""
-    others = [engine for engine in report.engines if engine != report.ours]
-    parts = [
-        heading(report),
-        f"Milliseconds of one inference; in brackets {report.ours}'s time divided by the other's, "
-        f"below 1 where {report.ours} is quicker.",
-        _markdown(time_table(report)),
-    ]
-    if others:
-        parts += [
-            f"Largest difference from the outputs of {report.reference}, as a fraction of their largest value:",
-            _markdown(difference_table(report)),
-        ]
+    parts = [heading(report)]
+    for title, cells in tables(report):
+        parts += [f"{title[0].upper()}{title[1:]}:", _markdown(cells)]
     if lines := notes(report):
         parts.append("\n".join(f"- {line}" for line in lines))
     return "\n\n".join(parts) + "\n"
 
 
 def _time(row: Row | None) -> str:
-    return significant(row.median_ms) if row else "-"
+    return significant(row.times.total.median_ms) if row else "-"
+
+
+def _spread(timing: Timing | None) -> str:
+    return f"{significant(timing.mean_ms)} ± {significant(timing.std_ms)}" if timing else "-"
 
 
 def _markdown(lines: list[list[str]]) -> str:

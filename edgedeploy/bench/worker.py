@@ -22,9 +22,11 @@ import numpy as np
 from edgedeploy.bench.engines import find_engine
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
 from edgedeploy.closing import Closing
+from edgedeploy.errors import OpenCLError
 
-# How long an answer may take: converting and loading, or a turn of inferences.
-_PATIENCE_S = 600.0
+# How long an answer may take: converting and loading, or a turn of inferences, which may also take so many times as
+# long as its inferences are known to.
+_PATIENCE_S, _TIMES_AS_LONG = 600.0, 10.0
 # The warm-up goes on until both are reached.
 _WARMUP_CALLS, _WARMUP_S = 3, 0.2
 # Threads rest when the process has used less than a tenth of this time on processors; spinning ends on its own.
@@ -38,10 +40,13 @@ class Turn:
     Attributes:
         seconds: the time of each inference.
         processors: how many processors it kept busy on average; None where that is not known.
+        kernel_seconds: what the kernels of each inference took by the device's own clock, summed; None where nothing
+            tells.
     """
 
     seconds: list[float]
     processors: float | None
+    kernel_seconds: list[float] | None = None
 
 
 class Worker(Closing):
@@ -49,7 +54,7 @@ class Worker(Closing):
 
     Raises:
         CannotRunError: from the constructor and every method, if the engine cannot run the network, crashes,
-            or does not answer; the process has ended then.
+            or does not answer; the process has ended then. Its cause is an OpenCLError where a device is at fault.
     """
 
     def __init__(self, engine: Engine, task: Task) -> None:
@@ -59,12 +64,15 @@ class Worker(Closing):
         self._process = context.Process(target=_serve, args=(engine.name, task, theirs), daemon=True)
         self._process.start()
         theirs.close()
-        # The median time of an inference once warm, in seconds.
-        self.typical: float = self._answer()
+        # The median time of an inference once warm, in seconds, and what runs it.
+        self.typical: float
+        self.device: str
+        self.typical, self.device = self._answer()
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""
-        return self._ask("turn", warmup, count)
+        patience = max(_PATIENCE_S, _TIMES_AS_LONG * self.typical * (warmup + count))
+        return self._ask("turn", warmup, count, patience=patience)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """The outputs of the last inference by name."""
@@ -78,25 +86,28 @@ class Worker(Closing):
             self._process.kill()
             self._process.join()
 
-    def _ask(self, *request: Any) -> Any:
+    def _ask(self, *request: Any, patience: float = _PATIENCE_S) -> Any:
         try:
             self._connection.send(request)
         except OSError as error:
             raise self._lost() from error
-        return self._answer()
+        return self._answer(patience)
 
-    def _answer(self) -> Any:
+    def _answer(self, patience: float = _PATIENCE_S) -> Any:
         try:
-            if not self._connection.poll(_PATIENCE_S):
+            if not self._connection.poll(patience):
                 self._process.kill()
                 self.close()
-                raise CannotRunError(f"it gave no answer within {_PATIENCE_S:.0f} s")
+                raise CannotRunError(f"it gave no answer within {patience:.0f} s")
             worked, answer = self._connection.recv()
         except (EOFError, OSError) as error:
             raise self._lost() from error
+        except KeyboardInterrupt:
+            self._process.kill()  # it would go on to the end of its work
+            raise
         if not worked:
             self.close()
-            raise CannotRunError(answer)
+            raise CannotRunError(str(answer)) from (answer if isinstance(answer, OpenCLError) else None)
         return answer
 
     def _lost(self) -> CannotRunError:
@@ -113,7 +124,7 @@ def _serve(name: str, task: Task, connection: Connection) -> None:
     _silence(task.folder / "said.txt")
     try:
         loaded = find_engine(name).load(task)
-        connection.send((True, _warm_up(loaded)))
+        connection.send((True, (_warm_up(loaded), loaded.device)))
         while True:
             request, *arguments = connection.recv()
             connection.send((True, loaded.outputs() if request == "outputs" else _turn(loaded, *arguments)))
@@ -121,6 +132,8 @@ def _serve(name: str, task: Task, connection: Connection) -> None:
         return
     except CannotRunError as error:
         connection.send((False, str(error)))
+    except OpenCLError as error:
+        connection.send((False, error))
     except BaseException as error:
         connection.send((False, _reason(error)))
 
@@ -146,15 +159,17 @@ def _turn(loaded: Loaded, warmup: int, count: int) -> Turn:
     run = loaded.run
     for _ in range(warmup):
         run()
-    seconds = []
+    seconds, kernels = [], []
     busy = process_time()
     for _ in range(count):
         started = perf_counter()
         run()
         seconds.append(perf_counter() - started)
+        if loaded.kernel_seconds:
+            kernels.append(loaded.kernel_seconds())
     processors = (process_time() - busy) / sum(seconds)
     _rest()
-    return Turn(seconds, processors)
+    return Turn(seconds, processors, kernels or None)
 
 
 def _rest() -> None:

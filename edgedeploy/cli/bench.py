@@ -10,7 +10,7 @@ from edgedeploy.cli.options import (
     MOST,
     BoardOption,
     EpsilonOption,
-    HostOption,
+    HostOrHereOption,
     InputShapeOption,
     JsonOption,
     StrictOption,
@@ -27,6 +27,9 @@ from edgedeploy.cli.overrides import overridable
 if TYPE_CHECKING:
     from edgedeploy.bench.report import Report
     from edgedeploy.board import Overrides
+
+# How many inferences are timed on a board with an OpenCL device unless the command line says otherwise.
+RUNS_ON_OPENCL = 600
 
 
 def complete_engines(incomplete: str) -> list[str]:
@@ -46,7 +49,7 @@ def bench(
         ),
     ],
     board: BoardOption = "local",
-    host: HostOption = None,
+    host: HostOrHereOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
     against: Annotated[
@@ -54,12 +57,22 @@ def bench(
         typer.Option(
             "--against",
             metavar="ENGINES",
-            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert; all by default.",
+            help="Engines, separated by commas: onnxruntime,openvino,ncnn,mnn,litert,torch; all by default.",
             autocompletion=complete_engines,
         ),
     ] = None,
     threads: ThreadsOption = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=MOST, help="How often each engine has its turn.")] = 10,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            "--runs",
+            min=1,
+            max=MOST,
+            help="How many inferences of each engine are timed, with mean and standard deviation: "
+            f"{RUNS_ON_OPENCL} for OpenCL boards, else as many as fit into a tenth of a second each round.",
+        ),
+    ] = None,
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
@@ -70,14 +83,21 @@ def bench(
 ) -> None:
     """Measure networks against other inference engines, all in turn in one run, with equally many threads.
 
-    An engine that is not installed (`pip install edgedeploy[bench]`) or cannot run a network is named and left out.
+    A time begins with the inputs in memory and ends with the outputs there. For OpenCL boards, what the device's
+    kernels take of it is shown beside it; OpenVINO then takes a graphics processor too, if there is one.
 
-    On a board, edgedeploy alone is measured: its times are taken there, its outputs compared here. The other engines
-    are named as left out.
+    An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
+    large) or cannot run a network is named and left out. Networks of the zoo that edgedeploy can write itself have
+    random weights where their files are not in reach, and the report says so.
+
+    On a board over SSH, edgedeploy alone is measured: its times are taken there, its outputs compared here. The other
+    engines are named as left out. `--host local` measures here what was built for another board, beside all engines.
 
     Examples: edgedeploy bench digits; edgedeploy bench squeezenet_v1.1 pfld --against onnxruntime,ncnn --threads 2
 
     Example: edgedeploy bench digits mobilenet_v1 --board rpi4 --host pi@10.0.0.7
+
+    Example: edgedeploy bench resnet18 resnet50 --board local-opencl --against onnxruntime,openvino,torch
     """
     from edgedeploy.bench.board import measure_on_board
     from edgedeploy.bench.engines import find_peers
@@ -98,13 +118,16 @@ def bench(
     peers = find_peers(against)
     place = Place(board, host, virtual, strict_host_key)
     progress = quiet_if(json_output)
+    profile = load_board(board)
+    if runs is None and profile.opencl:
+        runs = RUNS_ON_OPENCL
     if place.remote:
         networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
-        report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, progress=progress)
+        report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, runs=runs, progress=progress)
     else:
-        count = check_threads(threads) if threads else min(load_board(board).cores, processors())
+        count = check_threads(threads) if threads else min(profile.cores, processors())
         networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
-        report = measure(networks, peers, threads=count, rounds=rounds, progress=progress)
+        report = measure(networks, peers, threads=count, rounds=rounds, runs=runs, progress=progress)
     if json_output:
         print_json(as_dict(report))
     elif markdown:
@@ -117,16 +140,13 @@ def _print(report: Report) -> None:
     """The report as tables on the terminal."""
     from rich.table import Table
 
-    from edgedeploy.bench.report import difference_table, heading, notes, time_table
+    from edgedeploy.bench.report import heading, notes, tables
     from edgedeploy.cli.console import stdout
 
     console = stdout()
     console.print(heading(report), markup=False)
-    for title, cells in (
-        ("\nmilliseconds of one inference, and edgedeploy's divided by it", time_table(report)),
-        (f"\nlargest difference from {report.reference}, of its largest value", difference_table(report)),
-    ):
-        console.print(title, markup=False)
+    for title, cells in tables(report):
+        console.print(f"\n{title}", markup=False)
         table = Table(box=None, pad_edge=False)
         for index, name in enumerate(cells[0]):
             table.add_column(name, justify="right" if index else "left")

@@ -36,8 +36,9 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
         return
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.opencl.listing import as_here
 
-    boards = {path.stem: load_board(path.stem) for path, _ in readable(BOARDS)}
+    boards = {path.stem: as_here(load_board(path.stem)) for path, _ in readable(BOARDS)}
     if json_output:
         print_json([{"name": name, **_as_dict(board)} for name, board in boards.items()])
         return
@@ -60,9 +61,10 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
     from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.facts import stored
+    from edgedeploy.opencl.listing import as_here
 
     path = BOARDS.find(name)
-    board = load_board(name)
+    board = as_here(load_board(name))
     probed = stored(path.stem)
     if json_output:
         print_json(
@@ -136,14 +138,16 @@ def probe(
 ) -> None:
     """Ask a board over SSH what it is, and store the answer.
 
-    Cores and glibc that its profile does not state are then taken from there; `edgedeploy boards show` shows it.
+    Cores, glibc and values of the OpenCL device that its profile does not state are then taken from there;
+    `edgedeploy boards show` shows it.
 
     Example: edgedeploy boards probe --board rpi4 --host pi@10.0.0.7
     """
     from datetime import datetime, timezone
 
-    from edgedeploy.board import BOARDS
+    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
@@ -154,6 +158,9 @@ def probe(
     [address] = addresses(board, (host,) if host else (), virtual=virtual, progress=progress)
     with Connection(address, strict=strict_host_key, progress=progress) as connection:
         facts = ask(connection)
+        profile = load_board(board)
+        if profile.opencl:
+            facts = facts.model_copy(update={"opencl": devices_on(connection, profile)})
     now = datetime.now(timezone.utc).replace(microsecond=0)
     path = store(Probed(board=BOARDS.find(board).stem, host=str(address), time=now, facts=facts))
     if json_output:
@@ -171,6 +178,8 @@ def _as_dict(board: Board) -> dict[str, Any]:
 def _print_facts(facts: Facts) -> None:
     from edgedeploy.cli.console import stdout
 
-    for name, value in facts.model_dump(exclude_none=True).items():
+    for name, value in facts.model_dump(exclude_none=True, exclude={"opencl"}).items():
         shown = " ".join(value) if isinstance(value, list) else value
         stdout().print(f"  {name:<14} {shown}", markup=False)
+    for device in facts.opencl:
+        stdout().print(f"  {'opencl':<14} {device.line()}", markup=False)

@@ -9,7 +9,7 @@ import typer
 
 from edgedeploy.cli.options import (
     MOST,
-    HostOption,
+    HostOrHereOption,
     JsonOption,
     LastBoardOption,
     StrictOption,
@@ -60,7 +60,7 @@ def demo(
         ),
     ] = None,
     board: LastBoardOption = None,
-    host: HostOption = None,
+    host: HostOrHereOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
     model: Annotated[

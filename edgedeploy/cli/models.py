@@ -121,7 +121,7 @@ def pull(
     failures: list[DownloadError] = []
     entries = _all_entries() if everything else [_entry(name) for name in names or ()]
     for path, model in entries:
-        if model.architecture:
+        if not model.files:
             progress.note(f"{path.stem}: nothing to fetch, it is an architecture; use it with --weights random")
             continue
         unavailable = [file for file in model.files if not file.url and not store.locate(file, path.parent)]

@@ -111,6 +111,12 @@ LastBoardOption = Annotated[
 HostOption = Annotated[
     str | None, typer.Option("--host", metavar="USER@HOST", help="Where the board is, if not where its profile says.")
 ]
+HostOrHereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host", metavar="USER@HOST", help="Where the board is, if not where its profile says; `local`: this machine."
+    ),
+]
 HostsOption = Annotated[
     list[str] | None,
     typer.Option(

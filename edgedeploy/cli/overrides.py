@@ -82,6 +82,14 @@ SysrootOption = Annotated[
     Path | None,
     typer.Option("--sysroot", metavar="FOLDER", help="Link with the headers and libraries of this copy of a system."),
 ]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Another OpenCL device than the board's: a part of its name, '' for any.",
+    ),
+]
 
 
 def _overrides(
@@ -92,6 +100,7 @@ def _overrides(
     mcpu: CpuOption = None,
     mattr: FeaturesOption = None,
     sysroot: SysrootOption = None,
+    device: DeviceOption = None,
 ) -> Overrides:
     """What the options say, as fields of a board's profile.
 
@@ -110,6 +119,7 @@ def _overrides(
         "cpu": mcpu,
         "features": None if mattr is None else _flags(mattr),
         "sysroot": sysroot,
+        "opencl": None if device is None else {"device": device},
     }
     if given["cross_compiler"] == []:
         raise InputError("--cross-compiler names no program", hints=["name one, such as aarch64-linux-gnu-gcc"])

@@ -12,7 +12,7 @@ from edgedeploy.cli.options import (
     MOST,
     BoardOption,
     EpsilonOption,
-    HostOption,
+    HostOrHereOption,
     InputShapeOption,
     JsonOption,
     StrictOption,
@@ -52,7 +52,7 @@ def run(
         ),
     ],
     board: BoardOption = "local",
-    host: HostOption = None,
+    host: HostOrHereOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
     inputs: Annotated[

@@ -48,7 +48,7 @@ def list_toolchains(context: typer.Context, json_output: JsonOption = False) -> 
 
 
 @app.command()
-@partial(overridable, without=("mcpu", "mattr"))
+@partial(overridable, without=("mcpu", "mattr", "device"))
 def cmake(
     board: Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)],
     *,

@@ -171,6 +171,7 @@ def tune_models(
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
     from edgedeploy.errors import InputError
+    from edgedeploy.opencl.listing import as_here
     from edgedeploy.rpc.tracker import Endpoint
     from edgedeploy.runtime.opening import Place
     from edgedeploy.source import find_source, note_weights
@@ -187,7 +188,7 @@ def tune_models(
     shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon)
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
-    label, profile = BOARDS.find(board).stem, load_board(board, overrides)
+    label, profile = BOARDS.find(board).stem, as_here(load_board(board, overrides))
     check_target(profile)
     require_space(space.value, profile)
     known = [find_folder(each) for each in tuning_records or []]

@@ -3,53 +3,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import tempfile
 from importlib import resources
+from pathlib import Path
 
+from edgedeploy.board import Board, OpenCL
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
 from edgedeploy.doctor.machine import end_of, run_program
 from edgedeploy.doctor.tools import compiled
+from edgedeploy.opencl.device import DEVICE_VARIABLE, Device, named, parse
+from edgedeploy.opencl.listing import LIST_S, NO_LIBRARY, NO_PLATFORMS, listing_source
+from edgedeploy.remote.connection import Connection
+from edgedeploy.toolchain import link_program
 
-_DEVICES_S = 12
 # What stands before the paths of nodes.
 ROOT = ""
-_NO_LIBRARY, _NO_PLATFORMS = 3, 4
 
 # Debian's package of the driver for a kind of device, and the nodes in /dev that such a driver opens.
 _PACKAGES = {"intel": "intel-opencl-icd", "generic": "pocl-opencl-icd"}
 _NODES = {"intel": "/dev/dri/renderD", "mali": "/dev/mali", "adreno": "/dev/kgsl"}
-
-# CL_DEVICE_TYPE_* of CL/cl.h.
-_KINDS = {2: "CPU", 4: "GPU", 8: "accelerator", 16: "custom device"}
-
-
-@dataclass(frozen=True)
-class Device:
-    """An OpenCL device, as its driver describes it; memory in bytes, work-groups in work-items."""
-
-    platform: str
-    name: str
-    version: str
-    driver: str
-    kind: str
-    compute_units: int
-    global_memory: int
-    local_memory: int
-    available: bool
-    has_compiler: bool
-    work_group: int
-    work_items: tuple[int, ...]
-
-    def line(self) -> str:
-        """The device in one line."""
-        sizes = " x ".join(map(str, self.work_items))
-        return (
-            f"{self.name} ({self.kind}, {self.platform}): driver {self.driver}, {self.version.strip()}, "
-            f"{self.compute_units} compute units, {self.global_memory / (1 << 30):.1f} GiB, "
-            f"{self.local_memory >> 10} KiB local, work-groups of up to {self.work_group} ({sizes})"
-        )
 
 
 def _concerns(case: Case) -> bool:
@@ -77,6 +50,11 @@ def _files(case: Case) -> list[list[str]]:
     return [line.split("|") for line in case.machine.run(f"root={shlex.quote(ROOT)}\n{script}").text.splitlines()]
 
 
+def _part(case: Case, stated: OpenCL) -> str:
+    """The part of its name by which a board's device is looked for."""
+    return next((rest[0] for kind, *rest in _files(case) if kind == "device"), stated.device)
+
+
 @check("ICD files", Group.OPENCL, needs=("login",), applies=_concerns)
 def icd_files(case: Case) -> Finding:
     """Whether a driver is registered with libOpenCL."""
@@ -96,7 +74,8 @@ def gpu_nodes(case: Case) -> Finding:
     said = _files(case)
     user = next((rest[0] for kind, *rest in said if kind == "user"), "$USER")
     nodes = [rest for kind, *rest in said if kind == "node"]
-    wanted = _NODES.get(case.board.opencl.kind) if case.board.opencl else None
+    chosen = any(kind == "device" for kind, *_ in said)  # a device of another kind than the profile's, perhaps
+    wanted = _NODES.get(case.board.opencl.kind) if case.board.opencl and not chosen else None
     if wanted and not any(path.startswith(wanted) for path, _, _ in nodes):
         hint = f"{_where(case)}look whether the kernel knows the GPU: sudo dmesg | grep -i -e drm -e gpu"
         return _bad(case, f"there is no {wanted}*", hint)
@@ -114,59 +93,41 @@ def gpu_nodes(case: Case) -> Finding:
 def devices(case: Case) -> Finding:
     """Which devices a program finds: one in C, made with the board's toolchain, since drivers hang and crash."""
     program = case.folder / "opencl-devices"
-    with resources.as_file(resources.files("edgedeploy.doctor") / "opencl_devices.c") as source:
+    with listing_source() as source:
         built = compiled(case, source, program)
     if built.state is not State.OK:
         return built
-    done = run_program(case.machine, program, limit_s=_DEVICES_S)
-    if done.code == _NO_LIBRARY:
+    done = run_program(case.machine, program, limit_s=LIST_S)
+    if done.code == NO_LIBRARY:
         return _bad(case, f"no libOpenCL: {done.messages}", f"{_where(case)}sudo apt install ocl-icd-libopencl1")
-    if done.code == _NO_PLATFORMS:
+    if done.code == NO_PLATFORMS:
         return _bad(case, f"no driver can be loaded: {done.messages}", _install(case))
     found = parse(done.text)
     listed = "\n".join(device.line() for device in found)
     if done.code != 0:
         what = f"a driver crashes or hangs: {end_of(done)}" + (f"; before that: {listed}" if listed else "")
         return _bad(case, what, f"{_where(case)}update the driver, or remove its file from /etc/OpenCL/vendors")
-    if case.board.opencl and not any(case.board.opencl.device.lower() in each.name.lower() for each in found):
-        what = f"no device has {case.board.opencl.device!r} in its name, as the profile says; " + (
-            listed or "none at all"
-        )
+    if case.board.opencl and not named(part := _part(case, case.board.opencl), found):
+        who = "the profile" if part == case.board.opencl.device else DEVICE_VARIABLE
+        what = f"no device has {part!r} in its name, as {who} says; {listed or 'none at all'}"
         return _bad(case, what, _install(case), f"or name another device in the profile: `opencl` of {case.name}")
     if not found:
         return _bad(case, "the drivers know no device", _install(case))
     unusable = [each.name for each in found if not (each.available and each.has_compiler)]
     if unusable:
         return _bad(case, f"{', '.join(unusable)} cannot be used or has no compiler; {listed}", _install(case))
-    return ok(listed, devices=[asdict(each) for each in found])
+    return ok(listed, devices=[each.model_dump() for each in found])
 
 
-def parse(text: str) -> list[Device]:
-    """The devices in what `opencl_devices.c` printed; a line that a crash cut off is left out."""
-    found, platform = [], ""
-    for kind, *fields in (line.split("\t") for line in text.splitlines()):
-        if kind == "platform":
-            platform = fields[0]
-        elif kind == "device" and len(fields) >= 10 and all(each.isdigit() for each in fields[3:]):
-            found.append(_device(platform, fields))
-    return found
+def devices_on(connection: Connection, board: Board) -> list[Device]:
+    """The devices of a board over SSH; none where its OpenCL does not work, which the checks above explain.
 
-
-def _device(platform: str, fields: Sequence[str]) -> Device:
-    name, version, driver, *numbers = fields
-    bits, units, memory, local, available, compiler, group, *sizes = map(int, numbers)
-    kind = next((word for bit, word in _KINDS.items() if bits & bit), "device")
-    return Device(
-        platform=platform,
-        name=name.strip(),
-        version=version,
-        driver=driver,
-        kind=kind,
-        compute_units=units,
-        global_memory=memory,
-        local_memory=local,
-        available=bool(available),
-        has_compiler=bool(compiler),
-        work_group=group,
-        work_items=tuple(sizes),
-    )
+    Raises:
+        ToolchainError: as `link_program`.
+        BoardConnectionError: the connection broke.
+    """
+    with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        program = Path(folder) / "opencl-devices"
+        link_program(source, program, board)
+        done = run_program(connection, program, limit_s=LIST_S)
+    return parse(done.text) if done.code == 0 else []

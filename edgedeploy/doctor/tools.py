@@ -15,7 +15,7 @@ from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
 from edgedeploy.doctor.isolation import isolated
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.toolchain import LINK_TIMEOUT_S, TOOLCHAINS, c_compiler, is_installed, run_tool
+from edgedeploy.toolchain import TOOLCHAINS, is_installed, link_program
 from edgedeploy.virtual.emulation import emulation_of, emulator, require_means
 
 _COMPILE_S = 28
@@ -41,11 +41,8 @@ def compiled(case: Case, source: Path, program: Path) -> Finding:
 
 
 def _compile(board: Board, source: Path, program: Path) -> Finding:
-    driver = c_compiler(board)
-    driver.check()
     hints = [f"edgedeploy toolchains lists others; name one in the profile: edgedeploy boards show {board.toolchain}"]
-    command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
-    run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=hints)
+    driver = link_program(source, program, board, hints)
     version = re.sub(r"\s*\([^)]*\)", "", shlex.split(driver.identity)[0])
     return ok(f"{driver.toolchain} ({version}) compiles and links for {board.triple}")
 

@@ -15,6 +15,7 @@ from edgedeploy.errors import ReleaseError
 from edgedeploy.release.layout import CURRENT, STAGING, Release, folder_of, is_id, is_model
 from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.facts import BASE
+from edgedeploy.remote.failures import OPENCL, failure
 
 # A network of a board takes seconds at most, an emulated one a hundred times as long.
 SELF_TEST_S = 1800
@@ -147,6 +148,7 @@ def self_test(connection: Connection, model: str, name: str) -> dict[str, Any]:
 
     Raises:
         ReleaseError: a file is not what the manifest says, the network does not run, or gives other outputs.
+        OpenCLError: the board's OpenCL device is not there, or does not do what the network asks of it.
     """
     done = connection.run(_SELF_TEST, folder_of(model, name), timeout_s=SELF_TEST_S)
     why = done.messages
@@ -158,8 +160,11 @@ def self_test(connection: Connection, model: str, name: str) -> dict[str, Any]:
             why = "; ".join(_difference(each) for each in said["outputs"] if _differs(each))
     except (ValueError, KeyError, TypeError):
         why = f"it said {done.text[-200:]!r}"
+    what = f"the self-test of {model} failed on {connection.address}"
+    if done.code == OPENCL:
+        raise failure(done.code, what, why.removeprefix("agent: "))
     raise ReleaseError(
-        f"the self-test of {model} failed on {connection.address}",
+        what,
         why=why or f"it ended with code {done.code}, as it does for want of memory",
         hints=["`edgedeploy boards probe` says what the board is", "the release in use was left as it is"],
     )

@@ -77,6 +77,7 @@ def push(
         UnsuitableBoardError: the board cannot run it; nothing was sent.
         BoardBusyError: somebody else pushes to the board.
         ReleaseError: a step failed; the release in use is as it was.
+        OpenCLError: as `self_test`.
         BoardConnectionError: the connection broke.
     """
     started, sent_before = perf_counter(), connection.sent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgedeploy.board import BOARDS, load_board
 from edgedeploy.errors import InputError
-from edgedeploy.facts import VIRTUAL
+from edgedeploy.facts import HERE, VIRTUAL
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
@@ -48,11 +48,16 @@ def parse_address(text: str) -> Address:
     """The address that `[USER@]HOST[:PORT]` or `virtual:NAME` means.
 
     Raises:
-        InputError: it has another form, a password among them.
+        InputError: it has another form, a password among them, or means this machine.
         UnknownNameError: no such virtual board runs.
     """
     if text.startswith(VIRTUAL):
         return address_of(require(text.removeprefix(VIRTUAL)))
+    if text == HERE:
+        raise InputError(
+            f"{HERE!r} is this machine, which is not reached over SSH",
+            hints=["`run`, `demo` and `bench` take it as --host; over SSH this machine is localhost"],
+        )
     parts = _ADDRESS.fullmatch(text)
     port = int(parts["port"]) if parts and parts["port"] else None
     if parts is None or (port is not None and not 0 < port < 65536):

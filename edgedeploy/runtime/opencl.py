@@ -55,11 +55,11 @@ def load(progress: Progress | None = None) -> None:
     _load(library)
 
 
-def device_named(part: str) -> Any:
-    """The first OpenCL device of this machine with `part` in its name, graphics processors before others.
+def device_named(stated: str) -> Any:
+    """The first OpenCL device of this machine with a text in its name, graphics processors before others.
 
     Args:
-        part: of the name, in any case; the empty text is part of every name.
+        stated: the text, in any case; the empty one is part of every name. `EDGEDEPLOY_OPENCL_DEVICE` goes before it.
 
     Returns:
         A `tvm.runtime.Device`.
@@ -70,8 +70,10 @@ def device_named(part: str) -> Any:
     """
     import tvm
 
+    from edgedeploy.opencl.device import meant
+
     load()
-    return opencl_device(part, tvm.opencl)
+    return opencl_device(meant(stated), tvm.opencl)
 
 
 def opencl_device(part: str, device_at: Callable[[int], Any]) -> Any:
@@ -89,6 +91,26 @@ def opencl_device(part: str, device_at: Callable[[int], Any]) -> Any:
         if part.lower() in names[-1].lower():
             return device
     raise NoOpenCLError(f"no OpenCL device here has {part!r} in its name", why=f"there is {', '.join(names)}")
+
+
+def kernel_seconds(device: Any, work: Callable[[], object]) -> float:
+    """Do `work`, and sum up what the kernels took that it gave to a device, by the device's clock.
+
+    Copies and the time between kernels do not count.
+
+    Args:
+        device: one that `device_named` gave.
+        work: what is to be done, in this thread.
+
+    Returns:
+        The sum in seconds.
+
+    Raises:
+        OpenCLError: the device failed; or what `work` raises, as TVM passes it on.
+    """
+    import tvm_ffi
+
+    return float(tvm_ffi.get_global_func("edgedeploy.opencl.kernel_nanoseconds")(device, work)) / 1e9
 
 
 def library_path() -> Path:
@@ -126,10 +148,9 @@ def _load(library: Path) -> None:
     import tvm  # noqa: F401  # whose libraries this one is linked to
     import tvm_ffi
 
-    from edgedeploy import errors
+    from edgedeploy.errors import OpenCLError
 
-    kinds: list[type[errors.OpenCLError]] = [errors.OpenCLError, *errors.OpenCLError.__subclasses__()]
-    for kind in kinds:
-        tvm_ffi.register_error(kind.kind, kind)
+    for kind, error in OpenCLError.kinds().items():
+        tvm_ffi.register_error(kind, error)
     if tvm_ffi.get_global_func(_DEVICE_API, allow_missing=True) is None:
         ctypes.CDLL(str(library), ctypes.RTLD_LOCAL)

@@ -25,7 +25,7 @@ class Place:
 
     Attributes:
         board: the name of the board's profile.
-        host: the board's address if it is not the profile's.
+        host: the board's address if it is not the profile's; `local` for this machine.
         virtual: whether the profile's virtual board is meant.
         strict: whether host keys must be known.
 
@@ -51,7 +51,10 @@ class Place:
     def remote(self) -> bool:
         """Whether that is reached over SSH."""
         from edgedeploy.board import load_board
+        from edgedeploy.facts import HERE
 
+        if self.host == HERE:
+            return False
         return self.virtual or self.host is not None or not load_board(self.board).runs_here
 
     def emulated(self, machine: str | None) -> bool:

@@ -5,27 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import paramiko
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import EdgedeployError, InputError, PackageError, ReleaseError
+from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.failures import failure
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.session import check_tensors
-from edgedeploy.runtime.timing import Timing
+from edgedeploy.runtime.timing import EndToEnd, Timing
 
 # The version of the protocol that docs/agent.md describes.
 _PROTOCOL = 1
 
 # An emulated board needs minutes for what a real one does in a second.
 _REPLY_S = 1800
-
-# Exit codes of the agent, and what they are here.
-_ERRORS: Mapping[int, type[EdgedeployError]] = {7: InputError, 8: PackageError}
 
 _SERVE = """
 cd && cd "$1" && shift && exec ./agent serve . "$@"
@@ -46,6 +43,7 @@ class RemoteSession(Closing):
         Raises:
             PackageError: the board does not load it.
             InputError: more threads were asked for than the board has processors.
+            OpenCLError: the board's OpenCL device is not there, or does not take it.
             BoardConnectionError: the connection broke.
         """
         self._connection = connection
@@ -63,6 +61,8 @@ class RemoteSession(Closing):
         self.inputs = [_spec(each) for each in hello["inputs"]]
         self.outputs = [_spec(each) for each in hello["outputs"]]
         self.threads = int(hello["threads"])
+        # What the OpenCL device calls itself that the network runs on; None for the processor.
+        self.device_name: str | None = hello.get("device")
 
     def close(self) -> None:
         """Let the agent end."""
@@ -75,6 +75,7 @@ class RemoteSession(Closing):
 
         Raises:
             InputError: as `Session.run`.
+            OpenCLError: the board's device does not do it.
             ReleaseError: the agent cannot do it, or ended.
             BoardConnectionError: the connection broke.
         """
@@ -93,16 +94,28 @@ class RemoteSession(Closing):
         """As `Session.measure`; the times are taken on the board and hold no transfer.
 
         Raises:
-            InputError, ReleaseError, BoardConnectionError: as `run`.
+            InputError, OpenCLError, ReleaseError, BoardConnectionError: as `run`.
         """
         request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
         return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
+
+    def measure_end_to_end(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> EndToEnd:
+        """Run `warmup` times, then time `repeat` inferences, inputs and outputs in the board's memory.
+
+        Raises:
+            InputError, ReleaseError, BoardConnectionError: as `run`.
+        """
+        request = {"command": "measure-end-to-end", "repeat": repeat, "warmup": warmup}
+        reply = self._ask(request, self._content(tensors))
+        kernels = reply.get("kernels_ms")
+        total = Timing(tuple(map(float, reply["runs_ms"])))
+        return EndToEnd(total, Timing(tuple(map(float, kernels))) if kernels else None)
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
         """As `Session.function_times`; the times are taken on the board.
 
         Raises:
-            InputError, ReleaseError, BoardConnectionError: as `run`.
+            InputError, OpenCLError, ReleaseError, BoardConnectionError: as `run`.
         """
         request = {"command": "profile", "repeat": repeat, "warmup": warmup}
         functions = self._ask(request, self._content(tensors))["functions"]
@@ -127,10 +140,8 @@ class RemoteSession(Closing):
             raise self._ended() from error
         reply = self._reply()
         if not reply.get("ok"):
-            kind = _ERRORS.get(int(reply.get("code", 1)), ReleaseError)
-            raise kind(
-                f"the agent on {self._connection.address} cannot do what it was asked", why=str(reply.get("error"))
-            )
+            what = f"the agent on {self._connection.address} cannot do what it was asked"
+            raise failure(int(reply.get("code", 1)), what, str(reply.get("error")))
         return reply
 
     def _reply(self) -> dict[str, Any]:
@@ -162,9 +173,8 @@ class RemoteSession(Closing):
             messages = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
             code = self._channel.recv_exit_status() if self._connection.alive else -1
             if self._connection.alive:
-                kind = _ERRORS.get(code, ReleaseError)
                 why = messages.removeprefix("agent: ") or f"it ended with code {code}, as it does for want of memory"
-                return kind(f"the agent on {self._connection.address} ended", why=why)
+                return failure(code, f"the agent on {self._connection.address} ended", why)
         return self._connection.lost()
 
 

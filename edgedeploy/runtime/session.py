@@ -7,6 +7,7 @@ import tempfile
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from timeit import timeit
@@ -81,28 +82,45 @@ class Session:
     def bind(self, tensors: Tensors) -> Callable[[], Any]:
         """A call that runs one inference on these inputs, and nothing else; `read` makes arrays of what it returns.
 
+        It begins and ends in the processor's memory: inputs and outputs of an OpenCL device are copied each time.
+
         Raises:
             InputError: as `run`.
         """
-        main, arguments, device = self._machine["main"], self._arguments(tensors), self._device
+        import tvm
+
+        main, arguments = self._machine["main"], self._arguments(tensors)
+        uploads = list(zip(check_tensors(tensors, self.inputs), arguments, strict=True)) if self.device_name else []
 
         def call() -> Any:
             with flushed_to_zero():
+                for array, place in uploads:
+                    place.copyfrom(array)
                 returned = main(*arguments)
-                device.sync()
-                return returned
+                return [array.copyto(tvm.cpu()) for array in _listed(returned)] if self.device_name else returned
 
         return call
 
     def read(self, returned: Any) -> dict[str, np.ndarray]:
         """Arrays by output name, of what a bound call returned."""
-        arrays = [returned] if hasattr(returned, "numpy") else list(returned)
+        arrays = _listed(returned)
         if len(arrays) != len(self.outputs):
             raise PackageError(
                 "the package's library does not fit its manifest",
                 why=f"it gives {len(arrays)} outputs, the manifest names {len(self.outputs)}",
             )
         return {spec.name: array.numpy() for spec, array in zip(self.outputs, arrays, strict=True)}
+
+    @cached_property
+    def device_name(self) -> str | None:
+        """What the OpenCL device calls itself that the network runs on; None for the processor."""
+        return None if self.manifest.opencl_device is None else str(self._device.device_name)
+
+    def kernel_seconds(self, work: Callable[[], object]) -> float:
+        """As `runtime.opencl.kernel_seconds`, of the OpenCL device that the network runs on."""
+        from edgedeploy.runtime.opencl import kernel_seconds
+
+        return kernel_seconds(self._device, work)
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
         """Run `warmup` times, then time `repeat` groups of `number` inferences, as TVM's `time_evaluator` does.
@@ -113,15 +131,19 @@ class Session:
         Raises:
             InputError: as `run`.
         """
-        arguments = self._arguments(tensors)
+        main, arguments = self._machine["main"], self._arguments(tensors)
+
+        def call() -> None:
+            main(*arguments)
+            self._device.sync()
+
         with flushed_to_zero():
             for _ in range(warmup):
-                self._machine["main"](*arguments)
-            if self.manifest.opencl_device is None:
-                evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
-                return Timing.of_seconds(list(evaluator(*arguments).results))
-        call = self.bind(tensors)
-        return Timing.of_seconds([timeit(call, number=number) / number for _ in range(repeat)])
+                call()
+            if self.device_name is not None:
+                return Timing.of_seconds([timeit(call, number=number) / number for _ in range(repeat)])
+            evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
+            return Timing.of_seconds(list(evaluator(*arguments).results))
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
         """By name of each function of the network, the time of its calls in each of `repeat` inferences, in ms.
@@ -258,6 +280,11 @@ def check_threads(threads: int) -> int:
     if threads > processors():
         raise InputError(f"{threads} threads were asked for", why=f"there are {processors()} processors")
     return threads
+
+
+def _listed(returned: Any) -> list[Any]:
+    """The tensors that a network returned, of one or of several."""
+    return [returned] if hasattr(returned, "numpy") else list(returned)
 
 
 def _shown(shape: Any) -> str:

@@ -46,3 +46,16 @@ class Timing:
     def as_dict(self) -> dict[str, float]:
         """The five statistics under the names that `--json` prints."""
         return {name: getattr(self, name) for name in ("min_ms", "median_ms", "mean_ms", "max_ms", "std_ms")}
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """Times of inferences that begin and end in the processor's memory, whatever device they run on.
+
+    Attributes:
+        total: from before inputs are copied to the device until the outputs are back from there.
+        kernels: what of it the device's kernels took, by its own clock; None where the processor is the device.
+    """
+
+    total: Timing
+    kernels: Timing | None = None

@@ -22,6 +22,7 @@ from edgedeploy.board import BOARDS, load_board
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.files import cannot_write
+from edgedeploy.opencl.device import DEVICE_VARIABLE
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
@@ -109,13 +110,15 @@ def up(
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
         suite = suite or DEFAULT_SUITE
-        root = rootfs(suite, emulation.debian, progress)
+        root = rootfs(suite, emulation.debian, progress, opencl=board.opencl is not None)
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:
                 port = _free_port()
-                _prepare(folder, emulation, suite=suite, user=user, port=port)
-                process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB)
+                _prepare(folder, emulation, suite=suite, user=user, port=port, opencl=board.opencl is not None)
+                # OpenCL's driver for processors asks the kernel what they are.
+                system = "processors" if board.opencl else ""
+                process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB, system)
                 virtual = VirtualBoard(
                     name=name,
                     board=label,
@@ -214,8 +217,14 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _prepare(folder: Path, emulation: Emulation, *, suite: str, user: str, port: int) -> None:
+def _prepare(folder: Path, emulation: Emulation, *, suite: str, user: str, port: int, opencl: bool) -> None:
     """Write the files that a board starts with: keys, accounts, sshd's configuration, /proc/cpuinfo."""
+    # sshd gives its sessions an environment of their own. qemu reads the core from it; the processor stands in for
+    # whatever OpenCL device the profile names.
+    environment = {
+        **({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}),
+        **({DEVICE_VARIABLE: ""} if opencl else {}),
+    }
     _forget(folder)
     (folder / "etc/ssh").mkdir(parents=True)
     (folder / "proc").mkdir()
@@ -244,8 +253,7 @@ def _prepare(folder: Path, emulation: Emulation, *, suite: str, user: str, port:
             "UseDNS no",
             f"AllowUsers {user}",
             "Subsystem sftp /usr/lib/openssh/sftp-server",
-            # sshd gives its sessions an environment of their own; qemu reads the core from it.
-            *([f"SetEnv QEMU_CPU={emulation.cpu}"] if emulation.cpu else []),
+            *(["SetEnv " + " ".join(f"{name}={value}" for name, value in environment.items())] if environment else []),
         ],
     }
     for name, lines in files.items():
@@ -268,11 +276,11 @@ def _make_key(private: Path, public: Path) -> None:
     public.write_bytes(key.public_key().public_bytes(*form) + b"\n")
 
 
-def _start(folder: Path, root: Path, port: int, name: str, user: str, disk_mib: int) -> Process:
+def _start(folder: Path, root: Path, port: int, name: str, user: str, disk_mib: int, system: str) -> Process:
     script = resources.files("edgedeploy.virtual") / "board.sh"
     with resources.as_file(script) as path:
         namespaces = ("--mount", "--pid", "--uts", "--ipc")
-        arguments = (str(root.resolve()), str(folder.resolve()), str(port), name, user, str(disk_mib))
+        arguments = (str(root.resolve()), str(folder.resolve()), str(port), name, user, str(disk_mib), system)
         return Process.start(["unshare", *namespaces, "sh", str(path), *arguments], folder / "log")
 
 

@@ -1,10 +1,11 @@
 #!/bin/sh
 # The first process of a virtual board, in namespaces of its own: puts its root together and becomes its sshd.
 #
-#   board.sh ROOTFS FOLDER PORT NAME USER MIB
+#   board.sh ROOTFS FOLDER PORT NAME USER MIB SYSTEM
 #
 # ROOTFS is only read. What the board writes goes to a file system of MIB mebibytes in memory, which ends with
-# this process. FOLDER holds the board's own files: etc/ is copied over its /etc, proc/ is shown in its /proc.
+# this process. FOLDER holds the board's own files: etc/ is copied over its /etc, proc/ is shown in its /proc. SYSTEM is
+# `processors` where the board's /sys shows this machine's, or empty.
 set -eu
 
 # Under unshare, the next child is the first process. unshare itself would fork it with SIGTERM blocked from then on.
@@ -17,7 +18,7 @@ if [ $$ != 1 ]; then
     exit
 fi
 
-rootfs=$1 folder=$2 port=$3 name=$4 user=$5 mebibytes=$6
+rootfs=$1 folder=$2 port=$3 name=$4 user=$5 mebibytes=$6 system=$7
 
 echo "$name" >/proc/sys/kernel/hostname
 cd "$folder/mount"
@@ -40,6 +41,14 @@ mount -t proc proc proc
 for file in "$folder"/proc/*; do
     [ ! -f "$file" ] || mount --bind "$file" "proc/${file##*/}"
 done
+if [ "$system" = processors ]; then
+    for part in cpu node; do
+        [ -d "/sys/devices/system/$part" ] || continue
+        mkdir -p "sys/devices/system/$part"
+        mount --rbind "/sys/devices/system/$part" "sys/devices/system/$part"
+        mount -o remount,bind,ro "sys/devices/system/$part"
+    done
+fi
 mount -t tmpfs -o size=64m,mode=755 dev dev
 mkdir dev/pts dev/shm
 mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts

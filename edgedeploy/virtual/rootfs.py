@@ -21,6 +21,8 @@ MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"
 _MIRROR = "http://deb.debian.org/debian"
 
 PACKAGES = ("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux")
+# What boards with an OpenCL device have beside them: the driver that makes a processor one.
+OPENCL_PACKAGES = ("ocl-icd-libopencl1", "pocl-opencl-icd")
 
 # What no board here needs, and takes most of the room.
 _SUPERFLUOUS = (
@@ -36,8 +38,10 @@ _HOOKS = Path("/usr/share/mmdebstrap/hooks")
 _TIMEOUT_S = 900
 
 
-def rootfs(suite: str, architecture: str, progress: Progress = SILENT) -> Path:
+def rootfs(suite: str, architecture: str, progress: Progress = SILENT, *, opencl: bool = False) -> Path:
     """The folder with the root file system of a Debian `suite` for an `architecture`, made if it is not there.
+
+    With `opencl`, it has a driver that makes the processor an OpenCL device.
 
     Only files are unpacked and no maintainer script runs, so that no emulator is needed; busybox stands in for
     all the programs that are not there.
@@ -45,7 +49,8 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT) -> Path:
     Raises:
         VirtualBoardError: mmdebstrap fails, or the programs in it do not run.
     """
-    key = hashlib.sha256(json.dumps([suite, architecture, PACKAGES, _SUPERFLUOUS]).encode()).hexdigest()[:12]
+    packages = [*PACKAGES, *(OPENCL_PACKAGES if opencl else ())]
+    key = hashlib.sha256(json.dumps([suite, architecture, packages, _SUPERFLUOUS]).encode()).hexdigest()[:12]
     folder = _cache() / f"{suite}-{architecture}-{key}"
     if folder.is_dir():
         return folder
@@ -56,7 +61,7 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT) -> Path:
         tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as temporary,
     ):
         root = Path(temporary) / "root"
-        _unpack(suite, architecture, root)
+        _unpack(suite, architecture, packages, root)
         _furnish(root, suite, architecture)
         try:
             root.rename(folder)
@@ -72,8 +77,8 @@ def _cache() -> Path:
     return Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
 
 
-def _unpack(suite: str, architecture: str, root: Path) -> None:
-    command = ["mmdebstrap", f"--architectures={architecture}", "--variant=extract", f"--include={','.join(PACKAGES)}"]
+def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> None:
+    command = ["mmdebstrap", f"--architectures={architecture}", "--variant=extract", f"--include={','.join(packages)}"]
     if (_HOOKS / "merged-usr").is_dir():
         command.append(f"--hook-dir={_HOOKS / 'merged-usr'}")
     done = subprocess.run(

@@ -11,7 +11,15 @@ from edgedeploy.documents import Record
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
 Architecture = Literal[
-    "efficientdet-d0", "efficientdet-d1", "efficientdet-d2", "nanodet-m", "yolov3", "yolox-nano", "yolox-tiny"
+    "efficientdet-d0",
+    "efficientdet-d1",
+    "efficientdet-d2",
+    "nanodet-m",
+    "resnet18",
+    "resnet50",
+    "yolov3",
+    "yolox-nano",
+    "yolox-tiny",
 ]
 
 
@@ -76,8 +84,9 @@ class ZooModel(Record):
         description: one line for people.
         licence: the licence of the weights, or "none stated".
         files: the network's files; the first one is the network itself.
-        architecture: instead of files, the name of an architecture that edgedeploy writes itself, with random weights:
-            for networks whose weights have no public file that is known by its content.
+        architecture: the name of an architecture that edgedeploy writes itself, with random weights: for networks
+            whose weights have no public file that is known by its content, and for speed to be measured where the
+            files are not in reach.
         weights: `none` if the files describe the network without its weights.
         same_as: an entry of the same weights, whose files are taken where these are not on this machine and have no
             download.
@@ -99,14 +108,14 @@ class ZooModel(Record):
 
     @model_validator(mode="after")
     def _files_or_architecture(self) -> ZooModel:
-        if bool(self.files) == bool(self.architecture):
-            raise ValueError("state either files or an architecture")
+        if not self.files and not self.architecture:
+            raise ValueError("state files or an architecture")
         return self
 
     @property
     def has_weights(self) -> bool:
         """Whether its files hold weights; else it can be built with random ones only."""
-        return self.architecture is None and self.weights == "file"
+        return bool(self.files) and self.weights == "file"
 
 
 MODELS = Catalog("model", "models", ZooModel, listing="edgedeploy models")

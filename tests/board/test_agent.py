@@ -209,6 +209,7 @@ def test_serve_answers_until_its_input_ends(agent: Path, package: Path) -> None:
     wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
     request = json.dumps({"command": "run", "id": 7, "bytes": len(data)}).encode() + b"\n" + data
     measure = json.dumps({"command": "measure", "repeat": 3, "bytes": len(data)}).encode() + b"\n" + data
+    measure += json.dumps({"command": "measure-end-to-end", "repeat": 2, "bytes": len(data)}).encode() + b"\n" + data
     wrong = b'{"command": "run", "bytes": 3}\nabc{"command": "fly", "bytes": 1}\nx'
     code, out = conversation(agent, package, request + wrong + measure + b'{"command": "status"}\n')
     assert code == 0
@@ -219,10 +220,11 @@ def test_serve_answers_until_its_input_ends(agent: Path, package: Path) -> None:
     assert (answered["id"], answered["ok"]) == (7, True)
     found = np.frombuffer(rest[: answered["bytes"]], np.float32)
     np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max(), rtol=0)
-    too_short, unknown, measured, status = map(json.loads, rest[answered["bytes"] :].splitlines())
+    too_short, unknown, measured, whole, status = map(json.loads, rest[answered["bytes"] :].splitlines())
     assert (too_short["code"], unknown["code"]) == (7, 7)
     assert len(measured["runs_ms"]) == 3
-    assert status["requests"] == 5
+    assert (len(whole["runs_ms"]), "kernels_ms" in whole) == (2, False)
+    assert status["requests"] == 6
 
 
 @pytest.mark.parametrize(

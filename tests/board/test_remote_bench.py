@@ -33,10 +33,19 @@ def test_times_are_the_boards_and_outputs_are_compared_here(
         assert (row["engine"], row["threads"], row["ratio"]) == ("edgedeploy", 1, 1.0)
         assert row["median_ms"] > 0
         assert 0 < row["max_rel_diff"] < 1e-4
-    reason = "engines are compared on this machine only"
-    assert said["skipped"] == [
-        {"engine": name, "models": ["digits", "net"], "reason": reason} for name in ("onnxruntime", "ncnn")
+    assert [(each["engine"], each["models"]) for each in said["skipped"]] == [
+        ("onnxruntime", ["digits", "net"]),
+        ("ncnn", ["digits", "net"]),
     ]
+    assert all("--host local" in each["reason"] for each in said["skipped"])
+
+
+def test_runs_are_counted_and_begin_and_end_in_the_boards_memory(bench: Bench) -> None:
+    place = Place("local", f"virtual:{bench.virtual.name}")
+    networks = candidates(["digits"], "local")
+    [row] = measure_on_board(networks, find_peers("mnn"), place, threads=1, rounds=3, runs=8).rows
+    assert len(row.times.total.runs_ms) == 8
+    assert (row.device, row.times.kernels) == ("CPU", None)
 
 
 def test_the_release_in_use_stays_the_one_it_was(bench: Bench) -> None:
@@ -53,7 +62,7 @@ def test_the_tables_name_the_board(bench: Bench, board_command: Command) -> None
     )
     assert code == 0, err
     assert "virtual board, Linux" in out
-    assert "onnxruntime, openvino, ncnn, mnn, litert were not measured on digits" in out
+    assert "onnxruntime, openvino, ncnn, mnn, litert, torch were not measured on digits" in out
 
 
 @pytest.mark.slow

@@ -23,26 +23,32 @@ from edgedeploy.source import find_source
 from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
 
 ALL = get_args(Architecture)
-LARGE = {"efficientdet-d1", "efficientdet-d2", "yolov3"}
+LARGE = {"efficientdet-d1", "efficientdet-d2", "resnet50", "yolov3"}
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in ALL]
 RANDOM = ImportOptions(weights="random")
 
 # Learned values: google/automl, efficientdet_arch_test.py; Keras's summary of YOLO v3 (its weights file holds 52,608
-# statistics beside these); for the others the rounded numbers of the README files of YOLOX and NanoDet, in millions.
+# statistics beside these); GluonCV's tables of ResNet-18 v1 and ResNet-50 v2, less the 9,600 and 45,574 statistics that
+# they count; for the others the rounded numbers of the README files of YOLOX and NanoDet, in millions.
 EXACT = {
     "efficientdet-d0": 3_880_067,
     "efficientdet-d1": 6_625_898,
     "efficientdet-d2": 8_097_039,
+    "resnet18": 11_699_112 - 9_600,
+    "resnet50": 25_595_060 - 45_574,
     "yolov3": 61_949_149,
 }
 MILLIONS = {"yolox-nano": 0.91, "yolox-tiny": 5.06, "nanodet-m": 0.95}
 
-# Multiplications with addition for one picture, in thousand millions, from the same places and EfficientDet's paper.
+# Multiplications with addition for one picture, in thousand millions, from the same places, EfficientDet's paper and
+# torchvision's tables.
 # Those of Darknet, YOLOX and NanoDet count them as two.
 MULTIPLY_ADDS = {
     "efficientdet-d0": 2.5,
     "efficientdet-d1": 6.1,
     "efficientdet-d2": 11.0,
+    "resnet18": 1.81,
+    "resnet50": 4.09,
     "yolov3": 65.86 / 2,
     "yolox-nano": 1.08 / 2,
     "yolox-tiny": 6.45 / 2,
@@ -74,7 +80,7 @@ def learned(name: Architecture) -> int:
     """Values that training changes: filters, biases, batch normalisation's scale and shift, factors of fusions."""
     found, constants = set(), sizes(name)
     for node in built(name).model.graph.node:
-        if node.op_type == "Conv":
+        if node.op_type in ("Conv", "Gemm"):
             found |= set(node.input[1:])
         elif node.op_type == "BatchNormalization":
             found |= set(node.input[1:3])
@@ -179,6 +185,14 @@ def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told
     code, _, err = command("demo", "digits", "--weights", "random")
     assert code == 0
     assert "digits: its weights are taken, as they are part of its ONNX file" in err
+
+
+def test_where_the_zoo_has_files_too_random_weights_need_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
+    source = find_source("resnet18", options=RANDOM)
+    assert (source.file, source.options.weights) == (MODELS.find("resnet18"), "random")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_entry_is_the_file_that_describes_it() -> None:

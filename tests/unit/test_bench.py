@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import math
 import os
 import re
 import signal
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnxruntime
 import pytest
 from conftest import Command
 from networks import Graph, tiny
+from notebook import Notebook
 
-from edgedeploy.bench import engines, measure, report
+from edgedeploy.bench import engines, measure, networks, report
 from edgedeploy.bench.engines import litert, mnn
 from edgedeploy.bench.engines.engine import CannotRunError, Task
 from edgedeploy.bench.machine import Machine
 from edgedeploy.bench.worker import Turn, Worker
-
-ROOT = Path(__file__).resolve().parents[2]
+from edgedeploy.errors import DownloadError
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS
+from edgedeploy.progress import SILENT
+from edgedeploy.runtime.timing import EndToEnd, Timing
 
 
 class Recorder:
@@ -33,18 +35,21 @@ class Recorder:
 
     def __init__(self, name: str, log: list[str], fails_in: int | None = None) -> None:
         self.name, self.log, self.fails_in = name, log, fails_in
-        self.typical = 0.01
+        self.typical, self.device = 0.01, "CPU"
+        self.counts: list[int] = []
 
     def turn(self, warmup: int, count: int) -> Turn:
         assert warmup >= 1
         if self.log.count(self.name) + 1 == self.fails_in:
             raise CannotRunError("told to")
         self.log.append(self.name)
+        self.counts.append(count)
         return Turn([self.typical] * count, 1.0)
 
 
 def row(model: str, name: str, ms: float, ratio: float, relative: float = 0.0, absolute: float = 0.1) -> report.Row:
-    return report.Row(model, name, "1.0", 2, ms, ratio, relative, absolute)
+    times = EndToEnd(Timing((ms, 0.9 * ms, 1.4 * ms)))
+    return report.Row(model, name, "1.0", "CPU", 2, times, ratio, relative, absolute)
 
 
 @pytest.fixture
@@ -88,8 +93,27 @@ def test_a_turn_times_about_a_tenth_of_a_second_of_inferences(seconds: float, ca
     assert measure.calls_per_turn(seconds) == calls
 
 
-def test_the_median_is_that_of_all_inferences_of_all_turns() -> None:
-    assert measure.median_ms([Turn([0.001, 0.002], 1.0), Turn([0.003, 0.100, 0.004], 1.0)]) == pytest.approx(3.0)
+def test_times_are_those_of_all_inferences_of_all_turns() -> None:
+    found = measure.timing([Turn([0.001, 0.002], 1.0), Turn([0.003, 0.100, 0.004], 1.0)])
+    assert found.total.runs_ms == pytest.approx((1, 2, 3, 100, 4))
+    assert found.total.median_ms == pytest.approx(3)
+    assert found.kernels is None
+
+
+def test_what_kernels_took_is_kept_beside_the_times_from_end_to_end() -> None:
+    found = measure.timing([Turn([0.003], 1.0, [0.001]), Turn([0.004, 0.005], 1.0, [0.002, 0.003])])
+    assert found.kernels is not None
+    assert found.kernels.runs_ms == pytest.approx((1, 2, 3))
+
+
+@pytest.mark.parametrize(("runs", "shares"), [(600, [60] * 10), (23, [3] * 3 + [2] * 7), (4, [1] * 4), (1, [1])])
+def test_inferences_that_are_counted_are_spread_over_the_rounds(runs: int, shares: list[int]) -> None:
+    player = Recorder("a", [])
+    ended: list[None] = []
+    turns = measure.take_turns({"a": player}, 10, lambda *_: None, runs=runs, done=lambda: ended.append(None))
+    assert player.counts == shares
+    assert sum(len(turn.seconds) for turn in turns["a"]) == runs
+    assert len(ended) == len(shares)
 
 
 def test_the_geometric_mean_of_a_ratio_and_its_inverse_is_one() -> None:
@@ -164,6 +188,39 @@ def test_a_difference_in_an_output_that_is_nearly_zero_is_no_alarm(found: report
     assert "ncnn on small: the relative difference is that of an output which is nearly zero" in lines[-1]
 
 
+def test_means_and_deviations_stand_side_by_side_with_what_kernels_took(found: report.Report) -> None:
+    """Of 2, 4 and 9 the mean is 5 and the standard deviation the root of 26/3."""
+    ours, theirs, *rest = found.rows
+    times = EndToEnd(Timing((2.0, 4.0, 9.0)), Timing((1.0, 1.0, 4.0)))
+    rows = [replace(ours, times=times, device="Example GPU"), replace(theirs, times=EndToEnd(times.total)), *rest]
+    counted = replace(found, runs=3, rows=rows)
+    small, large = report.spread_table(counted)[1:]
+    assert report.spread_table(counted)[0] == ["model", "edgedeploy kernels", "edgedeploy", "onnxruntime", "ncnn"]
+    assert small[:4] == ["small", "2.00 ± 1.41", "5.00 ± 2.94", "5.00 ± 2.94"]
+    assert (large[1], large[4]) == ("-", "-")
+    text = report.as_markdown(counted)
+    assert "mean ± standard deviation of 3 runs" in text
+    assert "3 runs of each in 3 rounds" in text
+    assert "edgedeploy 1.0 on Example GPU" in text
+    assert "onnxruntime 1.0 on CPU" in text
+
+
+def test_kernels_are_not_spoken_of_where_there_are_none(found: report.Report) -> None:
+    text = report.as_markdown(replace(found, runs=3))
+    assert "mean ± standard deviation of 3 runs:" in text
+    assert "kernels" not in text
+
+
+def test_without_counted_runs_means_are_not_printed(found: report.Report) -> None:
+    assert "±" not in report.as_markdown(found)
+    assert "medians of 5 rounds; edgedeploy 1.0, onnxruntime 1.0" in report.heading(found)
+
+
+def test_random_weights_are_pointed_out(found: report.Report) -> None:
+    assert report.notes(replace(found, random_weights=["small"]))[0].startswith("weights are random in small")
+    assert not any("random" in line for line in report.notes(found))
+
+
 def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
     written = json.loads(json.dumps(report.as_dict(found)))
     assert written["machine"] == {"cpu": "Example CPU", "cores": 2, "os": "Example 1, Linux 6", "load": 0.25}
@@ -171,14 +228,42 @@ def test_json_has_the_fields_that_scripts_rely_on(found: report.Report) -> None:
         "model": "small",
         "engine": "ncnn",
         "version": "1.0",
+        "device": "CPU",
         "threads": 2,
+        "runs": 3,
+        "min_ms": 0.225,
         "median_ms": 0.25,
+        "mean_ms": pytest.approx(0.275),
+        "max_ms": 0.35,
+        "std_ms": pytest.approx(0.0540, abs=1e-4),
         "ratio": 2.0,
         "max_rel_diff": 0.01,
         "max_abs_diff": 0.1,
     }
     assert written["geometric_means"]["best"] == pytest.approx(2.0)
     assert written["skipped"] == [{"engine": "ncnn", "models": ["large"], "reason": "it has no Loop"}]
+
+
+def entry(folder: Path, *lines: str) -> Path:
+    """An entry of the zoo whose file is nowhere to be had."""
+    file = "{name: net.onnx, size: 1000, sha256: '" + 64 * "0" + "'}"
+    text = ["task: detection", "description: a network", "licence: none", f"files: [{file}]", *lines]
+    path = folder / "net.yaml"
+    path.write_text("\n".join([*text, "input: {name: data, shape: [1, 3, 320, 320]}"]))
+    return path
+
+
+def test_a_network_that_is_not_in_reach_is_measured_with_random_weights(tmp_path: Path) -> None:
+    notes = Notebook()
+    found = networks.source_to_measure(str(entry(tmp_path, "architecture: nanodet-m")), None, notes, AS_THE_FILE_SAYS)
+    assert found.options.weights == "random"
+    assert found.format.name == "architecture"
+    assert ["measured with random weights" in line for line in notes.lines] == [True]
+
+
+def test_a_network_that_nobody_can_write_is_not(tmp_path: Path) -> None:
+    with pytest.raises(DownloadError):
+        networks.source_to_measure(str(entry(tmp_path)), None, SILENT, AS_THE_FILE_SAYS)
 
 
 def test_the_bundled_network_is_measured_and_compared(command: Command) -> None:
@@ -205,7 +290,48 @@ def test_tables_are_printed_for_people(command: Command, tmp_path: Path) -> None
     code, out, err = command("bench", net, "--against", "onnxruntime", "--threads", 1, "--rounds", 1)
     assert code == 0, err
     assert re.search(r"^net +[\d.]+ +[\d.]+ \([\d.]+\) +[\d.]+ \(onnxruntime\)", out, re.MULTILINE)
-    assert "largest difference from onnxruntime" in out
+    assert "largest difference from the outputs of onnxruntime" in out
+
+
+def test_runs_are_counted_on_request(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    code, out, err = command("bench", net, "--against", "onnxruntime", "--threads", 1, "--runs", 7, "--json")
+    assert code == 0, err
+    printed = json.loads(out)
+    assert printed["runs"] == 7
+    assert [(entry["runs"], entry["device"]) for entry in printed["rows"]] == [(7, "CPU"), (7, "CPU")]
+    assert all(0 < entry["min_ms"] <= entry["mean_ms"] <= entry["max_ms"] for entry in printed["rows"])
+
+
+INTERRUPTIBLE = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
+from edgedeploy.cli import main
+
+if __name__ == "__main__":
+    sys.argv = ["edgedeploy", "bench", sys.argv[1], "--against", "onnxruntime", "--threads", "1", "--runs", "1000000"]
+    main()
+"""
+
+
+def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
+    (tmp_path / "interruptible.py").write_text(INTERRUPTIBLE)
+    command = [sys.executable, str(tmp_path / "interruptible.py"), str(tiny(tmp_path / "net.onnx"))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as bench:
+        assert bench.stderr is not None
+        for line in bench.stderr:
+            if line.startswith("  measure net"):
+                break
+        children = Path(f"/proc/{bench.pid}/task/{bench.pid}/children").read_text().split()
+        assert len(children) >= 2
+        time.sleep(0.3)
+        bench.send_signal(signal.SIGINT)
+        assert bench.wait(20) == 130
+    deadline = time.monotonic() + 10  # Python's own process for what children share ends a moment after it
+    while any(Path(f"/proc/{pid}").exists() for pid in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 
 
 def test_markdown_is_printed(command: Command, tmp_path: Path) -> None:
@@ -216,7 +342,7 @@ def test_markdown_is_printed(command: Command, tmp_path: Path) -> None:
 
 
 def test_every_other_engine_that_is_installed_gives_the_same_numbers(command: Command) -> None:
-    others = ["openvino", "ncnn", "mnn"]
+    others = ["openvino", "ncnn", "mnn", "torch"]
     code, out, err = command("bench", "digits", "--against", ",".join(others), "--threads", 1, "--rounds", 1, "--json")
     assert code == 0, err
     printed = json.loads(out)
@@ -237,6 +363,7 @@ def test_an_engine_that_is_not_installed_is_named_and_left_out(
     code, out, err = command("bench", net, "--against", "mnn,onnxruntime", "--threads", 1, "--rounds", 1)
     assert code == 0
     assert "mnn is left out: it is not installed" in err
+    assert "torch" not in err
     assert "pip install 'edgedeploy[bench]'" in err
     assert "mnn was not measured on net" in out
     assert "onnxruntime ms" in out
@@ -265,6 +392,8 @@ def test_an_engine_that_reads_other_files_is_named_with_the_reason(command: Comm
         (["digits", "--threads", "0"], 2, "--threads"),
         (["digits", "--threads", "4096"], 7, "processors"),
         (["digits", "--rounds", "0"], 2, "--rounds"),
+        (["digits", "--runs", "0"], 2, "--runs"),
+        (["digits", "--runs", "many"], 2, "--runs"),
         (["digits", "--board", "rpi4", "--virtual", "--host", "pi@10.0.0.7"], 7, "--virtual does not go with --host"),
         (["digits", "--board", "rpi4", "--host", "pi:secret@10.0.0.7"], 7, "another form"),
         (["digits", "--host", "virtual:no-such-board"], 4, "no-such-board"),
@@ -325,40 +454,3 @@ def test_mnn_is_used_without_its_tools_which_install_packages(tmp_path: Path) ->
         assert worker.turn(1, 1).seconds
     assert (given.folder / "network.mnn").is_file()
     assert b"pip install" not in (given.folder / "said.txt").read_bytes()
-
-
-def _resnet() -> ModuleType:
-    path = ROOT / "benchmarks" / "networks" / "resnet.py"
-    spec = importlib.util.spec_from_file_location("resnet", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "resnet", module)
-        spec.loader.exec_module(module)
-    return module
-
-
-# Weights without the statistics of batch normalisations, as common implementations state them.
-@pytest.mark.parametrize(("depth", "parameters"), [(18, 11_689_512), (50, 25_557_032)])
-def test_the_resnets_have_the_published_number_of_parameters(depth: int, parameters: int) -> None:
-    model = _resnet().ResNet(depth).model()
-    counts = {weight.name: math.prod(weight.dims) for weight in model.graph.initializer}
-    statistics = sum(
-        sum(counts[name] for name in node.input[3:])
-        for node in model.graph.node
-        if node.op_type == "BatchNormalization"
-    )
-    assert sum(counts.values()) - statistics == parameters
-
-
-@pytest.mark.parametrize("depth", [18, 50])
-def test_the_resnets_keep_their_activations_in_a_normal_range(tmp_path: Path, depth: int) -> None:
-    resnet = _resnet()
-    for name in ("first.onnx", "second.onnx"):
-        resnet.write(tmp_path / name, depth, size=64)
-    assert (tmp_path / "first.onnx").read_bytes() == (tmp_path / "second.onnx").read_bytes()
-    picture = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
-    [logits] = onnxruntime.InferenceSession(tmp_path / "first.onnx").run(None, {"data": picture})
-    assert logits.shape == (1, 1000)
-    assert 0.1 < logits.std() < 100

@@ -144,7 +144,7 @@ def test_a_driver_that_crashes_takes_nobody_with_it(board: str, vendors: Path) -
 
 
 def test_a_driver_that_hangs_is_ended(board: str, vendors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opencl, "_DEVICES_S", 1)
+    monkeypatch.setattr(opencl, "LIST_S", 1)
     driver(vendors, "for (;;) pause();")
     said = found(board)["devices"]
     assert said.state is State.FAILED

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from networks import two_sides
 from opencl_devices import Program, buffer, load_kernels
 
+from edgedeploy.build import build
 from edgedeploy.errors import (
     DeviceMemoryError,
     KernelBuildError,
@@ -22,6 +22,7 @@ from edgedeploy.errors import (
     WorkGroupError,
 )
 from edgedeploy.runtime.opencl import device_named
+from edgedeploy.source import find_source
 
 # Says which of edgedeploy's errors the use of a device ends in.
 FIRST_USE = """
@@ -32,45 +33,6 @@ try:
     device_named("")
 except EdgedeployError as error:
     print(type(error).__name__, error.exit_code, error)
-"""
-
-# A library in the place of OpenCL's loader that passes calls on to it, until a fault is due: after so many kernels
-# the device is gone (an error for each call), or never finishes a command.
-FAULTY = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-static int kernels;
-
-static int due(const char* fault) {
-  const char* wanted = getenv("FAULT");
-  return wanted && wanted[0] == fault[0] && kernels >= 3;
-}
-
-static void* real(const char* name) {
-  static void* library;
-  if (!library) library = dlopen(getenv("REAL_OPENCL"), RTLD_NOW | RTLD_LOCAL);
-  return dlsym(library, name);
-}
-
-int clEnqueueNDRangeKernel(void* queue, void* kernel, unsigned dimensions, const size_t* offset, const size_t* global,
-                           const size_t* local, unsigned events, const void* list, void* event) {
-  ++kernels;
-  if (due("gone")) return -2;
-  int (*call)() = (int (*)())real("clEnqueueNDRangeKernel");
-  return call(queue, kernel, dimensions, offset, global, local, events, list, event);
-}
-
-int clGetEventInfo(void* event, unsigned what, size_t size, void* value, size_t* needed) {
-  int (*call)() = (int (*)())real("clGetEventInfo");
-  int code = call(event, what, size, value, needed);
-  if (due("stuck") && what == 0x11D3) *(int32_t*)value = 1;
-  if (due("failed") && what == 0x11D3) *(int32_t*)value = -5;
-  return code;
-}
 """
 
 # Runs kernels until one fails, then asks for more of the lost device.
@@ -200,21 +162,6 @@ print(count, tvm.runtime.tensor(np.ones(64 << 20, "int8"), device=tvm.opencl(0))
     assert usable == "True"
 
 
-@pytest.fixture
-def faulty(tmp_path: Path) -> dict[str, str]:
-    """Variables under which a program takes the library that fails for OpenCL's own."""
-    compiler = shutil.which("cc") or pytest.skip("there is no C compiler to make a faulty driver with")
-    [loader] = Path("/usr/lib").glob("*/libOpenCL.so.1")
-    # Under another name, so that both can be loaded; what the first does not define is found in the second.
-    real = tmp_path / "libRealCL.so.1"
-    real.write_bytes(loader.read_bytes().replace(b"libOpenCL.so.1\0", b"libRealCL.so.1\0"))
-    (tmp_path / "faulty.c").write_text(FAULTY)
-    libraries = ["-Wl,--no-as-needed", real, "-ldl"]
-    command = [compiler, "-shared", "-fPIC", "-w", "-o", tmp_path / "libOpenCL.so.1", tmp_path / "faulty.c", *libraries]
-    subprocess.run(list(map(str, command)), check=True)
-    return {"LD_LIBRARY_PATH": str(tmp_path), "REAL_OPENCL": str(real)}
-
-
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
@@ -228,7 +175,7 @@ def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
     program: Program, faulty: dict[str, str], fault: str, says: str
 ) -> None:
     begin = time.monotonic()
-    done = program(UNTIL_LOST, FAULT=fault, EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
+    done = program(UNTIL_LOST, FAULT=fault, FAULT_AFTER="3", EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
     assert time.monotonic() - begin < 30
     first, second, lost, *after = done.stdout.splitlines()
     assert (first, second) == ("ran", "ran"), done
@@ -240,5 +187,29 @@ def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
 
 
 def test_the_errors_of_devices_are_one_family() -> None:
-    assert {kind.exit_code for kind in (OpenCLError, *OpenCLError.__subclasses__())} == {21}
+    assert {kind.exit_code for kind in OpenCLError.kinds().values()} == {21}
     assert issubclass(OpenCLDeviceLostError, OpenCLError)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("narrow", "gives it 1"),
+        ("full", "CL_MEM_OBJECT_ALLOCATION_FAILURE (-4)"),
+        ("gone", "it cannot launch the kernel"),
+        ("failed", "it failed while it was working"),
+        ("stuck", "it did not answer for 2 s"),
+    ],
+)
+def test_a_command_that_meets_a_fault_ends_with_the_documented_code(
+    program: Program, faulty: dict[str, str], tmp_path: Path, fault: str, says: str
+) -> None:
+    package = build(find_source(str(two_sides(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz").path
+    run = f"import sys; sys.argv = ['edgedeploy', 'run', {str(package)!r}]; from edgedeploy.cli import main; main()"
+    begin = time.monotonic()
+    done = program(run, FAULT=fault, EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
+    assert time.monotonic() - begin < 30
+    assert done.returncode == 21, done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_the_command_line_builds_and_runs_for_the_device(opencl: Any, command: C
     code, out, err = command("run", "dist/local-opencl/net.tar.gz", "--print-time", "--print-top", 1)
     assert code == 0, err
     assert "time of one inference in ms" in out
+
+
+def test_a_demo_sees_what_it_sees_on_the_cpu(opencl: Any, command: Command) -> None:
+    def seen(board: str) -> list[str]:
+        code, out, err = command("demo", "digits", "--board", board)
+        assert code == 0, err
+        return [line for line in out.splitlines() if re.fullmatch(r"\d\.\d+, \d", line)]
+
+    found = seen(BOARD)
+    assert len(found) == 5
+    assert found == seen("local")
 
 
 def test_without_a_driver_a_run_ends_with_the_documented_code(

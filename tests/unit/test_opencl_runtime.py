@@ -16,6 +16,7 @@ from opencl_devices import Program, buffer, load_kernels
 from tvm import te
 
 from edgedeploy.runtime import opencl as runtime
+from edgedeploy.runtime.opencl import kernel_seconds
 
 DOUBLE = """
 __kernel void twice(__global float* to, __global const float* from) {
@@ -240,6 +241,56 @@ def test_times_are_those_that_the_device_takes(opencl: Any) -> None:
     long = seconds(3_000_000, 1)
     assert 5 * long <= time.perf_counter() - begin
     assert long == pytest.approx(10 * seconds(300_000, 3), rel=0.5)
+
+
+def test_what_kernels_take_is_summed_without_what_lies_between_them(opencl: Any) -> None:
+    kernels, output = load_kernels(SPIN, spin=["handle", "int32"]), tensor(np.zeros(64, "float32"), opencl)
+    values = np.zeros(1 << 22, "float32")
+    large = tensor(values, opencl)
+
+    def spin(rounds: int) -> None:
+        kernels["spin"](buffer(output), rounds, 1, 64)
+
+    def work() -> None:
+        spin(1_000_000)
+        opencl.sync()
+        time.sleep(0.3)
+        large.copyfrom(values)
+        spin(1_000_000)
+
+    spin(10)
+    one = kernel_seconds(opencl, lambda: spin(1_000_000))
+    assert one > 0
+    assert kernel_seconds(opencl, work) == pytest.approx(2 * one, rel=0.5)
+    assert kernel_seconds(opencl, lambda: large.copyfrom(values)) == 0
+
+
+def test_more_kernels_than_are_kept_are_summed_as_well(opencl: Any) -> None:
+    kernels, output = load_kernels(SPIN, spin=["handle", "int32"]), tensor(np.zeros(64, "float32"), opencl)
+
+    def spin(count: int) -> float:
+        def work() -> None:
+            for _ in range(count):
+                kernels["spin"](buffer(output), 2000, 1, 64)
+
+        return kernel_seconds(opencl, work)
+
+    spin(10)
+    assert spin(10_000) > 4 * spin(1000)
+
+
+def test_a_sum_that_was_broken_off_leaves_nothing_behind(opencl: Any) -> None:
+    kernels, output = load_kernels(SPIN, spin=["handle", "int32"]), tensor(np.zeros(64, "float32"), opencl)
+
+    def fail() -> None:
+        kernels["spin"](buffer(output), 1000, 1, 64)
+        raise ValueError("told to")
+
+    with pytest.raises(ValueError, match="told to"):
+        kernel_seconds(opencl, fail)
+    kernels["spin"](buffer(output), 10_000_000, 1, 64)
+    opencl.sync()
+    assert kernel_seconds(opencl, lambda: None) == 0
 
 
 def test_a_timer_does_not_count_what_the_caller_does_before_the_device_is_at_work(opencl: Any) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 
-from edgedeploy.bench.engines import litert, mnn, ncnn, onnxruntime, openvino, ours
+from edgedeploy.bench.engines import litert, mnn, ncnn, onnxruntime, openvino, ours, torch
 from edgedeploy.bench.engines.engine import Engine
 from edgedeploy.errors import InputError, UnknownNameError
 
 OURS = ours.ENGINE
 # The engine that says what is right.
 REFERENCE = onnxruntime.ENGINE
-PEERS = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE]
+PEERS = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE]
 
 _BY_NAME = {engine.name: engine for engine in [OURS, *PEERS]}
 

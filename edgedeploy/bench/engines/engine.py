@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+# What runs a network unless an engine says otherwise.
+CPU = "CPU"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -22,6 +25,8 @@ class Task:
         outputs: the names of the outputs, in the network's order.
         threads: how many threads to use, the calling one among them.
         folder: an empty folder for converted files.
+        accelerated: whether edgedeploy runs on another device than the processor: then engines that know graphics
+            processors take one too, if there is one.
     """
 
     file: Path
@@ -30,6 +35,7 @@ class Task:
     outputs: list[str]
     threads: int
     folder: Path
+    accelerated: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,19 @@ class Loaded:
     """A network that an engine has ready, its inputs in place.
 
     Attributes:
-        run: one inference, complete when it returns. This is what is timed: no copies of inputs or outputs
-            beyond what the engine cannot do without.
+        run: one inference, from inputs to outputs in the processor's memory, complete when it returns. This is what
+            is timed: no copies of inputs or outputs beyond what the engine cannot do without.
         outputs: the outputs of the last inference as arrays by name. An engine that has no dimension for the
             batch may leave out dimensions of size one.
+        device: what runs the network.
+        kernel_seconds: what the kernels of the last inference took by the device's own clock, summed; None where
+            nothing tells.
     """
 
     run: Callable[[], None]
     outputs: Callable[[], dict[str, np.ndarray]]
+    device: str = CPU
+    kernel_seconds: Callable[[], float] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Engine:
         distribution: the Python package that provides the module.
         suffix: the suffix of the files that it reads or converts.
         load: makes a network ready to run. Whatever it raises means that the engine cannot run the network.
+        extra: the optional dependencies of edgedeploy that it belongs to.
     """
 
     name: str
@@ -64,6 +76,7 @@ class Engine:
     distribution: str
     suffix: str
     load: Callable[[Task], Loaded]
+    extra: str = "bench"
 
     def installed(self) -> bool:
         """Whether the engine's Python package is here."""

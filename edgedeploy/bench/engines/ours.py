@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from edgedeploy.bench.engines.engine import Engine, Loaded, Task
 
 
@@ -18,7 +20,17 @@ def load(task: Task) -> Loaded:
     def run() -> None:
         last[0] = call()
 
-    return Loaded(run, lambda: session.read(last[0]))
+    def outputs() -> dict[str, np.ndarray]:
+        return session.read(last[0])
+
+    if session.device_name is None:
+        return Loaded(run, outputs)
+    seconds = [0.0]
+
+    def run_on_device() -> None:
+        seconds[0] = session.kernel_seconds(run)
+
+    return Loaded(run_on_device, outputs, session.device_name, lambda: seconds[0])
 
 
 ENGINE = Engine("edgedeploy", module="edgedeploy", distribution="edgedeploy", suffix=".onnx", load=load)

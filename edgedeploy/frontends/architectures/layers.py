@@ -149,6 +149,13 @@ class Layers:
         """A convolution of each channel for itself."""
         return self.conv(value, value.channels, kernel, stride, groups=value.channels)
 
+    def dense(self, value: Value, count: int) -> Value:
+        """A matrix product with a row of values, and a bias: 1 x count."""
+        inputs = value.sample.shape[1]
+        weights = self._random.standard_normal((count, inputs), np.float32) / np.float32(math.sqrt(inputs))
+        bias = self._random.normal(0, 0.01, count)
+        return self.node("Gemm", value, self.constant(weights), self.constant(bias, "bias"), transB=1)
+
     def predict(
         self, values: Sequence[Value], channels: int, *, bias: float | Sequence[float], spread: float
     ) -> list[Value]:

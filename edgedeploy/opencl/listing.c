@@ -13,7 +13,8 @@ enum {
   PLATFORM_VERSION = 0x0901, PLATFORM_NAME = 0x0902,
   DEVICE_TYPE = 0x1000, DEVICE_COMPUTE_UNITS = 0x1002, DEVICE_DIMENSIONS = 0x1003, DEVICE_GROUP_SIZE = 0x1004,
   DEVICE_ITEM_SIZES = 0x1005, DEVICE_GLOBAL_MEMORY = 0x101F, DEVICE_LOCAL_MEMORY = 0x1023, DEVICE_AVAILABLE = 0x1027,
-  DEVICE_COMPILER = 0x1028, DEVICE_NAME = 0x102B, DEVICE_DRIVER = 0x102D, DEVICE_VERSION = 0x102F
+  DEVICE_COMPILER = 0x1028, DEVICE_NAME = 0x102B, DEVICE_DRIVER = 0x102D, DEVICE_VERSION = 0x102F,
+  DEVICE_FLOAT_WIDTH = 0x103A
 };
 
 static const uint64_t kAllDevices = 0xFFFFFFFF;
@@ -49,7 +50,7 @@ static void print_device(void *device) {
   print_text(device_info, device, DEVICE_VERSION);
   print_text(device_info, device, DEVICE_DRIVER);
   const uint32_t numbers[] = {DEVICE_TYPE,         DEVICE_COMPUTE_UNITS, DEVICE_GLOBAL_MEMORY, DEVICE_LOCAL_MEMORY,
-                              DEVICE_AVAILABLE,    DEVICE_COMPILER,      DEVICE_GROUP_SIZE};
+                              DEVICE_AVAILABLE,    DEVICE_COMPILER,      DEVICE_FLOAT_WIDTH,   DEVICE_GROUP_SIZE};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
     printf("\t%llu", (unsigned long long)number(device, numbers[i]));
   }

@@ -1,0 +1,71 @@
+"""ResNets for ImageNet, layer by layer as the files of the ONNX model zoo have them, which come from GluonCV.
+
+The first version is that of He et al., "Deep Residual Learning for Image Recognition" (2015, arXiv:1512.03385), the
+second, which normalises before each convolution, that of "Identity Mappings in Deep Residual Networks" (2016,
+arXiv:1603.05027).
+"""
+
+from __future__ import annotations
+
+from edgedeploy.frontends.architectures.layers import Layers, Value
+from edgedeploy.frontends.format import Converted
+
+SIZE = 224
+CLASSES = 1000
+# Values of pixels after the usual mean and scale.
+_RANGE = (-2.1, 2.6)
+
+
+def resnet18() -> Converted:
+    """ResNet-18 v1: input `data`, 1x3x224x224; logits, 1x1000."""
+    layers, value = _begin("resnet18")
+    value = layers.max_pool(_normalised(layers, value), 3, 2)
+    for channels, stride, blocks in ((64, 1, 2), (128, 2, 2), (256, 2, 2), (512, 2, 2)):
+        for block in range(blocks):
+            value = _plain_block(layers, value, channels, 1 if block else stride)
+    return _end(layers, value, "resnetv15_dense0_fwd")
+
+
+def resnet50() -> Converted:
+    """ResNet-50 v2: input `data`, 1x3x224x224; logits, 1x1000."""
+    layers, value = _begin("resnet50", normalise=True)
+    value = layers.max_pool(_normalised(layers, value), 3, 2)
+    for channels, stride, blocks in ((256, 1, 3), (512, 2, 4), (1024, 2, 6), (2048, 2, 3)):
+        for block in range(blocks):
+            value = _bottleneck(layers, value, channels, 1 if block else stride, widens=not block)
+    return _end(layers, _normalised(layers, value), "resnetv24_dense0_fwd")
+
+
+def _plain_block(layers: Layers, value: Value, channels: int, stride: int) -> Value:
+    """Two convolutions beside a shortcut; it is a convolution where the size changes."""
+    branch = _normalised(layers, layers.conv(value, channels, 3, stride))
+    branch = layers.normalise(layers.conv(branch, channels, 3))
+    if stride > 1 or value.channels != channels:
+        value = layers.normalise(layers.conv(value, channels, 1, stride))
+    return layers.node("Relu", layers.sum(branch, value))
+
+
+def _bottleneck(layers: Layers, value: Value, channels: int, stride: int, *, widens: bool) -> Value:
+    """Three convolutions, of which the middle one has a quarter of the channels, beside a shortcut."""
+    begin = _normalised(layers, value)
+    branch = _normalised(layers, layers.conv(begin, channels // 4, 1))
+    branch = _normalised(layers, layers.conv(branch, channels // 4, 3, stride))
+    branch = layers.conv(branch, channels, 1)
+    return layers.sum(branch, layers.conv(begin, channels, 1, stride) if widens else value)
+
+
+def _normalised(layers: Layers, value: Value) -> Value:
+    return layers.node("Relu", layers.normalise(value))
+
+
+def _begin(name: str, *, normalise: bool = False) -> tuple[Layers, Value]:
+    """The picture and the first convolution."""
+    layers = Layers(name, epsilon=1e-5)
+    picture = layers.picture("data", (SIZE, SIZE), *_RANGE)
+    return layers, layers.conv(layers.normalise(picture) if normalise else picture, 64, 7, 2)
+
+
+def _end(layers: Layers, value: Value, output: str) -> Converted:
+    """The classes of the mean of all pixels."""
+    value = layers.node("Flatten", layers.node("GlobalAveragePool", value))
+    return Converted(layers.model([layers.output(output, layers.dense(value, CLASSES))]), [])

@@ -1,0 +1,91 @@
+"""OpenCL devices, as their drivers describe them, and which of them a profile means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from edgedeploy.documents import Record
+
+# The environment variable that names a device in the place of what packages and profiles say.
+DEVICE_VARIABLE = "EDGEDEPLOY_OPENCL_DEVICE"
+
+# CL_DEVICE_TYPE_* of CL/cl.h.
+_KINDS = {2: "CPU", 4: "GPU", 8: "accelerator", 16: "custom device"}
+
+
+class Device(Record):
+    """An OpenCL device, as its driver describes it; memory in bytes, work-groups in work-items.
+
+    `float_width` is how many float32 values its vector instructions take (CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT).
+    """
+
+    platform: str
+    name: str
+    version: str
+    driver: str
+    kind: str
+    compute_units: int
+    global_memory: int
+    local_memory: int
+    available: bool
+    has_compiler: bool
+    float_width: int
+    work_group: int
+    work_items: tuple[int, ...]
+
+    def line(self) -> str:
+        """The device in one line."""
+        sizes = " x ".join(map(str, self.work_items))
+        return (
+            f"{self.name} ({self.kind}, {self.platform}): driver {self.driver}, {self.version.strip()}, "
+            f"{self.compute_units} compute units, {self.global_memory / (1 << 30):.1f} GiB, "
+            f"{self.local_memory >> 10} KiB local, work-groups of up to {self.work_group} ({sizes})"
+        )
+
+
+def meant(stated: str) -> str:
+    """The part of its name by which a device is looked for, where `stated` is what a package or a profile says."""
+    return os.environ.get(DEVICE_VARIABLE, stated)
+
+
+def named(part: str, devices: Iterable[Device]) -> Device | None:
+    """The device that networks run on where a profile states `part` of its name, as the runtime chooses it.
+
+    Graphics processors go before others, and CPUs last (`agent/opencl/device.cc`).
+    """
+    ranks = {"GPU": 0, "CPU": 2}
+    fitting = [each for each in devices if part.lower() in each.name.lower()]
+    return min(fitting, key=lambda each: ranks.get(each.kind, 1), default=None)
+
+
+def parse(text: str) -> list[Device]:
+    """The devices in what `listing.c` printed; a line that a crash cut off is left out."""
+    found, driver_name = [], ""
+    for kind, *fields in (line.split("\t") for line in text.splitlines()):
+        if kind == "platform":
+            driver_name = fields[0]
+        elif kind == "device" and len(fields) >= 11 and all(each.isdigit() for each in fields[3:]):
+            found.append(_device(driver_name, fields))
+    return found
+
+
+def _device(driver_name: str, fields: Sequence[str]) -> Device:
+    name, version, driver, *numbers = fields
+    bits, units, memory, local, available, compiler, width, group, *sizes = map(int, numbers)
+    kind = next((word for bit, word in _KINDS.items() if bits & bit), "device")
+    return Device(
+        platform=driver_name,
+        name=name.strip(),
+        version=version,
+        driver=driver,
+        kind=kind,
+        compute_units=units,
+        global_memory=memory,
+        local_memory=local,
+        available=bool(available),
+        has_compiler=bool(compiler),
+        float_width=width,
+        work_group=group,
+        work_items=tuple(sizes),
+    )

@@ -1,0 +1,98 @@
+"""`edgedeploy bench` on OpenCL boards: edgedeploy on the device, beside engines on the processor."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT, Command
+
+from edgedeploy.bench.engines import openvino
+from edgedeploy.errors import NoOpenCLError
+
+BOARD = "local-opencl"
+QUICK = ("--against", "onnxruntime", "--json")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """The profile of a board like this machine that is reached over SSH."""
+    profile = yaml.safe_load((ROOT / "boards" / f"{BOARD}.yaml").read_text(encoding="utf-8"))
+    path = tmp_path / "elsewhere.yaml"
+    path.write_text(yaml.safe_dump({**profile, "ssh": {"host": "board.invalid", "user": "nobody"}}), encoding="utf-8")
+    return path
+
+
+def test_kernels_and_the_whole_are_measured_beside_another_engine(opencl: Any, command: Command) -> None:
+    code, out, err = command("bench", "digits", "--board", BOARD, *QUICK)
+    assert code == 0, err
+    ours, theirs = json.loads(out)["rows"]
+    assert (ours["runs"], theirs["runs"]) == (600, 600)
+    assert (ours["device"], theirs["device"]) == (opencl.device_name, "CPU")
+    assert 0 < ours["kernels"]["mean_ms"] < ours["mean_ms"]
+    assert 0 < ours["kernels"]["median_ms"] < ours["median_ms"]
+    assert ours["kernels"]["std_ms"] > 0
+    assert "kernels" not in theirs
+    assert 0 < ours["max_rel_diff"] < 1e-3
+
+
+def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command) -> None:
+    code, out, err = command("bench", "digits", "--board", BOARD, "--runs", 12, "--against", "onnxruntime")
+    assert code == 0, err
+    assert f"on {opencl.device_name}" in out
+    assert "12 runs of each in 10 rounds" in out
+    [titles] = [line for line in out.splitlines() if "edgedeploy kernels" in line]
+    assert titles.split() == ["model", "edgedeploy", "kernels", "edgedeploy", "onnxruntime"]
+    [line] = [line for line in out.splitlines() if line.startswith("digits") and "±" in line]
+    assert line.count("±") == 3
+
+
+def test_what_was_built_for_another_board_is_measured_here_on_request(
+    opencl: Any, command: Command, elsewhere: Path
+) -> None:
+    code, out, err = command("bench", "digits", "--board", elsewhere, "--host", "local", "--runs", 5, *QUICK)
+    assert code == 0, err
+    rows = json.loads(out)["rows"]
+    assert [(row["engine"], row["device"]) for row in rows] == [
+        ("edgedeploy", opencl.device_name),
+        ("onnxruntime", "CPU"),
+    ]
+
+
+def test_this_machine_is_not_reached_over_ssh_by_that_name(command: Command) -> None:
+    code, _, err = command("push", "digits", "--board", "rpi4", "--host", "local")
+    assert code == 7
+    assert "this machine" in err
+
+
+@pytest.mark.skipif(not openvino.ENGINE.installed(), reason="OpenVINO is not installed")
+def test_openvino_takes_the_processor_where_it_knows_no_graphics_processor(opencl: Any, command: Command) -> None:
+    import openvino as library
+
+    if any(name.startswith("GPU") for name in library.Core().available_devices):
+        pytest.skip("OpenVINO has a graphics processor here")
+    arguments = ("--board", BOARD, "--runs", 5, "--against", "openvino", "--json")
+    code, out, err = command("bench", "digits", *arguments)
+    assert code == 0, err
+    assert [row["device"] for row in json.loads(out)["rows"]] == [opencl.device_name, "CPU"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [({"OCL_ICD_VENDORS": os.devnull}, "OpenCL"), ({"POCL_DEVICES": ""}, "device")],
+    ids=["no driver", "no device"],
+)
+def test_a_device_that_went_away_after_the_build_is_named(
+    opencl: Any, command: Command, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], message: str
+) -> None:
+    assert command("build", "digits", "--board", BOARD)[0] == 0
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code, out, err = command("bench", "digits", "--board", BOARD, "--runs", 5, "--against", "onnxruntime")
+    assert code == NoOpenCLError.exit_code
+    assert message in err
+    assert not out

@@ -1,0 +1,228 @@
+"""What a profile does not say of its OpenCL device is asked of the device: this machine's, or a probed board's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Command
+
+from edgedeploy.board import OpenCL, load_board
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.errors import InputError
+from edgedeploy.facts import Facts, Probed, store
+from edgedeploy.hosts import host_facts
+from edgedeploy.opencl import listing
+from edgedeploy.opencl.device import Device, named, parse
+from edgedeploy.opencl.listing import as_here, devices_here
+from edgedeploy.opencl.settings import settings_of
+
+POCL = {
+    "platform": "Portable Computing Language",
+    "name": "pthread-skylake",
+    "version": "OpenCL 3.0",
+    "driver": "3.1",
+    "kind": "CPU",
+    "compute_units": 4,
+    "global_memory": 8 << 30,
+    "local_memory": 1 << 20,
+    "available": True,
+    "has_compiler": True,
+    "float_width": 16,
+    "work_group": 4096,
+    "work_items": (4096, 4096, 4096),
+}
+GRAPHICS = {
+    "name": "Intel(R) UHD Graphics 630",
+    "kind": "GPU",
+    "compute_units": 24,
+    "float_width": 1,
+    "work_group": 256,
+}
+
+
+def device(**fields: Any) -> Device:
+    return Device(**{**POCL, **fields})
+
+
+def graphics(**fields: Any) -> Device:
+    return device(**{**GRAPHICS, **fields})
+
+
+def test_a_cpu_takes_whole_vectors_its_registers_and_small_groups() -> None:
+    settings = settings_of(device(), registers=32)
+    assert settings == {"vector": 16, "sums": 14, "work_group": 4, "units": 4, "items": 4}
+
+
+def test_a_graphics_processor_states_its_units_and_keeps_the_vectors_that_it_reads_at_once() -> None:
+    assert settings_of(graphics(), registers=16) == {"work_group": 64, "units": 24}
+
+
+@pytest.mark.parametrize(("most", "taken"), [(1, 1), (48, 32), (64, 64), (1000, 64)])
+def test_a_work_group_is_a_power_of_two_that_the_device_takes(most: int, taken: int) -> None:
+    assert settings_of(graphics(work_group=most), registers=16)["work_group"] == taken
+
+
+@pytest.mark.parametrize(("width", "taken"), [(1, 1), (3, 2), (4, 4), (8, 8), (32, 16)])
+def test_vectors_are_of_a_width_that_opencl_has(width: int, taken: int) -> None:
+    assert settings_of(device(float_width=width), registers=16)["vector"] == taken
+
+
+@pytest.mark.parametrize("registers", [1, 16, 32])
+@pytest.mark.parametrize("odd", [0, 1, (1 << 64) - 1])
+def test_odd_answers_of_a_driver_give_a_section_that_a_profile_could_have(odd: int, registers: int) -> None:
+    for kind in ("CPU", "GPU", "accelerator"):
+        asked = device(kind=kind, compute_units=odd, float_width=odd, work_group=odd)
+        OpenCL.model_validate({"device": "", **settings_of(asked, registers)})
+
+
+def test_what_a_driver_does_not_tell_is_left_open() -> None:
+    assert settings_of(graphics(compute_units=0, work_group=0), registers=16) == {}
+
+
+def test_the_device_is_the_one_that_the_runtime_takes() -> None:
+    both = [device(name="pthread-Intel(R) Xeon(R)"), device(name="Intel FPGA", kind="accelerator"), graphics()]
+    assert named("intel", both) == graphics()
+    assert named("", both[:2]) == both[1]
+    assert named("Mali", both) is None
+
+
+def test_the_runtime_takes_the_same_device(opencl: Any) -> None:
+    first = named("", devices_here())
+    assert first is not None
+    assert opencl.device_name == first.name
+    assert opencl.max_threads_per_block == first.work_group
+    assert opencl.multi_processor_count == first.compute_units
+
+
+def test_a_line_that_a_crash_cut_off_is_left_out() -> None:
+    whole = "device\tpthread\t3.0\t3.1\t2\t4\t100\t10\t1\t1\t16\t4096\t4096\n"
+    assert [each.name for each in parse(f"platform\tPoCL\n{whole}{whole[:30]}")] == ["pthread"]
+
+
+# The profile of this machine's device.
+
+
+def profile(folder: Path, **stated: object) -> str:
+    path = folder / "mine.yaml"
+    fields = yaml.safe_load((builtin_folder() / "boards" / "local-opencl.yaml").read_text())
+    path.write_text(yaml.safe_dump({**fields, "opencl": {"device": "", **stated}}))
+    return str(path)
+
+
+def section(board: str, **overrides: object) -> OpenCL:
+    found = as_here(load_board(board, {"opencl": overrides} if overrides else {})).opencl
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def clinfo(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """What `clinfo` says of PoCL's one device, by OpenCL's names."""
+    monkeypatch.setenv("POCL_DEVICES", "pthread")
+    if shutil.which("clinfo") is None:
+        pytest.skip("clinfo is not installed: apt install clinfo")
+    listed = subprocess.run(["clinfo", "--raw"], capture_output=True, text=True, timeout=60, check=True).stdout
+    devices_here.cache_clear()
+    yield {fields[1]: fields[2].strip() for line in listed.splitlines() if len(fields := line.split(None, 2)) == 3}
+    devices_here.cache_clear()
+
+
+def test_local_opencl_is_what_this_machines_device_is(clinfo: dict[str, str]) -> None:
+    found = section("local-opencl", device="pthread")
+    assert found.vector == int(clinfo["CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT"])
+    assert found.units == int(clinfo["CL_DEVICE_MAX_COMPUTE_UNITS"])
+    assert found.work_group <= int(clinfo["CL_DEVICE_MAX_WORK_GROUP_SIZE"])
+    assert found.sums < host_facts()["vector"]["registers"]
+
+
+def test_the_command_line_goes_before_the_profile_and_that_before_the_device(opencl: Any, tmp_path: Path) -> None:
+    device_says = section("local-opencl")
+    mine = profile(tmp_path, vector=2, items=7)
+    assert section(mine) == device_says.model_copy(update={"vector": 2, "items": 7})
+    assert section(mine, items=9) == device_says.model_copy(update={"vector": 2, "items": 9})
+
+
+def test_a_device_that_is_not_here_leaves_the_defaults(tmp_path: Path) -> None:
+    assert section(profile(tmp_path, device="GeForce")) == OpenCL(device="GeForce")
+
+
+def test_the_environment_names_another_device_than_the_profile(
+    opencl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "pthread")
+    assert section(profile(tmp_path, device="GeForce")).vector == section("local-opencl").vector
+
+
+def test_a_driver_that_crashes_leaves_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "crashes"
+    program.write_text("#!/bin/sh\nprintf 'platform\\tPoCL\\n'\nkill -ABRT $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(listing, "_kept", lambda source: program)
+    assert devices_here.__wrapped__() == ()
+
+
+def test_a_driver_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "hangs"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(listing, "_kept", lambda source: program)
+    monkeypatch.setattr(listing, "LIST_S", 0.2)
+    assert devices_here.__wrapped__() == ()
+
+
+# Profiles of boards elsewhere, whose devices they told when they were probed.
+
+
+@pytest.fixture
+def _nothing_was_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+
+
+def remember(host: str, hour: int, *found: Device) -> None:
+    time = datetime(2026, 1, 2, hour, tzinfo=timezone.utc)
+    store(Probed(board="nuc-opencl", host=host, time=time, facts=Facts(opencl=list(found))))
+
+
+@pytest.mark.usefixtures("_nothing_was_probed")
+def test_a_board_that_was_not_probed_has_the_defaults() -> None:
+    assert section("nuc-opencl") == OpenCL(device="Intel", kind="intel")
+
+
+@pytest.mark.usefixtures("_nothing_was_probed")
+def test_a_probed_board_is_what_its_device_said() -> None:
+    remember("user@a", 1, device(), graphics())
+    assert section("nuc-opencl").units == 24
+    remember("user@b", 2, graphics(compute_units=48, work_group=32))
+    assert (section("nuc-opencl").units, section("nuc-opencl").work_group) == (48, 32)
+    assert section("nuc-opencl", device="pthread").vector == 16
+
+
+@pytest.mark.usefixtures("_nothing_was_probed")
+def test_a_virtual_boards_device_is_not_the_boards() -> None:
+    remember("virtual:nuc-opencl", 1, graphics(compute_units=96))
+    assert section("nuc-opencl").units == OpenCL(device="").units
+
+
+# On the command line.
+
+
+def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command) -> None:
+    code, _, err = command("run", "digits", "--board", "local-opencl", "--device", "GeForce")
+    assert code == 21
+    assert "no OpenCL device here has 'GeForce' in its name" in err
+    assert command("run", "digits", "--board", "local-opencl", "--device", "pthread")[0] == 0
+
+
+def test_a_board_without_opencl_has_no_device_to_choose(command: Command) -> None:
+    with pytest.raises(InputError):
+        load_board("rpi4", {"opencl": {"device": ""}})
+    code, _, err = command("build", "digits", "--device", "Intel")
+    assert code == 7
+    assert "the board has no OpenCL device to choose" in err
