@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "device.h"
 #include "failure.h"
 #include "machine.h"
 #include "subnormals.h"
@@ -54,6 +55,7 @@ int ServeSession(int connection, const std::string& folder, int threads) {
         .def("tvm.rpc.server.workpath", [folder](const std::string& name) { return WorkPath(folder, name); })
         .def("tvm.rpc.server.load_module",
              [folder](const std::string& name) { return ffi::Module::LoadFromFile(WorkPath(folder, name)); })
+        .def("edgedeploy.opencl_device", [](const std::string& stated) { return FindDevice(stated).device_id; })
         .def("edgedeploy.facts", [] { return ffi::String(Facts(".").Dump()); });
     ffi::Function::GetGlobalRequired("rpc.ServerLoop")(connection);
     return 0;

@@ -26,6 +26,9 @@ COMPILING_S = 30.0
 
 _FILL = "tvm.contrib.random.random_fill_for_measure"
 
+# The agent's function (`agent/rpc_session.cc`).
+_FIND_DEVICE = "edgedeploy.opencl_device"
+
 # The line before what a server said.
 _OVER_RPC = "Error caught from RPC call:\n"
 
@@ -133,7 +136,7 @@ def session(
                 module[PREPARE_MEASURING](threads, evaluation.displaced_bytes)
                 inputs = _Inputs(remote, remote.cpu())
             else:
-                inputs = _Inputs(remote, opencl_device(evaluation.opencl, lambda index: remote.device("opencl", index)))
+                inputs = _Inputs(remote, _device(remote, evaluation.opencl))
         except Exception as error:
             if not _stands(remote):
                 raise
@@ -159,6 +162,15 @@ def session(
 def _loaded(remote: Any, library: Path) -> Any:
     remote.upload(str(library), library.name)
     return remote.load_module(library.name)
+
+
+def _device(remote: Any, stated: str) -> Any:
+    """The OpenCL device that an agent runs networks on; of a server of others, the one with the text in its name."""
+    try:
+        find = remote.get_function(_FIND_DEVICE)
+    except AttributeError:
+        return opencl_device(stated, lambda index: remote.device("opencl", index))
+    return remote.device("opencl", find(stated))
 
 
 def _stands(remote: Any, device: Any = None) -> bool:
