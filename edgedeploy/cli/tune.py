@@ -215,7 +215,7 @@ def tune_models(
         min_repeat_ms=min_repeat_ms,
         timeout_s=timeout,
         displaced_bytes=2 * profile.cache.l2_kib * 1024,
-        opencl=boards.opencl_device,
+        opencl=profile.opencl.device if profile.opencl else None,
         compiling_s=COMPILING_S if profile.opencl else 0,
     )
     with display(json_output) as shown:

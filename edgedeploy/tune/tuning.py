@@ -12,7 +12,6 @@ from secrets import token_hex
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.errors import EdgedeployError, InputError
-from edgedeploy.opencl.device import meant
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.rpc.device import require_fitting_device
@@ -66,19 +65,6 @@ class Boards:
     def label(self) -> str:
         """The profile's name in messages and records."""
         return BOARDS.find(self.name).stem
-
-    @property
-    def opencl_device(self) -> str | None:
-        """A part of the name of the OpenCL device that candidates run on; None for the CPU.
-
-        Virtual boards have one device, whatever the profile says.
-        """
-        if self.profile.opencl is None:
-            return None
-        stated = self.profile.opencl.device
-        if self.place.virtual:
-            return ""
-        return stated if self.place.remote else meant(stated)
 
 
 @dataclass(frozen=True)
