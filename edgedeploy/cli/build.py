@@ -56,7 +56,8 @@ def build(
         bool,
         typer.Option(
             "--explain",
-            help="List functions with template, tile, threads and work; fallbacks; transposes; removed channels.",
+            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside an OpenCL "
+            "device; transposes; removed channels.",
         ),
     ] = False,
     virtual: Annotated[
