@@ -162,6 +162,7 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
     device.Done(Library().clEnqueueReadBuffer(queue.get(), Memory(from), CL_FALSE, offset, bytes, to, 0, nullptr,
                                               timed.out()),
                 "copy from the device");
+    timed.Record();
     queue.Finish();
   }
 
@@ -172,6 +173,7 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
     device.Done(Library().clEnqueueWriteBuffer(queue.get(), Memory(to), CL_FALSE, offset, bytes, from, 0, nullptr,
                                                timed.out()),
                 "copy to the device");
+    timed.Record();
     queue.Finish();
   }
 
@@ -183,6 +185,7 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
     device.Done(Library().clEnqueueCopyBuffer(queue.get(), Memory(from), Memory(to), from_offset, to_offset, bytes, 0,
                                               nullptr, timed.out()),
                 "copy on the device");
+    timed.Record();
   }
 
   // Each thread has its own, as TVM expects.

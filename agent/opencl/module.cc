@@ -148,6 +148,7 @@ class Launcher {
     RequireFits(device, kernel, local);
     const auto* values = reinterpret_cast<const TVMFFIAny*>(arguments.data());
     Queue& queue = device.current_queue();
+    Timed timed(device, true);
     {
       const std::lock_guard<std::mutex> lock(kernel.mutex);
       for (size_t i = 0; i < types_.size(); ++i) {
@@ -156,11 +157,11 @@ class Launcher {
                                              argument.bytes.data()),
                     "set an argument of the kernel " + name_);
       }
-      Timed timed(device, true);
       device.Done(Library().clEnqueueNDRangeKernel(queue.get(), kernel.kernel, static_cast<cl_uint>(launch_.work_dim()),
                                                    nullptr, global.data(), local.data(), 0, nullptr, timed.out()),
                   "launch the kernel " + name_);
     }
+    timed.Record();
     queue.Launched();
   }
 

@@ -32,8 +32,8 @@ class Timed {
   explicit Timed(const Device& device, bool is_kernel = false) : device_(device), is_kernel_(is_kernel) {}
   // What a call that enqueues a command takes as its last argument.
   cl_event* out() { return Recorder::running ? event_.out() : nullptr; }
-  // Gives the event to the recorder.
-  ~Timed() {
+  // Gives the event to the recorder, which may wait for the device, and fail.
+  void Record() {
     if (event_ && Recorder::running) Recorder::running->Add(device_, is_kernel_, std::move(event_));
   }
 

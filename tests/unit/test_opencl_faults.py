@@ -55,6 +55,23 @@ del output
 """
 
 
+# Sums up the times of more kernels than are kept, so that their device is waited for in between.
+SUMMED = """
+from opencl_devices import buffer, load_kernels
+from edgedeploy.errors import OpenCLError
+from edgedeploy.runtime.opencl import kernel_seconds
+kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])
+output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))
+def work():
+    for _ in range(5000):
+        kernels["one"](buffer(output), 1, 64)
+try:
+    kernel_seconds(tvm.opencl(0), work)
+except OpenCLError as error:
+    print(type(error).__name__, error.exit_code, error)
+"""
+
+
 def test_without_a_driver_that_is_said(program: Program, tmp_path: Path) -> None:
     done = program(FIRST_USE, OCL_ICD_VENDORS=str(tmp_path))
     assert done.stdout.startswith("NoOpenCLError 21 no OpenCL driver is installed here"), done
@@ -184,6 +201,13 @@ def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
     assert after
     assert all("was lost before" in line for line in after)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_device_that_is_lost_while_its_kernels_are_timed_is_said(program: Program, faulty: dict[str, str]) -> None:
+    done = program(SUMMED, FAULT="failed", FAULT_AFTER="4096", **faulty)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("OpenCLDeviceLostError 21 the device basic"), done
 
 
 def test_the_errors_of_devices_are_one_family() -> None:
