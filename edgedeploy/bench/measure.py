@@ -19,7 +19,7 @@ from edgedeploy.bench.machine import this_machine
 from edgedeploy.bench.networks import Candidate
 from edgedeploy.bench.report import Report, Row, Skipped
 from edgedeploy.bench.worker import Turn, Worker
-from edgedeploy.errors import CompileError, ModelError, OpenCLError
+from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.timing import EndToEnd, Timing
 
@@ -86,6 +86,7 @@ def measure(
     Raises:
         ModelError: the reference cannot run a network.
         CompileError: edgedeploy's own code for it does not run.
+        PackageError: that code is not for this machine.
         OpenCLError: the device that it runs on is not there, or failed.
     """
     machine = this_machine()
@@ -214,7 +215,7 @@ def _measure_network(
 
     def leave_out(engine: Engine, error: CannotRunError) -> None:
         if engine is OURS:
-            if isinstance(error.__cause__, OpenCLError):
+            if isinstance(error.__cause__, EdgedeployError):
                 raise error.__cause__
             raise CompileError(f"edgedeploy's own code for {network.name} does not run", why=str(error)) from error
         if tally.skip(engine, [network.name], str(error)):

@@ -22,7 +22,7 @@ import numpy as np
 from edgedeploy.bench.engines import find_engine
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
 from edgedeploy.closing import Closing
-from edgedeploy.errors import OpenCLError
+from edgedeploy.errors import EdgedeployError
 
 # How long an answer may take: converting and loading, or a turn of inferences, which may also take so many times as
 # long as its inferences are known to.
@@ -54,7 +54,7 @@ class Worker(Closing):
 
     Raises:
         CannotRunError: from the constructor and every method, if the engine cannot run the network, crashes,
-            or does not answer; the process has ended then. Its cause is an OpenCLError where a device is at fault.
+            or does not answer; the process has ended then. Its cause is edgedeploy's own error, if that says why.
     """
 
     def __init__(self, engine: Engine, task: Task) -> None:
@@ -107,7 +107,7 @@ class Worker(Closing):
             raise
         if not worked:
             self.close()
-            raise CannotRunError(str(answer)) from (answer if isinstance(answer, OpenCLError) else None)
+            raise CannotRunError(str(answer)) from (answer if isinstance(answer, EdgedeployError) else None)
         return answer
 
     def _lost(self) -> CannotRunError:
@@ -132,7 +132,7 @@ def _serve(name: str, task: Task, connection: Connection) -> None:
         return
     except CannotRunError as error:
         connection.send((False, str(error)))
-    except OpenCLError as error:
+    except EdgedeployError as error:
         connection.send((False, error))
     except BaseException as error:
         connection.send((False, _reason(error)))

@@ -23,7 +23,11 @@ def failure(code: int, what: str, said: str) -> EdgedeployError:
         said: its message.
     """
     if code == OPENCL:
-        found = _KIND.search(said)
-        kind = OpenCLError.kinds()[found[1]] if found else OpenCLError
-        return kind(what, why=_KIND.sub("", said, count=1))
+        return opencl_failure(what, said) or OpenCLError(what, why=said)
     return _ERRORS.get(code, ReleaseError)(what, why=said)
+
+
+def opencl_failure(what: str, said: str) -> OpenCLError | None:
+    """The error of the kind that a message names; None if it names none of OpenCL's. Arguments are `failure`'s."""
+    found = _KIND.search(said)
+    return OpenCLError.kinds()[found[1]](what, why=_KIND.sub("", said, count=1)) if found else None

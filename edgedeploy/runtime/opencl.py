@@ -90,7 +90,14 @@ def opencl_device(part: str, device_at: Callable[[int], Any]) -> Any:
         names.append(str(device.device_name))  # raises where there is no device at all
         if part.lower() in names[-1].lower():
             return device
-    raise NoOpenCLError(f"no OpenCL device here has {part!r} in its name", why=f"there is {', '.join(names)}")
+    raise NoOpenCLError(
+        f"no OpenCL device here has {part!r} in its name",
+        why=f"there is {', '.join(names)}",
+        hints=[
+            "name one of them: --device where networks are built, or EDGEDEPLOY_OPENCL_DEVICE",
+            "install the driver of the device that is meant; `edgedeploy doctor` lists what is here",
+        ],
+    )
 
 
 def kernel_seconds(device: Any, work: Callable[[], object]) -> float:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from edgedeploy.closing import Closing
 from edgedeploy.errors import DeviceLostError, RpcError
+from edgedeploy.remote.failures import opencl_failure
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
 from edgedeploy.tune.remote import (
@@ -105,6 +106,7 @@ class Measurer(Closing):
         Raises:
             DeviceLostError: a device or the tracker went away.
             RpcError: a device cannot load the library: it is another board, or its disk is full.
+            OpenCLError: it has no OpenCL device as the profile names it.
         """
         built = _built(batch)
         built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
@@ -161,11 +163,9 @@ class Measurer(Closing):
             if isinstance(message, Begun):
                 share.begun(order[message.job])
             elif isinstance(message, Refused):
-                raise RpcError(
-                    f"the device at {device} does not take what was built",
-                    why=message.why,
-                    hints=["look whether it is the board that was named, and whether it has space left"],
-                )
+                what = f"the device at {device} does not take what was built"
+                hint = "look whether it is the board that was named, and whether it has space left"
+                raise opencl_failure(what, message.why) or RpcError(what, why=message.why, hints=[hint])
             else:
                 share.done(order[message.job], message)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.errors import last_line
+from edgedeploy.errors import OpenCLError, last_line
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
 from edgedeploy.runtime.opencl import opencl_device
@@ -93,7 +93,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """The device takes sessions, but not the libraries."""
+    """The device takes sessions, but not the libraries. What OpenCL says begins with its kind, as agents' errors do."""
 
     why: str
 
@@ -140,7 +140,7 @@ def session(
         except Exception as error:
             if not _stands(remote):
                 raise
-            yield Refused(last_line(error))
+            yield Refused(f"{error.kind}: {error}" if isinstance(error, OpenCLError) else last_line(error))
             return
         for index, job in enumerate(jobs):
             if index and time.monotonic() - opened > begin_s:

@@ -99,14 +99,14 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
             require_fitting_device(endpoint, key, boards.profile, timeout_s=_DEVICE_S, progress=progress)
             devices = require_device(endpoint, key).total
         else:
-            key = f"edgedeploy-{token_hex(8)}"
+            key, places = f"edgedeploy-{token_hex(8)}", _places(boards, progress)
             with progress.stage("start the tracker"):
                 endpoint = stack.enter_context(tracker(progress=progress))
             servers = [
                 stack.enter_context(
                     BoardServer(place, boards.profile, endpoint, key, progress, strict=boards.place.strict)
                 )
-                for place in _places(boards, progress)
+                for place in places
             ]
             require_device(endpoint, key)
             devices = len(servers)

@@ -14,7 +14,7 @@ from conftest import Command
 from networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import RpcError, UnsupportedError
+from edgedeploy.errors import NoOpenCLError, UnsupportedError
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
@@ -143,5 +143,14 @@ def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_meas
 def test_a_server_without_the_device_that_the_profile_names_is_an_error(
     opencl: Any, farm: Endpoint, builder: Builder
 ) -> None:
-    with pytest.raises(RpcError, match=r"no OpenCL device here has 'Mali' in its name: there is"):
+    with pytest.raises(NoOpenCLError, match=r"no OpenCL device here has 'Mali' in its name: there is"):
         measured(farm, builder, [kernels.doubling_on_device], Evaluation(opencl="Mali"))
+
+
+def test_a_device_that_this_machine_lacks_ends_tuning_with_the_code_of_opencl(
+    opencl: Any, network: Path, board_command: Command, tmp_path: Path
+) -> None:
+    tune = ("tune", network, "--board", "local-opencl", "--device", "Mali", "--trials", 1, "-o", tmp_path / "records")
+    code, _, messages = board_command(*tune)
+    assert code == NoOpenCLError.exit_code
+    assert "no OpenCL device here has 'Mali' in its name" in messages

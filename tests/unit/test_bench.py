@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from edgedeploy.bench.engines import litert, mnn
 from edgedeploy.bench.engines.engine import CannotRunError, Task
 from edgedeploy.bench.machine import Machine
 from edgedeploy.bench.worker import Turn, Worker
-from edgedeploy.errors import DownloadError
+from edgedeploy.errors import DownloadError, PackageError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.progress import SILENT
 from edgedeploy.runtime.timing import EndToEnd, Timing
@@ -444,6 +445,19 @@ def test_an_engine_that_cannot_read_a_network_gives_its_reason(tmp_path: Path) -
     graph.save(given.file, graph.node("NoSuchOperator", graph.input("data", [1, 3, 8, 8])))
     with pytest.raises(CannotRunError, match="NoSuchOperator"):
         Worker(engines.REFERENCE, given)
+
+
+def test_what_keeps_edgedeploy_itself_from_running_is_known(tmp_path: Path) -> None:
+    with pytest.raises(CannotRunError, match=r"absent\.tar\.gz") as caught:
+        Worker(engines.OURS, task(tmp_path))
+    assert isinstance(caught.value.__cause__, PackageError)
+
+
+def test_a_package_that_is_not_for_this_machine_is_that_and_no_fault_of_the_compiler(command: Command) -> None:
+    other = "rpi-armhf" if platform.machine() == "aarch64" else "rpi4"
+    code, _, messages = command("bench", "digits", "--board", other, "--host", "local", "--against", "onnxruntime")
+    assert code == PackageError.exit_code
+    assert f"built for board '{other}' and does not run on this machine" in messages
 
 
 @pytest.mark.skipif(not mnn.ENGINE.installed(), reason="MNN is not installed")
