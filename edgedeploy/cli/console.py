@@ -77,12 +77,12 @@ def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
 
 
 def print_error(error: EdgedeployError) -> None:
-    """Print what happened, why, and what to try."""
+    """Print what happened, why, and what to try. Names from files, and what boards and drivers say, are in there."""
     console = stderr()
     console.print("error:", style="bold red", end=" ")
-    console.print(str(error), markup=False)
+    console.print(foreign(*str(error).expandtabs().splitlines()))
     for hint in error.hints:
-        console.print(f"  try: {hint}", markup=False)
+        console.print(foreign(f"  try: {hint}"))
 
 
 def foreign(*lines: str, style: str = "") -> Text:

@@ -107,12 +107,14 @@ def devices(case: Case) -> Finding:
     if done.code != 0:
         what = f"a driver crashes or hangs: {end_of(done)}" + (f"; before that: {listed}" if listed else "")
         return _bad(case, what, f"{_where(case)}update the driver, or remove its file from /etc/OpenCL/vendors")
-    if case.board.opencl and not named(part := _part(case, case.board.opencl), found):
-        who = "the profile" if part == case.board.opencl.device else DEVICE_VARIABLE
-        what = f"no device has {part!r} in its name, as {who} says; {listed or 'none at all'}"
-        return _bad(case, what, _install(case), f"or name another device in the profile: `opencl` of {case.name}")
     if not found:
         return _bad(case, "the drivers know no device", _install(case))
+    if case.board.opencl and not named(part := _part(case, case.board.opencl), found):
+        who, other = "the profile", f"name another device in the profile: `opencl` of {case.name}"
+        if part != case.board.opencl.device:
+            who, other = DEVICE_VARIABLE, f"unset {DEVICE_VARIABLE}, or set it to a part of a name"
+        what = f"no device has {part!r} in its name, as {who} says; {listed}"
+        return _bad(case, what, other, f"or {_install(case)}")
     unusable = [each.name for each in found if not (each.available and each.has_compiler)]
     if unusable:
         return _bad(case, f"{', '.join(unusable)} cannot be used or has no compiler; {listed}", _install(case))

@@ -9,6 +9,8 @@ import pytest
 from conftest import Command
 
 from edgedeploy import __version__
+from edgedeploy.cli.console import print_error
+from edgedeploy.errors import KernelBuildError
 
 # typer itself brings pydantic where it is installed.
 HEAVY = {"tvm", "numpy", "cv2", "onnx", "onnxruntime", "requests", "yaml", "rich"}
@@ -79,3 +81,8 @@ def test_tab_completes(words: str, expected: str) -> None:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert expected in done.stdout.split()
+
+
+def test_errors_show_what_drivers_and_boards_say_without_doing_it(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(KernelBuildError("no kernels\n1: \x1b[2J[red]wrong[/red]\n\t^"))
+    assert capsys.readouterr().err == "error: no kernels: 1: \\x1b[2J[red]wrong[/red]\n        ^\n"

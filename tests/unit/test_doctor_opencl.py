@@ -18,6 +18,7 @@ from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import case_of
 from edgedeploy.doctor.check import Finding, State
 from edgedeploy.doctor.examination import examine
+from edgedeploy.opencl.device import DEVICE_VARIABLE
 
 CHECKS = [opencl.icd_files, opencl.gpu_nodes, opencl.devices]
 POCL = Path("/etc/OpenCL/vendors/pocl.icd")
@@ -125,7 +126,26 @@ def test_devices_are_those_that_clinfo_lists(board: str, pocl: Path) -> None:
 def test_a_device_that_is_not_the_one_of_the_profile_does_not_do(tmp_path: Path, pocl: Path) -> None:
     said = found(profile(tmp_path, device="GeForce"))["devices"]
     assert said.state is State.FAILED
-    assert said.found.startswith("no device has 'GeForce' in its name")
+    assert said.found.startswith("no device has 'GeForce' in its name, as the profile says")
+    assert said.hints[0] == "name another device in the profile: `opencl` of mine"
+
+
+def test_a_variable_that_names_a_device_which_is_not_there_is_what_to_correct(
+    board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(DEVICE_VARIABLE, "GeForce")
+    said = found(board)["devices"]
+    assert said.state is State.FAILED
+    assert said.found.startswith(f"no device has 'GeForce' in its name, as {DEVICE_VARIABLE} says")
+    assert said.hints[0].startswith(f"unset {DEVICE_VARIABLE}")
+
+
+def test_drivers_without_devices_are_that_whatever_name_is_asked_for(
+    board: str, pocl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POCL_DEVICES", "")
+    said = found(board)["devices"]
+    assert (said.state, said.found) == (State.FAILED, "the drivers know no device")
 
 
 def test_a_registered_driver_that_is_not_there_is_found_out(board: str, vendors: Path) -> None:
