@@ -3,7 +3,7 @@
 # or one file, as it does for ocl-icd.
 vendors=${OCL_ICD_VENDORS:-/etc/OpenCL/vendors}
 echo "vendors|$vendors"
-[ -z "${EDGEDEPLOY_OPENCL_DEVICE+set}" ] || echo "device|$EDGEDEPLOY_OPENCL_DEVICE"
+[ -z "${EDGEDEPLOY_OPENCL_DEVICE+set}" ] || printf 'device|%s\n' "$EDGEDEPLOY_OPENCL_DEVICE"
 case $vendors in *.icd) set -- "$vendors" ;; *) set -- "${vendors%/}"/*.icd ;; esac
 for file; do
     [ ! -f "$file" ] || echo "driver|$file|$(head -n 1 "$file")"

@@ -65,7 +65,7 @@ def parse(text: str) -> list[Device]:
     for kind, *fields in (line.split("\t") for line in text.splitlines()):
         if kind == "platform":
             driver_name = fields[0]
-        elif kind == "device" and len(fields) >= 11 and all(each.isdigit() for each in fields[3:]):
+        elif kind == "device" and len(fields) >= 11 and all(each.isdecimal() for each in fields[3:]):
             found.append(_device(driver_name, fields))
     return found
 

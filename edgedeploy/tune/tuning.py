@@ -148,10 +148,13 @@ def chosen_tasks(source: Source, board: Board, space: str, numbers: str) -> list
     """
     tasks = list_tasks(source, board, space)
     if not tasks:
+        what = f"{source.name} has nothing to tune"
+        if board.opencl:
+            raise InputError(what, why="the OpenCL device runs no convolution and no dense layer of it")
         raise InputError(
-            f"{source.name} has nothing to tune",
+            what,
             why="it has no convolution and no dense layer",
-            hints=[] if board.opencl else ["search TVM's own schedules of its other functions: --space metaschedule"],
+            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
         )
     return selected(tasks, numbers)
 

@@ -14,7 +14,7 @@ from conftest import Command
 from networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import NoOpenCLError, UnsupportedError
+from edgedeploy.errors import InputError, NoOpenCLError, UnsupportedError
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
@@ -154,3 +154,12 @@ def test_a_device_that_this_machine_lacks_ends_tuning_with_the_code_of_opencl(
     code, _, messages = board_command(*tune)
     assert code == NoOpenCLError.exit_code
     assert "no OpenCL device here has 'Mali' in its name" in messages
+
+
+def test_a_network_whose_layers_the_cpu_does_has_nothing_to_tune(board_command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    value = graph.node("MatMul", graph.input("data", [1, 16]), graph.normal(16, 8))
+    path = graph.save(tmp_path / "small.onnx", graph.node("Softmax", value, axis=1))
+    code, _, messages = board_command("tune", path, "--board", "local-opencl", "-o", tmp_path / "records")
+    assert code == InputError.exit_code
+    assert "nothing to tune: the OpenCL device runs no convolution and no dense layer of it" in messages
