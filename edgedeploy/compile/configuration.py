@@ -11,10 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from edgedeploy.board import Positive
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
 from edgedeploy.documents import Record
-
-Count = Annotated[int, Field(gt=0)]
 
 
 class _Form(Record):
@@ -45,7 +44,7 @@ class Direct(_Form):
     form: Literal["direct"] = "direct"
     tile: Tile
     order: WeightOrder = WeightOrder()
-    rows_per_task: Count
+    rows_per_task: Positive
 
     @property
     def register_tile(self) -> Tile:
@@ -69,7 +68,7 @@ class Winograd(_Form):
 
     form: Literal["winograd"] = "winograd"
     size: Annotated[int, Field(ge=2, le=4, multiple_of=2)]
-    band: Count
+    band: Positive
     product: Tile
     shared: bool
 
@@ -103,8 +102,8 @@ class Depthwise(_Form):
 
     form: Literal["depthwise"] = "depthwise"
     tile: Tile
-    rows_per_task: Count
-    tasks_deep: Count
+    rows_per_task: Positive
+    tasks_deep: Positive
     copied: bool
 
     @property
@@ -125,9 +124,9 @@ class Product(_Form):
     """
 
     form: Literal["product"] = "product"
-    whole: Count
-    rows: Count
-    columns: Count
+    whole: Positive
+    rows: Positive
+    columns: Positive
 
     @property
     def register_tile(self) -> Tile:
@@ -142,9 +141,9 @@ class Product(_Form):
 class WorkGroup:
     """Work-items of an OpenCL device that run together, by the tiles of the result that they compute."""
 
-    rows: int
-    columns: int
-    channels: int
+    rows: Positive
+    columns: Positive
+    channels: Positive
 
     @property
     def items(self) -> int:
@@ -167,7 +166,7 @@ class WorkItem(_Form):
 
     form: Literal["work-item"] = "work-item"
     tile: Tile
-    vector: Count
+    vector: Positive
     group: WorkGroup
 
     @property

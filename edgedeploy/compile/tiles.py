@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from edgedeploy.board import Board
+from edgedeploy.board import Board, Positive
 
 # Bytes that arrive per cycle from beyond the second cache, beside the arithmetic.
 MEMORY_BYTES = 4
@@ -38,9 +38,9 @@ PRODUCT_VECTORS = (8, 4, 3, 2, 1)
 class Tile:
     """Output pixels (rows x columns) and output channels whose sums are in registers at the same time."""
 
-    rows: int
-    columns: int
-    channels: int
+    rows: Positive
+    columns: Positive
+    channels: Positive
 
     def whole(self, height: int, width: int) -> tuple[int, int]:
         """The least rows and columns, at least as many, that whole tiles cover."""

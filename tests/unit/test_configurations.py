@@ -12,7 +12,14 @@ from layer_networks import NETWORKS
 from running import outputs_of
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.configuration import CONFIGURATION, Configuration, Direct, Product, Winograd
+from edgedeploy.compile.configuration import (
+    CONFIGURATION,
+    Configuration,
+    Direct,
+    Product,
+    Winograd,
+    known_configuration,
+)
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.layers import LAYER
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
@@ -130,3 +137,20 @@ def test_a_function_that_metaschedule_scheduled_takes_the_place_of_ours(tmp_path
     [found] = outputs_of(compiled, data)
     [wanted] = network.reference(data).values()
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
+
+
+TILE = {"rows": 1, "columns": 4, "channels": 8}
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {"form": "direct", "tile": {"rows": 1, "columns": 4, "channels": 0}, "rows_per_task": 1},
+        {"form": "depthwise", "tile": {"rows": 1, "columns": 0, "channels": 8}, "rows_per_task": 1, "tasks_deep": 1},
+        {"form": "work-item", "tile": TILE, "vector": 4, "group": {"rows": 1, "columns": 0, "channels": 1}},
+        {"form": "work-item", "tile": TILE, "vector": -4, "group": {"rows": 1, "columns": 1, "channels": 1}},
+        {"form": "of a later version"},
+    ],
+)
+def test_a_record_of_what_cannot_be_is_no_configuration(recorded: dict[str, object]) -> None:
+    assert known_configuration(recorded) is None

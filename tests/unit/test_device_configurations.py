@@ -117,9 +117,6 @@ def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -
         item(Tile(1, 1, 32), vector=1),  # 32 sums, for 8 vectors
         item(Tile(1, 4, 4), group=(1, 3, 1)),  # 4 tiles in a row
         item(Tile(1, 1, 4), group=(14, 7, 1)),  # 98 work-items, of 64
-        item(Tile(0, 4, 4)),
-        item(Tile(1, 4, 4), group=(1, 0, 1)),
-        item(Tile(1, -4, 4)),
         Direct(tile=Tile(1, 4, 16), rows_per_task=1),
         Winograd(size=4, band=1, product=Tile(1, 4, 16), shared=False),
         Depthwise(tile=Tile(1, 4, 16), rows_per_task=1, tasks_deep=1, copied=False),

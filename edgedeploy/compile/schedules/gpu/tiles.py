@@ -137,8 +137,7 @@ def fits_device(layer: AnyLayer, configuration: Configuration, device: OpenCL) -
         return configuration == default_for_device(layer, device)
     parts = (group.rows, group.columns, group.channels)
     return (
-        min(tile.rows, tile.columns, tile.channels, *parts) > 0
-        and configuration.vector in WIDTHS
+        configuration.vector in WIDTHS
         and tile.rows <= (min(result.height, max(ROWS)) if result.rows else 1)
         and tile.columns <= result.width
         and (result.cropped or result.width % tile.columns == 0)
