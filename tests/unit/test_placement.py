@@ -53,6 +53,19 @@ def pairs(graph: Graph) -> list[str]:
     return [graph.conv(most, 16, 32, 3), graph.node("Cast", f"{most}_1", to=onnx.TensorProto.FLOAT)]
 
 
+def views(graph: Graph) -> list[str]:
+    """Views of what the other side computed, and of an input; outputs that nobody computes."""
+    data, along = graph.input("data", [1, 3, 32, 32]), graph.weight(np.array(2, np.int64))
+    sums = graph.node("CumSum", graph.conv(data, 3, 32, 3), along)
+
+    def view(value: str, *shape: int) -> str:
+        return graph.node("Reshape", value, graph.weight(np.array(shape, np.int64)))
+
+    summed_input = graph.node("CumSum", view(data, 1, 3, 1024), along)
+    wide = graph.conv(view(sums, 1, 32, 15, 60), 32, 16, 3)
+    return [wide, view(sums, 1, 32, 900), summed_input, data, graph.node("Identity", graph.normal(4, 5))]
+
+
 def lowered(graph: Graph, outputs: list[str], folder: Path, board: str = BOARD) -> Lowered:
     return lower_network(read_onnx(graph.save(folder / "net.onnx", *outputs)), load_board(board))
 
@@ -63,7 +76,7 @@ def copies(network: Lowered) -> int:
     return sum(is_call(binding.value, "relax.call_dps_packed") for binding in bindings)
 
 
-@pytest.mark.parametrize("network", [classifier, summed, both, pairs])
+@pytest.mark.parametrize("network", [classifier, summed, both, pairs, views])
 def test_networks_on_both_sides_agree_with_onnxruntime(opencl: Any, network: Any, tmp_path: Path) -> None:
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *network(graph))
