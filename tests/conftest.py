@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import properties
 import pytest
 from agents import KEPT, keep_agents
 
@@ -20,6 +21,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("EDGEDEPLOY_SHARED", ROOT.parent / "shared"))
 
 USER_FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where slow tests are left out, so is half of the examples of properties."""
+    if "not slow" in config.getoption("markexpr"):
+        properties.share = 2
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -315,6 +315,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_and_all_its_processes(tmp_path: Path) -> None:
     (tmp_path / "interruptible.py").write_text(INTERRUPTIBLE)
     command = [sys.executable, str(tmp_path / "interruptible.py"), str(tiny(tmp_path / "net.onnx"))]

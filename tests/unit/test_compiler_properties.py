@@ -6,9 +6,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import Graph
+from properties import examples
 from running import outputs_of
 
 from edgedeploy.board import load_board
@@ -40,11 +41,6 @@ def convolutions(draw: st.DrawFn) -> dict:
         },
         "before": draw(st.booleans()),
     }
-
-
-# The examples are the same on every run: a failure that comes and goes helps nobody.
-def examples(count: int) -> settings:
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @examples(60)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from networks import Graph
+from properties import examples
 from running import outputs_of
 
 from edgedeploy.board import load_board
@@ -18,7 +19,6 @@ from edgedeploy.compile.schedules.general import best_length
 from edgedeploy.frontends.onnx import read_onnx
 
 EXTENT = st.integers(1, 40)
-PROPERTIES = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def _assert_agrees(graph: Graph, output: str) -> None:
@@ -31,7 +31,7 @@ def _assert_agrees(graph: Graph, output: str) -> None:
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6
 
 
-@PROPERTIES
+@examples(25)
 @given(EXTENT, EXTENT, EXTENT, st.sampled_from([(), (2,), (1, 3)]))
 def test_any_product_of_matrices(rows: int, inner: int, columns: int, stack: tuple[int, ...]) -> None:
     graph = Graph()
@@ -39,7 +39,7 @@ def test_any_product_of_matrices(rows: int, inner: int, columns: int, stack: tup
     _assert_agrees(graph, graph.node("Relu", graph.node("MatMul", left, right)))
 
 
-@PROPERTIES
+@examples(25)
 @given(st.lists(EXTENT, min_size=2, max_size=4), st.integers(0, 2), st.tuples(EXTENT, EXTENT))
 def test_any_concat(parts: list[int], axis: int, others: tuple[int, int]) -> None:
     graph = Graph()
@@ -48,14 +48,14 @@ def test_any_concat(parts: list[int], axis: int, others: tuple[int, int]) -> Non
     _assert_agrees(graph, graph.node("Neg", graph.node("Concat", *inputs, axis=axis)))
 
 
-@PROPERTIES
+@examples(25)
 @given(st.tuples(EXTENT, EXTENT, EXTENT), st.permutations([0, 1, 2]))
 def test_any_transpose(shape: tuple[int, int, int], order: list[int]) -> None:
     graph = Graph()
     _assert_agrees(graph, graph.node("Neg", graph.node("Transpose", graph.input("x", list(shape)), perm=order)))
 
 
-@PROPERTIES
+@examples(25)
 @given(st.tuples(EXTENT, EXTENT, EXTENT), st.integers(0, 2))
 def test_any_softmax(shape: tuple[int, int, int], axis: int) -> None:
     graph = Graph()

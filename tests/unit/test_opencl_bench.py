@@ -51,6 +51,7 @@ def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command)
     assert line.count("±") == 3
 
 
+@pytest.mark.slow
 def test_what_was_built_for_another_board_is_measured_here_on_request(
     opencl: Any, command: Command, elsewhere: Path
 ) -> None:

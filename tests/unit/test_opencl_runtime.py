@@ -315,7 +315,7 @@ def test_a_program_is_compiled_once_for_each_machine(program: Program, tmp_path:
     assert float(kept.stdout) < float(compiled.stdout) / 2, (compiled, kept)
 
 
-@pytest.mark.parametrize("damage", ["cut off", "changed"])
+@pytest.mark.parametrize("damage", [pytest.param("cut off", marks=pytest.mark.slow), "changed"])
 def test_a_kept_program_that_is_damaged_is_compiled_anew(program: Program, tmp_path: Path, damage: str) -> None:
     program(TIMED).check_returncode()
     [path] = (tmp_path / "programs").iterdir()
@@ -330,6 +330,7 @@ def test_a_kept_program_that_is_damaged_is_compiled_anew(program: Program, tmp_p
     assert path.read_bytes() == anew  # sound, or it would have been compiled once more
 
 
+@pytest.mark.slow
 def test_another_program_is_not_taken_for_the_kept_one(program: Program, tmp_path: Path) -> None:
     program(TIMED).check_returncode()
     program(TIMED.replace("2 *", "3 *").replace("== 2", "== 3")).check_returncode()

@@ -213,6 +213,7 @@ def test_a_virtual_boards_device_is_not_the_boards() -> None:
 # On the command line.
 
 
+@pytest.mark.slow
 def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command) -> None:
     code, _, err = command("run", "digits", "--board", "local-opencl", "--device", "GeForce")
     assert code == 21
