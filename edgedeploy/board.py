@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
-from edgedeploy.facts import defaults, opencl_device
+from edgedeploy.facts import defaults, probed_opencl_device
 from edgedeploy.hosts import host_facts
 from edgedeploy.opencl.device import Device
 from edgedeploy.opencl.settings import settings_of
@@ -251,7 +251,7 @@ def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
         board = board.overridden(overrides)
     if {"cores", "glibc"} - board.model_fields_set:
         board = _filled(board, defaults(label))
-    if board.opencl and not board.runs_here and (device := opencl_device(label, board.opencl.device)):
+    if board.opencl and not board.runs_here and (device := probed_opencl_device(label, board.opencl.device)):
         board = board.with_device(device)
     return board
 

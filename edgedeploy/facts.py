@@ -122,7 +122,7 @@ def defaults(board: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def opencl_device(board: str, part: str) -> Device | None:
+def probed_opencl_device(board: str, part: str) -> Device | None:
     """The OpenCL device with `part` in its name that the board of a profile has which was probed last."""
     found = (named(part, facts.opencl) for facts in _of_real_boards(board))
     return next((device for device in found if device), None)

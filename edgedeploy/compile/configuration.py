@@ -17,7 +17,9 @@ from edgedeploy.documents import Record
 
 
 class _Form(Record):
-    """What all configurations share."""
+    """What all configurations share: in which form a layer is computed."""
+
+    form: str
 
     @property
     def numbers(self) -> list[int]:
@@ -32,7 +34,18 @@ class _Form(Record):
         return found
 
 
-class Direct(_Form):
+class _Tiled(_Form):
+    """What those share that state their register tile."""
+
+    tile: Tile
+
+    @property
+    def register_tile(self) -> Tile:
+        """Whose sums are in registers at the same time."""
+        return self.tile
+
+
+class Direct(_Tiled):
     """A convolution as sums over its taps.
 
     Attributes:
@@ -42,14 +55,8 @@ class Direct(_Form):
     """
 
     form: Literal["direct"] = "direct"
-    tile: Tile
     order: WeightOrder = WeightOrder()
     rows_per_task: Positive
-
-    @property
-    def register_tile(self) -> Tile:
-        """Whose sums are in registers at the same time."""
-        return self.tile
 
     def __str__(self) -> str:
         return str(self.tile)
@@ -90,7 +97,7 @@ class Winograd(_Form):
         return f"F({self.size}x{self.size}), {self.product.columns} tiles x {self.product.channels} channels"
 
 
-class Depthwise(_Form):
+class Depthwise(_Tiled):
     """A convolution that filters each channel by itself.
 
     Attributes:
@@ -101,15 +108,9 @@ class Depthwise(_Form):
     """
 
     form: Literal["depthwise"] = "depthwise"
-    tile: Tile
     rows_per_task: Positive
     tasks_deep: Positive
     copied: bool
-
-    @property
-    def register_tile(self) -> Tile:
-        """Whose sums are in registers at the same time."""
-        return self.tile
 
     def __str__(self) -> str:
         return str(self.tile)
@@ -154,7 +155,7 @@ class WorkGroup:
         return f"{self.rows} x {self.columns} x {self.channels}"
 
 
-class WorkItem(_Form):
+class WorkItem(_Tiled):
     """A layer on an OpenCL device.
 
     Attributes:
@@ -165,14 +166,8 @@ class WorkItem(_Form):
     """
 
     form: Literal["work-item"] = "work-item"
-    tile: Tile
     vector: Positive
     group: WorkGroup
-
-    @property
-    def register_tile(self) -> Tile:
-        """Whose sums are in registers at the same time."""
-        return self.tile
 
     @property
     def sums(self) -> int:

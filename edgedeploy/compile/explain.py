@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import calls_of
+from edgedeploy.compile.expressions import calls_of, function_name
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import Lowered
 
@@ -61,7 +61,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
 
 def call_counts(module: tvm.IRModule) -> Counter[str]:
     """How often one inference calls each function, by name."""
-    return Counter(_name(call) for _, call in calls_of(module))
+    return Counter(function_name(call) for _, call in calls_of(module))
 
 
 def transposes(network: Lowered) -> dict[str, int]:
@@ -73,21 +73,17 @@ def transposes(network: Lowered) -> dict[str, int]:
     calls = list(calls_of(network.module))
     given, returned = set(network.module["main"].params), _returned(network)
     for variable, call in calls:
-        if _is_free(network, _name(call)) and given & set(call.args[1].fields):
+        if _is_free(network, function_name(call)) and given & set(call.args[1].fields):
             given.add(variable)
     for variable, call in reversed(calls):
-        if _is_free(network, _name(call)) and variable in returned:
+        if _is_free(network, function_name(call)) and variable in returned:
             returned |= set(call.args[1].fields)
     edges = [
         variable in returned or bool(given & set(call.args[1].fields))
         for variable, call in calls
-        if "transpose" in _name(call)
+        if "transpose" in function_name(call)
     ]
     return {"edges": sum(edges), "inside": len(edges) - sum(edges)}
-
-
-def _name(call: relax.Call) -> str:
-    return str(call.args[0].name_hint)
 
 
 def _is_free(network: Lowered, name: str) -> bool:

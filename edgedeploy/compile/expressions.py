@@ -31,6 +31,17 @@ def calls_of(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Call]]:
                 yield binding.var, binding.value
 
 
+def function_name(call: relax.Call) -> str:
+    """The name of the generated function that a call calls."""
+    return str(call.args[0].name_hint)
+
+
+def result_types(call: relax.Call) -> list[relax.TensorType]:
+    """The types of the tensors that a call of a generated function computes."""
+    returned = call.ty_args[0] if len(call.ty_args) else call.ty
+    return list(returned.fields) if isinstance(returned, relax.TupleType) else [returned]
+
+
 def bound_value(mutator: relax.PyExprMutator, expression: Any) -> Any:
     """What a variable of the function that a mutator builds is bound to; any other expression is its own value."""
     return mutator.lookup_binding(expression) if isinstance(expression, relax.Var) else expression

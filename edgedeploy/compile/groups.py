@@ -10,7 +10,7 @@ from tvm import relax
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.expressions import is_call
+from edgedeploy.compile.expressions import function_name, is_call
 from edgedeploy.compile.layers import LAYER, AnyLayer
 from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
 from edgedeploy.compile.schedules.kernel import Packing
@@ -67,7 +67,7 @@ class Group:
                     if _layer_of(call, self.module):
                         written = builder.call_te(lambda *tensors: form(*tensors), *arguments)
                     else:
-                        callee = builder.add_func(self.module[call.args[0]], call.args[0].name_hint)
+                        callee = builder.add_func(self.module[call.args[0]], function_name(call))
                         written = relax.call_tir(callee, relax.Tuple(arguments), call.ty_args[0])
                     values[variable] = builder.emit(written)
                 output = builder.emit_output(values[self.function.body.body])

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import constant_value, function_name, is_call, result_types, rewritten
 from edgedeploy.compile.schedules import Scheduled
 
 
@@ -18,7 +18,7 @@ def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
 
     def visit(expression: relax.Expr) -> None:
         if is_call(expression, "relax.call_tir"):
-            name = expression.args[0].name_hint
+            name = function_name(expression)
             constants = {
                 index
                 for index, argument in enumerate(expression.args[1].fields)
@@ -52,7 +52,7 @@ class _Replacer(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not is_call(call, "relax.call_tir"):
             return call
-        name = call.args[0].name_hint
+        name = function_name(call)
         replacement = self._scheduled.get(name)
         if replacement is None:
             return call
@@ -65,6 +65,4 @@ class _Replacer(relax.PyExprMutator):
             value = constant_value(arguments[packing.parameter])
             assert value is not None, "only constants are packed"
             arguments[packing.parameter] = relax.const(packing.relay(value), str(value.dtype))
-        returned = call.ty_args[0] if len(call.ty_args) else call.ty
-        several = list(returned.fields) if isinstance(returned, relax.TupleType) else returned
-        return relax.call_tir(self._added[name], relax.Tuple(arguments), several)
+        return relax.call_tir(self._added[name], relax.Tuple(arguments), result_types(call))

@@ -8,10 +8,10 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax import TensorType, TupleType, VDevice
+from tvm.relax import TensorType, VDevice
 
 from edgedeploy.board import Board
-from edgedeploy.compile.expressions import calls_of, is_call, rewritten
+from edgedeploy.compile.expressions import calls_of, function_name, is_call, result_types, rewritten
 from edgedeploy.compile.schedules import Scheduled
 
 NO_SCHEDULE = "there is no schedule for it on the device"
@@ -40,16 +40,14 @@ def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], b
         board: a board with an OpenCL device.
     """
     assert board.opencl is not None
-    missing = {str(call.args[0].name_hint) for _, call in calls_of(module)} - set(scheduled)
+    missing = {function_name(call) for _, call in calls_of(module)} - set(scheduled)
     little = {name for name, entry in scheduled.items() if entry.operations <= board.opencl.little_work}
     readers = _readers(module)
     before = None
     while before != little:  # one that stays on the device keeps there what it reads
         before = little
         here = little | missing | {_CALLER}
-        little = little - {
-            str(call.args[0].name_hint) for variable, call in calls_of(module) if readers[variable] - here
-        }
+        little = little - {function_name(call) for variable, call in calls_of(module) if readers[variable] - here}
     return dict.fromkeys(missing, NO_SCHEDULE) | dict.fromkeys(little, LITTLE_WORK)
 
 
@@ -66,7 +64,7 @@ def _readers(module: tvm.IRModule) -> dict[relax.Var, set[str]]:
     for block in reversed(main.blocks):
         for binding in reversed(block.bindings):
             call = is_call(binding.value, "relax.call_tir")
-            read(binding.value, {str(binding.value.args[0].name_hint)} if call else found[binding.var])
+            read(binding.value, {function_name(binding.value)} if call else found[binding.var])
     return found
 
 
@@ -93,12 +91,10 @@ class _Copies(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not is_call(call, "relax.call_tir"):
             return call
-        here = call.args[0].name_hint in self._on_cpu
+        here = function_name(call) in self._on_cpu
         arguments = [each if _is_here(each) == here else self._copied(each, here) for each in call.args[1].fields]
-        returned = call.ty_args[0] if len(call.ty_args) else call.ty
-        several = returned.fields if isinstance(returned, TupleType) else [returned]
-        types = [self._typed(each, here) for each in several]
-        return relax.call_tir(call.args[0], relax.Tuple(arguments), types if len(types) > 1 else types[0])
+        types = [self._typed(each, here) for each in result_types(call)]
+        return relax.call_tir(call.args[0], relax.Tuple(arguments), types)
 
     def _copied(self, tensor: relax.Expr, here: bool) -> relax.Var:
         if tensor not in self._copies:

@@ -309,50 +309,47 @@ def test_a_timer_does_not_count_what_the_caller_does_before_the_device_is_at_wor
 
 
 def test_a_program_is_compiled_once_for_each_machine(program: Program, tmp_path: Path) -> None:
-    compiled = program(TIMED)
-    kept = program(TIMED)
-    assert len(list((tmp_path / "programs").iterdir())) == 1
-    assert float(kept.stdout) < float(compiled.stdout) / 2, (compiled, kept)
+    program(DOUBLED).check_returncode()
+    [kept] = (tmp_path / "programs").iterdir()
+    written = kept.stat()
+    program(DOUBLED).check_returncode()
+    [path] = (tmp_path / "programs").iterdir()
+    # What is compiled is kept in a new file.
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
 
 
 @pytest.mark.parametrize("damage", [pytest.param("cut off", marks=pytest.mark.slow), "changed"])
 def test_a_kept_program_that_is_damaged_is_compiled_anew(program: Program, tmp_path: Path, damage: str) -> None:
-    program(TIMED).check_returncode()
+    program(DOUBLED).check_returncode()
     [path] = (tmp_path / "programs").iterdir()
     sound = path.read_bytes()
     middle = len(sound) // 2
     rest = bytes([sound[middle] ^ 1]) + sound[middle + 1 :] if damage == "changed" else b""
     path.write_bytes(damaged := sound[:middle] + rest)
-    program(TIMED).check_returncode()
+    program(DOUBLED).check_returncode()
     anew = path.read_bytes()  # PoCL does not always write the same bytes
     assert anew != damaged
-    program(TIMED).check_returncode()
+    program(DOUBLED).check_returncode()
     assert path.read_bytes() == anew  # sound, or it would have been compiled once more
 
 
 @pytest.mark.slow
 def test_another_program_is_not_taken_for_the_kept_one(program: Program, tmp_path: Path) -> None:
-    program(TIMED).check_returncode()
-    program(TIMED.replace("2 *", "3 *").replace("== 2", "== 3")).check_returncode()
+    program(DOUBLED).check_returncode()
+    program(DOUBLED.replace("2 *", "3 *").replace("== 2", "== 3")).check_returncode()
     assert len(list((tmp_path / "programs").iterdir())) == 2
 
 
 def test_where_no_program_can_be_kept_it_is_compiled_each_time(program: Program) -> None:
-    program(TIMED, EDGEDEPLOY_OPENCL_CACHE="/proc/none").check_returncode()
+    program(DOUBLED, EDGEDEPLOY_OPENCL_CACHE="/proc/none").check_returncode()
 
 
-# Prints how long the first call of a kernel takes, in seconds, most of which is its compilation.
-TIMED = """
-import time
+# Compiles a program of one kernel, and runs it.
+DOUBLED = """
 from opencl_devices import buffer, load_kernels
-source = "".join(
-    f"__kernel void k{i}(__global float* to) {{ to[get_global_id(0)] = 2 * exp(to[get_global_id(0)]) + {i}; }}"
-    for i in range(40)
-)
-kernels = load_kernels(source, k0=["handle"])
+source = "__kernel void k(__global float* to) { to[get_global_id(0)] = 2 * exp(to[get_global_id(0)]); }"
+kernels = load_kernels(source, k=["handle"])
 output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))
-begin = time.perf_counter()
-kernels["k0"](buffer(output), 1, 64)
+kernels["k"](buffer(output), 1, 64)
 assert (output.numpy() == 2).all()
-print(time.perf_counter() - begin)
 """
