@@ -68,7 +68,8 @@ class OpenCL(Record):
         kind: TVM's tag of its kind.
         vector: float32 values that a work-item reads, multiplies and adds at a time.
         sums: vectors of sums that a work-item's registers hold.
-        work_group: work-items of a group.
+        work_group: the most work-items of a group.
+        tile_group: the most of a group that compute tiles of a convolution or a product.
         units: compute units.
         items: work-items that a unit needs to be busy.
         little_work: arithmetic operations of a function that the CPU does before a kernel would begin.
@@ -79,6 +80,7 @@ class OpenCL(Record):
     vector: Literal[1, 2, 4, 8, 16] = 4
     sums: Positive = 8
     work_group: Positive = 64
+    tile_group: Positive = 64
     units: Positive = 16
     items: Positive = 64
     little_work: Annotated[int, Field(ge=0)] = 30_000

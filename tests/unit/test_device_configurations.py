@@ -44,7 +44,7 @@ from edgedeploy.tune.trial import Trial
 LOCAL = load_board("local-opencl")
 GPU = LOCAL.model_copy(update={"opencl": OpenCL(device="pthread", little_work=0)})
 POCL = LOCAL.model_copy(
-    update={"opencl": OpenCL(device="pthread", vector=16, sums=14, work_group=4, units=2, items=4, little_work=0)}
+    update={"opencl": OpenCL(device="pthread", vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)}
 )
 
 # What cannot be told from "some hundreds".

@@ -56,7 +56,7 @@ def others(graph: Graph) -> list[str]:
     "sizes",
     [
         "vector: 4",
-        pytest.param("vector: 16, sums: 14, work_group: 4, units: 2, items: 4", marks=pytest.mark.slow),
+        pytest.param("vector: 16, sums: 28, tile_group: 1, units: 2, items: 4", marks=pytest.mark.slow),
         pytest.param("vector: 1, sums: 3, work_group: 256, units: 1, items: 1", marks=pytest.mark.slow),
     ],
 )
@@ -74,6 +74,6 @@ def test_layers_agree(opencl: Any, layers: Any, sizes: str, tmp_path: Path) -> N
 
 def test_a_work_group_is_whole_inner_loops_and_a_part_of_the_next() -> None:
     device = device_of(load_board("nuc-opencl"))  # groups of up to 64, and 16 units
-    assert group_parts([1, 56, 14, 32], group_size(56 * 14 * 32, device)) == [1, 1, 2, 32]
+    assert group_parts([1, 56, 14, 32], group_size(56 * 14 * 32, 64, device)) == [1, 1, 2, 32]
     assert group_parts([1, 7, 1, 16], group_size(7 * 16, device)) == [1, 1, 1, 4]  # seven groups for each unit at least
     assert group_parts([3], group_size(3, device)) == [1]

@@ -57,7 +57,7 @@ def graphics(**fields: Any) -> Device:
 
 def test_a_cpu_takes_whole_vectors_its_registers_and_small_groups() -> None:
     settings = settings_of(device(), registers=32)
-    assert settings == {"vector": 16, "sums": 14, "work_group": 4, "units": 4, "items": 4}
+    assert settings == {"vector": 16, "sums": 28, "work_group": 64, "tile_group": 1, "units": 4, "items": 4}
 
 
 def test_a_graphics_processor_states_its_units_and_keeps_the_vectors_that_it_reads_at_once() -> None:

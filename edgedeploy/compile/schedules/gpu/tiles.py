@@ -64,13 +64,17 @@ class _Result:
     def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
         """A tile in the groups that the profile asks for."""
         tiles = self.tiles(tile)
-        parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), device))
+        parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device))
         return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))
 
     def rate(self, tile: Tile, vector: int, device: OpenCL) -> float:
-        """Useful values of a step in one vector's time; less with fewer work-items than the device can run."""
+        """Useful values of a step in one vector's time; less with fewer work-items than the device can run.
+
+        A tile of more sums than registers hold takes that many times as long.
+        """
         pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / device.vector)
         values = pixels * tile.channels / device.vector * tile.useful(self.height, self.width)
+        values /= max(1.0, pixels * vectors * width / device.sums)
         if not self.shared:
             return values / (vectors * width * (pixels + 0.5))
         step = pixels * vectors * width + 0.5 * (pixels + vectors * width) + 1
@@ -153,7 +157,7 @@ def _possible(result: _Result, device: OpenCL) -> Iterator[WorkItem]:
     """Tiles of each width, in groups of each size: neighbours in channels first, or in columns first."""
     for tile, vector in _tiles(result, device):
         rows, columns, channels = tiles = result.tiles(tile)
-        for most in sorted({max(1, device.work_group // part) for part in GROUPS}):
+        for most in sorted({_tile_group(device), *(max(1, device.work_group // part) for part in GROUPS)}):
             yield WorkItem(tile=tile, vector=vector, group=WorkGroup(*group_parts(tiles, most)))
             deep, down, across = group_parts([channels, rows, columns], most)
             yield WorkItem(tile=tile, vector=vector, group=WorkGroup(down, across, deep))
@@ -176,6 +180,11 @@ def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
                     fitting = rows <= result.height and rows * columns * count <= MOST_OF_SUMS * device.sums
                     if fitting and tile.useful(result.height, result.width) >= LEAST_USEFUL:
                         yield tile, vector
+
+
+def _tile_group(device: OpenCL) -> int:
+    """The most work-items of a group that compute tiles."""
+    return min(device.tile_group, device.work_group)
 
 
 def _result(layer: AnyLayer) -> _Result:
