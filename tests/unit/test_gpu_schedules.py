@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from networks import Graph
 
-from edgedeploy.board import load_board
 from edgedeploy.build import build
-from edgedeploy.compile.schedules.gpu.threads import device_of, group_parts, group_size
+from edgedeploy.compile.schedules.gpu.threads import group_parts, group_size
 from edgedeploy.source import find_source
 
 PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()
@@ -73,7 +72,11 @@ def test_layers_agree(opencl: Any, layers: Any, sizes: str, tmp_path: Path) -> N
 
 
 def test_a_work_group_is_whole_inner_loops_and_a_part_of_the_next() -> None:
-    device = device_of(load_board("nuc-opencl"))  # groups of up to 64, and 16 units
-    assert group_parts([1, 56, 14, 32], group_size(56 * 14 * 32, 64, device)) == [1, 1, 2, 32]
-    assert group_parts([1, 7, 1, 16], group_size(7 * 16, device)) == [1, 1, 1, 4]  # seven groups for each unit at least
-    assert group_parts([3], group_size(3, device)) == [1]
+    assert group_parts([1, 56, 14, 32], group_size(56 * 14 * 32, 64, 16)) == [1, 1, 2, 32]
+    assert group_parts([1, 7, 1, 16], group_size(7 * 16, 64, 16)) == [
+        1,
+        1,
+        1,
+        4,
+    ]  # seven groups for each unit at least
+    assert group_parts([3], group_size(3, 64, 16)) == [1]

@@ -19,9 +19,9 @@ def device_of(board: Board) -> OpenCL:
     return board.opencl
 
 
-def group_size(items: int, most: int, device: OpenCL) -> int:
-    """How many of some work-items a group has, at most: where there are few, it is small, so that each unit gets one."""
-    return max(1, min(most, items // device.units))
+def group_size(items: int, most: int, units: int) -> int:
+    """The work-items of a group, at most: where there are few, groups are small, so that each unit gets one."""
+    return max(1, min(most, items // units))
 
 
 def group_parts(extents: Sequence[int], most: int) -> list[int]:
@@ -42,7 +42,7 @@ def bind_all(kernel: Kernel, loops: list[Any], board: Board) -> None:
     """Run loops as work-items, in groups as the board's profile has them."""
     extents = [int(kernel.schedule.get(loop).extent) for loop in loops]
     device = device_of(board)
-    bind(kernel, loops, group_parts(extents, group_size(math.prod(extents), device.work_group, device)))
+    bind(kernel, loops, group_parts(extents, group_size(math.prod(extents), device.work_group, device.units)))
 
 
 def bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:

@@ -64,7 +64,7 @@ class _Result:
     def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
         """A tile in the groups that the profile asks for."""
         tiles = self.tiles(tile)
-        parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device))
+        parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device.units))
         return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))
 
     def rate(self, tile: Tile, vector: int, device: OpenCL) -> float:
