@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgedeploy.errors import ConfigurationError
 
 Document = TypeVar("Document", bound=BaseModel)
+Item = TypeVar("Item")
+
+# A list that is refused at its first fault: an error for each of a million items would take gigabytes.
+Listed = Annotated[list[Item], Field(fail_fast=True)]
 
 
 class Record(BaseModel):

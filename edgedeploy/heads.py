@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Listed, Record
 
 Side = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -25,6 +25,6 @@ class Head(Record):
 
     output: str
     kind: Literal["yolo", "region"] = "yolo"
-    anchors: Annotated[list[tuple[Side, Side]], Field(min_length=1)]
+    anchors: Annotated[Listed[tuple[Side, Side]], Field(min_length=1)]
     classes: Annotated[int, Field(gt=0)] | None = None
     scale_x_y: Side = 1.0

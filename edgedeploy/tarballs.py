@@ -1,4 +1,8 @@
-"""Archives, `.tar.gz`: written byte for byte reproducible, and never trusted when read."""
+"""Archives, `.tar.gz`: written byte for byte reproducible, and never trusted when read.
+
+The reader is our own, and strict: it takes plain files under short names, as `write_archive` writes them and as GNU tar
+and BSD's do. Python's `tarfile` keeps whatever extended headers and long names say before anybody can look at them.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +11,65 @@ import io
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
 
 # Weights hardly compress: more effort takes five times as long for a tenth of the size.
 COMPRESSION = 3
+
+# A header is one block, with fields of fixed places: "ustar Interchange Format", IEEE Std 1003.1-2017, pax(1).
+_BLOCK = 512
+_NAME, _SIZE, _SUM, _TYPE = slice(0, 100), slice(124, 136), slice(148, 156), slice(156, 157)
+_MAGIC, _PREFIX = slice(257, 265), slice(345, 500)
+_MAGICS = (b"ustar\x0000", b"ustar  \x00")  # the standard's, GNU tar's
+_PLAIN_FILE = (b"0", b"\0")
+# What programs may fill up an archive with after its end: they write records of 20 blocks, unless told otherwise.
+_MOST_FILLING = 1 << 20
+# Content is unpacked in pieces of this size.
+_PIECE = 1 << 18
 
 
 class DamagedArchiveError(Exception):
     """A file is no archive of plain files; the message says why."""
 
 
-class Entry(NamedTuple):
-    """A file in an archive: its name and size as its header says, and its content, to be read before the next one."""
+class Entry:
+    """A plain file in an archive. Its content can be read once, before the next entry is asked for.
 
-    name: str
-    size: int
-    stream: IO[bytes]
-
-
-class _PlainEntry(tarfile.TarInfo):
-    """A plain file. Whatever else an archive may hold is refused by its header, before its content is read.
-
-    tarfile would read long names and extended headers, however large, into memory by itself.
+    Attributes:
+        name: its name, as its header says.
+        size: the size of its content in bytes.
     """
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _PlainEntry:
-        entry = super().frombuf(buf, encoding, errors)
-        if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise DamagedArchiveError(f"{entry.name!r} is not a plain file")
-        return entry
+    def __init__(self, name: str, size: int, stream: gzip.GzipFile) -> None:
+        self.name, self.size = name, size
+        self._left, self._stream = size, stream
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its content, piece by piece.
+
+        Raises:
+            DamagedArchiveError: the archive ends before it does.
+        """
+        while self._left:
+            piece = _exactly(self._stream, min(self._left, _PIECE))
+            self._left -= len(piece)
+            yield piece
+
+    def content(self) -> bytes:
+        """Its content, which takes memory as it comes, whatever the header claims.
+
+        Raises:
+            DamagedArchiveError: as `pieces`.
+        """
+        buffer = io.BytesIO()
+        for piece in self.pieces():
+            buffer.write(piece)
+        return buffer.getvalue()
 
 
 def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
-    """Write an archive; equal members in equal order give equal bytes.
+    """Write an archive; equal members in equal order give equal bytes. Names have at most 100 bytes.
 
     Raises:
         OSError: the file cannot be written.
@@ -61,24 +88,75 @@ def write_archive(path: Path, members: Mapping[str, bytes]) -> None:
 
 @contextmanager
 def opened_archive(path: Path) -> Iterator[Iterator[Entry]]:
-    """The files in an archive, one after another. What the block reads of them may fail as this does.
+    """The files in an archive, one after another; to read on may fail as this does.
+
+    Whatever is no plain file is refused by its header. Nothing is kept, so that memory does not grow with what the file
+    unpacks to. Content that the block does not read is passed over, which takes its time: refuse what is too large.
 
     Raises:
         FileNotFoundError: there is no such file.
         DamagedArchiveError: it is damaged, or holds something that is no plain file.
     """
+    with ExitStack() as stack:
+        with _reading():
+            stream = stack.enter_context(gzip.GzipFile(path))
+        yield _entries(stream)
+
+
+def _entries(stream: gzip.GzipFile) -> Iterator[Entry]:
+    while any(header := _exactly(stream, _BLOCK)):
+        entry = _entry(header, stream)
+        yield entry
+        for _ in entry.pieces():  # what was not read of it
+            pass
+        _exactly(stream, -entry.size % _BLOCK)
+    filling = _at_most(stream, _MOST_FILLING + 1)
+    if len(filling) < _BLOCK or len(filling) > _MOST_FILLING or any(filling):
+        raise DamagedArchiveError("it does not end where its last file does")
+
+
+def _entry(header: bytes, stream: gzip.GzipFile) -> Entry:
+    """The entry of a header, whose content comes next in a stream."""
+    blank = header[: _SUM.start] + b" " * 8 + header[_SUM.stop :]
+    if header[_MAGIC] not in _MAGICS or _number(header[_SUM]) != sum(blank):
+        raise DamagedArchiveError("it has a damaged header, or one of a form that is not read")
     try:
-        with tarfile.open(path, mode="r|gz", tarinfo=_PlainEntry) as archive:
-            yield _entries(archive)
+        name = header[_NAME].rstrip(b"\0").decode("ascii")
+    except UnicodeDecodeError as error:
+        raise DamagedArchiveError(f"it has a file with the name {header[_NAME]!r}") from error
+    if header[_TYPE] not in _PLAIN_FILE or name.endswith("/"):
+        raise DamagedArchiveError(f"{name!r} is not a plain file")
+    if any(header[_PREFIX]):
+        raise DamagedArchiveError(f"the name of {name!r} is longer than 100 bytes")
+    return Entry(name, _number(header[_SIZE]), stream)
+
+
+def _number(field: bytes) -> int:
+    """A number in octal digits, which a space or a zero may end."""
+    digits = field.rstrip(b"\0 ").lstrip(b" ")
+    if not digits or digits.strip(b"01234567"):
+        raise DamagedArchiveError("it has a header with a number that is none")
+    return int(digits, 8)
+
+
+def _exactly(stream: gzip.GzipFile, count: int) -> bytes:
+    content = _at_most(stream, count)
+    if len(content) < count:
+        raise DamagedArchiveError("it ends too early")
+    return content
+
+
+def _at_most(stream: gzip.GzipFile, count: int) -> bytes:
+    with _reading():
+        return stream.read(count)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError:
         raise
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise DamagedArchiveError(why) from error
-
-
-def _entries(archive: tarfile.TarFile) -> Iterator[Entry]:
-    for entry in archive:
-        stream = archive.extractfile(entry)
-        assert stream is not None
-        yield Entry(entry.name, entry.size, stream)

@@ -80,12 +80,12 @@ def verify(
 
     found = []
     for path in packages:
-        manifest, contents = read_package(path)
-        size = sum(map(len, contents.values()))
+        manifest, _ = read_package(path, keep=())
+        size = sum(member.size for member in manifest.files.values())
         found.append({"package": str(path), "model": manifest.model, "board": manifest.board, "bytes": size})
         if not json_output:
             stdout().print(
-                f"{path} is sound: {manifest.model} for {manifest.board}, {len(contents)} files, {size:,} bytes",
+                f"{path} is sound: {manifest.model} for {manifest.board}, {len(manifest.files)} files, {size:,} bytes",
                 markup=False,
             )
     if json_output:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from edgedeploy.errors import PackageError
 from edgedeploy.files import replacing
-from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member
-from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
-
-# A manifest is a few kB; a network of a board rarely exceeds 250 MB. Archives beyond that are refused: what is read is
-# kept in memory.
-MAXIMUM_MANIFEST = 1 << 20
-MAXIMUM_CONTENT = 1 << 30
+from edgedeploy.package.manifest import MANIFEST_NAME, MAXIMUM_MANIFEST, Manifest, Member, parse_manifest
+from edgedeploy.tarballs import DamagedArchiveError, Entry, opened_archive, write_archive
 
 Contents = Mapping[str, bytes]
 
@@ -55,54 +48,65 @@ def read_manifest(path: Path) -> Manifest:
     return _read(path, only_manifest=True)[0]
 
 
-def read_package(path: Path) -> tuple[Manifest, dict[str, bytes]]:
+def read_package(path: Path, keep: Collection[str] | None = None) -> tuple[Manifest, dict[str, bytes]]:
     """Read a package, checking every member against the manifest.
+
+    Args:
+        path: the archive.
+        keep: the names of members whose content is kept; all of them if None. The rest takes no memory.
+
+    Returns:
+        The manifest, and what was kept, by name.
 
     Raises:
         PackageError: something is missing, superfluous, damaged, too large, or not a plain file.
     """
-    return _read(path, only_manifest=False)
+    return _read(path, keep)
 
 
-def _read(path: Path, *, only_manifest: bool) -> tuple[Manifest, dict[str, bytes]]:
-    def refuse(why: str) -> PackageError:
-        return PackageError(f"{path} is not a sound package", why=why, hints=["build it again with `edgedeploy build`"])
-
+def _read(
+    path: Path, keep: Collection[str] | None = None, *, only_manifest: bool = False
+) -> tuple[Manifest, dict[str, bytes]]:
     contents: dict[str, bytes] = {}
-    manifest: Manifest | None = None
     try:
         with opened_archive(path) as entries:
+            first = next(entries, None)
+            if first is None or first.name != MANIFEST_NAME or first.size > MAXIMUM_MANIFEST:
+                raise DamagedArchiveError(f"it does not begin with {MANIFEST_NAME}")
+            try:
+                manifest = parse_manifest(first.content())
+            except ValueError as error:
+                raise DamagedArchiveError(f"{MANIFEST_NAME}: {error}") from error
+            if only_manifest:
+                return manifest, {}
+            missing = dict(manifest.files)
             for entry in entries:
-                if manifest is None:
-                    if entry.name != MANIFEST_NAME or entry.size > MAXIMUM_MANIFEST:
-                        raise refuse(f"it does not begin with {MANIFEST_NAME}")
-                    manifest = Manifest.model_validate_json(entry.stream.read(MAXIMUM_MANIFEST))
-                    total = sum(member.size for member in manifest.files.values())
-                    if total > MAXIMUM_CONTENT:
-                        raise refuse(f"it holds {total:,} bytes, more than the {MAXIMUM_CONTENT:,} that are read")
-                    if only_manifest:
-                        return manifest, {}
-                    continue
-                expected = manifest.files.get(entry.name)
-                if expected is None or entry.name in contents:
-                    raise refuse(f"{entry.name!r} is not in its manifest, or comes twice")
+                expected = missing.pop(entry.name, None)
+                if expected is None:
+                    raise DamagedArchiveError(f"{entry.name!r} is not in its manifest, or comes twice")
                 if entry.size != expected.size:
-                    raise refuse(f"{entry.name!r} has {entry.size} bytes instead of {expected.size}")
-                content = entry.stream.read()
-                if hashlib.sha256(content).hexdigest() != expected.sha256:
-                    raise refuse(f"{entry.name!r} has another content than its manifest says")
-                contents[entry.name] = content
+                    raise DamagedArchiveError(f"{entry.name!r} has {entry.size} bytes instead of {expected.size}")
+                content, sha256 = _content(entry, keep is None or entry.name in keep)
+                if sha256 != expected.sha256:
+                    raise DamagedArchiveError(f"{entry.name!r} has another content than its manifest says")
+                if content is not None:
+                    contents[entry.name] = content
+            if missing:
+                raise DamagedArchiveError(f"it lacks {', '.join(sorted(missing))}")
     except FileNotFoundError as error:
         raise PackageError(f"there is no package {path}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"])) or "(document)"
-        raise refuse(f"{MANIFEST_NAME}: {field}: {first['msg']}") from error
     except DamagedArchiveError as error:
-        raise refuse(str(error)) from error
-    if manifest is None:
-        raise refuse("it is empty")
-    missing = sorted(manifest.files.keys() - contents.keys())
-    if missing:
-        raise refuse(f"it lacks {', '.join(missing)}")
+        hints = ["build it again with `edgedeploy build`"]
+        raise PackageError(f"{path} is not a sound package", why=str(error), hints=hints) from error
     return manifest, contents
+
+
+def _content(entry: Entry, kept: bool) -> tuple[bytes | None, str]:
+    """The content of an entry if it is to be kept, and its SHA-256."""
+    if kept:
+        content = entry.content()
+        return content, hashlib.sha256(content).hexdigest()
+    digest = hashlib.sha256()
+    for piece in entry.pieces():
+        digest.update(piece)
+    return None, digest.hexdigest()

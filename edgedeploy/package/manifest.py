@@ -1,27 +1,59 @@
-"""The manifest of a package: what is in it, what it was made from, and what it needs."""
+"""The manifest of a package: what is in it, what it was made from, and what it needs.
+
+All that makes a manifest sound is said here, once, for what is built, verified, run and pushed. The agent's reader
+(`agent/manifest.cc`) has the same rules for the part that it needs.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Listed, Record
+from edgedeploy.errors import UnsupportedError
 from edgedeploy.heads import Head
 from edgedeploy.runtime.interface import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"
+# The program that a board runs packages with, which lies among the package's files there.
+AGENT_NAME = "agent"
+
+# A manifest is a few kB; a network of a board rarely exceeds 250 MB. Beyond that nothing is read: what is read is kept
+# in memory.
+MAXIMUM_MANIFEST = 1 << 20
+MAXIMUM_CONTENT = 1 << 30
+# No board has memory for a larger tensor, or processors for more threads.
+MAXIMUM_TENSOR = 1 << 30
+MAXIMUM_THREADS = 1 << 16
+
+# TVM's targets have another one in them, of the host, with lists in that.
+_DEEPEST_TARGET = 4
+
+# What tensors of networks consist of: the types that the agent knows as well.
+_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+DTYPES = ("float32", "float64", "float16", "bool", *_INTEGERS)
+
+# A model's name is that of its package, and of a folder on boards.
+MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-# Plain relative names of at most one folder: nothing can point out of the package.
-MemberName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$")]
+# Plain relative names of at most one folder: nothing can point out of the package. A header of the archive has room for
+# 100 bytes.
+MemberName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$", max_length=100)]
+Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Member(Record):
     """A file of the package: its size in bytes and the SHA-256 of its content."""
 
-    size: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Field(ge=0, le=MAXIMUM_CONTENT)]
     sha256: Sha256
 
 
@@ -42,9 +74,9 @@ class Abi(Record):
     machine: str
     float_abi: Literal["hard", "soft"] | None
     glibc: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None
-    libraries: list[str]
+    libraries: Listed[str]
     cpu: str
-    features: list[str]
+    features: Listed[str]
 
 
 class Memory(Record):
@@ -78,10 +110,10 @@ class SelfTest(Record):
         reference: the program that gave the outputs.
     """
 
-    inputs: list[MemberName]
-    outputs: list[MemberName]
-    relative: float
-    absolute: float
+    inputs: Listed[MemberName]
+    outputs: Listed[MemberName]
+    relative: Tolerance
+    absolute: Tolerance
     reference: str
 
 
@@ -110,31 +142,131 @@ class Manifest(Record):
     """
 
     format: Literal[1] = 1
-    model: str
+    model: Annotated[str, Field(pattern=MODEL_NAME)]
     model_sha256: Sha256
     weights: Literal["file", "random"] = "file"
     board: str
     build_key: Sha256
     target: dict[str, object]
     opencl_device: str | None = None
-    threads: Annotated[int, Field(gt=0)]
+    threads: Annotated[int, Field(gt=0, le=MAXIMUM_THREADS)]
     versions: dict[str, str]
     linker: str
     tuning_records: Sha256 | None = None
-    inputs: list[TensorSpec]
-    outputs: list[TensorSpec]
-    heads: list[Head] = []
+    inputs: Listed[TensorSpec]
+    outputs: Listed[TensorSpec]
+    heads: Listed[Head] = []
     abi: Abi
     memory: Memory
     selftest: SelfTest
     files: dict[MemberName, Member]
 
+    @field_validator("target")
+    @classmethod
+    def _is_flat(cls, target: dict[str, object]) -> dict[str, object]:
+        if _depth(target) > _DEEPEST_TARGET:
+            raise ValueError("it is nested too deeply")
+        return target
+
+    @field_validator("inputs", "outputs")
+    @classmethod
+    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
+        for spec in specs:
+            if spec.dtype not in DTYPES:
+                raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
+            if min(spec.shape, default=0) < 0:
+                raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
+            if _bytes_of(spec) > MAXIMUM_TENSOR:
+                raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")
+        return specs
+
+    @field_validator("files")
+    @classmethod
+    def _are_files_of_one_folder(cls, files: dict[str, Member]) -> dict[str, Member]:
+        taken = {MANIFEST_NAME, AGENT_NAME}
+        for name in files:
+            folder = name.rpartition("/")[0]
+            if name in taken or folder in taken or folder in files:
+                raise ValueError(f"there can be no file {name!r} beside the others")
+        total = sum(member.size for member in files.values())
+        if total > MAXIMUM_CONTENT:
+            raise ValueError(f"it holds {total:,} bytes, more than the {MAXIMUM_CONTENT:,} that are read")
+        return files
+
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
-        missing = {LIBRARY_NAME, *self.selftest.inputs, *self.selftest.outputs} - self.files.keys()
+        test = self.selftest
+        missing = {LIBRARY_NAME, *test.inputs, *test.outputs} - self.files.keys()
         if missing:
             raise ValueError(f"files does not list {', '.join(sorted(missing))}")
-        for tensor in (*self.inputs, *self.outputs):
-            if min(tensor.shape, default=0) < 0:
-                raise ValueError(f"the shape of {tensor.name} is {tensor.shape}")
+        for specs, names in ((self.inputs, test.inputs), (self.outputs, test.outputs)):
+            if len(specs) != len(names):
+                raise ValueError("the self-test has another number of tensors than the network")
+            for spec, name in zip(specs, names, strict=True):
+                if self.files[name].size != _bytes_of(spec):
+                    raise ValueError(f"{name} is not of the size of {spec.name!r}")
         return self
+
+
+def parse_manifest(text: bytes) -> Manifest:
+    """The manifest that a file holds, as JSON that every reader understands in the same way.
+
+    Raises:
+        ValueError: it is not sound.
+    """
+    if len(text) > MAXIMUM_MANIFEST:
+        raise ValueError(f"it is larger than {MAXIMUM_MANIFEST:,} bytes")
+    try:
+        # pydantic would take the last of two fields of one name, and numbers that JSON does not have.
+        json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite, parse_int=_finite)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    try:
+        return Manifest.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(_first_fault(error)) from error
+
+
+@contextmanager
+def packageable(model: str) -> Iterator[None]:
+    """Where a manifest is made: what cannot stand in one, no package can hold.
+
+    Raises:
+        UnsupportedError: there was such a thing.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        if error.title != Manifest.__name__:
+            raise
+        raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
+
+
+def _bytes_of(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+
+
+def _depth(value: object) -> int:
+    """How many lists and mappings are in each other."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(map(str, first["loc"])) or "(document)"
+    return f"{field}: {first['msg']}"
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        raise ValueError("a field is given twice")
+    return content
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number[:20]} is no number")
+    return value

@@ -19,18 +19,16 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from edgedeploy.board import Board
-from edgedeploy.errors import InputError, PackageError
+from edgedeploy.errors import InputError
 from edgedeploy.package.abi import read_abi
 from edgedeploy.package.archive import manifest_bytes, read_package
-from edgedeploy.package.manifest import MANIFEST_NAME, Abi, Manifest
+from edgedeploy.package.manifest import AGENT_NAME, MANIFEST_NAME, MODEL_NAME, Abi, Manifest
 from edgedeploy.remote.facts import BASE
 
-AGENT_NAME = "agent"
 CURRENT = "current"
 # Prefixes of what is not complete yet; no release and no blob begins so.
 INCOMING, STAGING = "incoming-", "staging-"
 
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TIME = "%Y%m%dT%H%M%SZ"
 _ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")
 
@@ -58,17 +56,10 @@ class Release:
         """The release of a package with the agent that runs it on a board.
 
         Raises:
-            PackageError: the package is damaged or hostile, or its name cannot be one of a folder.
+            PackageError: the package is damaged or hostile.
         """
         manifest, members = read_package(package)
         program, agent_abi = agent.read_bytes(), read_abi(agent, board)
-        if not is_model(manifest.model):
-            raise PackageError(
-                f"a board takes no model called {manifest.model!r}",
-                hints=["rename its file: letters, digits, dots, dashes and underscores only"],
-            )
-        if AGENT_NAME in members:
-            raise PackageError(f"{package} has a file named {AGENT_NAME!r}", why="that is the name of the agent")
         contents = {**members, MANIFEST_NAME: manifest_bytes(manifest), AGENT_NAME: program}
         blobs = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
         content = hashlib.sha256("".join(f"{name} {blob}\n" for name, blob in blobs.items()).encode()).hexdigest()
@@ -118,7 +109,7 @@ def check_id(identity: str) -> str:
 
 def is_model(name: str) -> bool:
     """Whether that can be the name of a model on a board."""
-    return _MODEL.fullmatch(name) is not None
+    return re.fullmatch(MODEL_NAME, name) is not None
 
 
 def is_id(name: str) -> bool:

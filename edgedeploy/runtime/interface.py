@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from pydantic import field_validator
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Listed, Record
 from edgedeploy.runtime.timing import Timing
 
 Tensors = Mapping[str, np.ndarray]
@@ -18,7 +18,7 @@ class TensorSpec(Record):
     """An input or output: its name in the network, its shape, and its dtype as numpy names it."""
 
     name: str
-    shape: list[int]
+    shape: Listed[int]
     dtype: str
 
     @field_validator("dtype")

@@ -68,7 +68,7 @@ class Session:
             PackageError: the package is damaged; or as the constructor.
             InputError: as the constructor.
         """
-        manifest, contents = read_package(package)
+        manifest, contents = read_package(package, keep=[LIBRARY_NAME])
         return cls(manifest, contents[LIBRARY_NAME], threads, name=package)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:

@@ -32,7 +32,6 @@ FILES = (HEADER, WORKLOADS, RECORDS, TRIALS, RUNS)
 # Trials compress to a tenth or a twentieth; what is much smaller is made to fill a disk.
 _MOST_COMPRESSED = 60
 _SMALL = 1 << 20
-_BLOCK = 1 << 20
 
 # TVM notes a failure as a time of 1e10 s.
 _NEVER = 1e9
@@ -172,8 +171,8 @@ def _unpack(source: Path, folder: Path) -> None:
             if left < 0:
                 raise DamagedArchiveError("it holds more than records of its size can")
             with (folder / name).open("wb") as output:
-                while block := entry.stream.read(_BLOCK):
-                    output.write(block)
+                for piece in entry.pieces():
+                    output.write(piece)
 
 
 def _foreign(database: Content, path: Path, header: Header) -> tuple[Content, int]:
