@@ -21,7 +21,7 @@ from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.opencl.listing import as_here
-from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
+from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest, packageable
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.source import Source, find_source, note_weights
@@ -113,6 +113,7 @@ def build(
         InputError: as `Board.overridden`.
         ConfigurationError: LLVM does not know what the board's profile names.
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
+        UnsupportedError: no package can hold it.
         RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
@@ -131,6 +132,7 @@ def build(
     with (
         chosen_records(NO_RECORDS if tuned else tuning_records, label, board, progress) as records,
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
+        packageable(source.name),
     ):
         key = build_key(source, board, records)
         with progress.stage("import"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +26,8 @@ class Source:
     """What is to be built.
 
     Attributes:
-        name: the package's name: the model's name in the zoo, or the file's without its suffix.
+        name: the package's name: the model's name in the zoo, or the file's without its suffix, as `package_model`
+            writes it.
         format: what the network's files are.
         files: the network's files, the one that describes it first.
         shapes: shapes of inputs by name.
@@ -46,7 +49,9 @@ class Source:
         """
         found, description = describing(path)
         options = found.heeded(options)
-        return Source(name or path.stem, found, tuple(found.files(description, options)), dict(shapes), options)
+        return Source(
+            name or package_model(path.stem), found, tuple(found.files(description, options)), dict(shapes), options
+        )
 
     @property
     def file(self) -> Path:
@@ -65,6 +70,15 @@ class Source:
     def read(self) -> Network:
         """Import it; see `Format.read`."""
         return self.format.read(self.files, self.shapes, self.options)
+
+
+def package_model(name: str) -> str:
+    """A network's name as packages and folders on boards have it: letters without accents, digits, dots and dashes.
+
+    Runs of anything else become one dash, and what is longer than 100 letters is cut off.
+    """
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode("ascii")
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._")[:100] or "network"
 
 
 def find_source(
@@ -90,7 +104,7 @@ def find_source(
 
     asked = MODELS.find(model)
     entry_path, entry = obtainable(asked, MODELS.load(model), progress)
-    name = asked.stem
+    name = package_model(asked.stem)
     # The entry's shape fills free dimensions; what is given on the command line goes before it.
     shapes = {entry.input.name: entry.input.shape, **(shapes or {})}
     if not entry.has_weights and options.weights != "random":

@@ -255,7 +255,7 @@ def _depth(value: object) -> int:
 def _first_fault(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(map(str, first["loc"])) or "(document)"
-    return f"{field}: {first['msg']}"
+    return f"{field}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

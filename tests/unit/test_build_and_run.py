@@ -19,6 +19,7 @@ from edgedeploy.hosts import host_features, missing_features
 from edgedeploy.package.archive import read_manifest, read_package, write_package
 from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.runtime.session import check_tensors
+from edgedeploy.source import package_model
 
 DIGITS = "digits"
 
@@ -336,6 +337,28 @@ def test_two_networks_of_one_name_do_not_replace_each_other(command: Command, ne
     assert code == 7
     assert "net.tar.gz" in err
     assert not Path("dist").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("squeezenet_v1.1", "squeezenet_v1.1"),
+        ("Mein Netz (1)", "Mein-Netz-1"),
+        ("réseau", "reseau"),
+        ("网络", "network"),
+        ("-rf", "rf"),
+        ("../..", "network"),
+        ("_x" * 80, "x_" * 50),
+    ],
+)
+def test_a_network_of_any_name_has_one_that_boards_take(name: str, model: str) -> None:
+    assert package_model(name) == model
+
+
+def test_a_file_of_any_name_becomes_a_sound_package(command: Command, tmp_path: Path) -> None:
+    path = tiny(tmp_path / "plain.onnx").rename(tmp_path / "mein größtes Netz.onnx")
+    assert command("build", path)[0] == 0
+    assert command("package", "verify", "dist/local/mein-grotes-Netz.tar.gz")[0] == 0
 
 
 def test_a_network_is_built_again_when_its_weights_outside_change(command: Command, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def all_archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.parametrize("python", pythons(), ids=str)
 def test_verdicts_are_the_same_under_every_python(python: Path, all_archives: list[Path]) -> None:
-    program = [str(python), archive_verdicts.__file__, tarballs.__file__, *map(str, all_archives)]
+    program = [str(python), "-E", archive_verdicts.__file__, tarballs.__file__, *map(str, all_archives)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
