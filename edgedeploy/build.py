@@ -13,36 +13,25 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgedeploy import __version__
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
-from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.opencl.listing import as_here
-from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
+from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
+from edgedeploy.selftest.checking import check, self_test
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import TOOLCHAINS, c_compiler
 
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
-    from edgedeploy.frontends.network import Network
     from edgedeploy.tune.records import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
-
-# |difference| <= relative * max|reference| + absolute. The absolute part is for outputs that are nearly zero.
-TOLERANCE = (1e-4, 1e-6)
-# OpenCL lets devices compute functions less exactly than CPUs do: "The OpenCL C Specification", 7.4, relative error.
-OPENCL_TOLERANCE = (1e-3, 1e-6)
-# Quantised networks run in float here; where a value falls on the other side of a rounding step, it moves by
-# one step, and so do those that follow from it.
-QUANTISED_TOLERANCE = (0.3, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -150,7 +139,7 @@ def build(
         for reason in misfits(abi, System(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
         with progress.stage("reference"):
-            test, tensors = _self_test(network, board)
+            test, tensors = self_test(network, board)
         contents |= {name: array.tobytes() for name, array in tensors.items()}
         manifest = Manifest(
             model=source.name,
@@ -175,7 +164,7 @@ def build(
         error = None
         if board.runs_here:
             with progress.stage("check"):
-                error = _check(manifest, contents[LIBRARY_NAME], tensors)
+                error = check(manifest, contents[LIBRARY_NAME], tensors)
         with progress.stage("pack"):
             write_package(temporary, manifest, contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
@@ -262,7 +251,14 @@ def _compiler_fingerprint() -> str:
     """SHA-256 over the source of all that makes a package, so that a changed schedule is never mistaken for the old."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    patterns = ("compile/**/*.py", "frontends/**/*.py", "runtime/native/*.[ch]", "toolchain.py", "build.py")
+    patterns = (
+        "compile/**/*.py",
+        "frontends/**/*.py",
+        "runtime/native/*.[ch]",
+        "selftest/*.py",
+        "toolchain.py",
+        "build.py",
+    )
     for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -280,50 +276,6 @@ def _versions(form: Format) -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-def _self_test(network: Network, board: Board) -> tuple[SelfTest, dict[str, np.ndarray]]:
-    """Seeded inputs, and what another program makes of them, as members of the package."""
-    from edgedeploy.runtime.arrays import fill
-
-    tensors = {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(network.inputs)}
-    try:
-        expected = network.reference(tensors)
-    except Exception as error:
-        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(error)) from error
-    members: dict[str, np.ndarray] = {}
-    for index, spec in enumerate(network.inputs):
-        members[f"selftest/input-{index}.bin"] = tensors[spec.name]
-    for index, spec in enumerate(network.outputs):
-        members[f"selftest/output-{index}.bin"] = np.ascontiguousarray(expected[spec.name])
-    tolerance = OPENCL_TOLERANCE if board.opencl else TOLERANCE
-    relative, absolute = QUANTISED_TOLERANCE if network.quantised else tolerance
-    test = SelfTest(
-        inputs=[name for name in members if "input" in name],
-        outputs=[name for name in members if "output" in name],
-        relative=relative,
-        absolute=absolute,
-        reference=network.reference_name,
-    )
-    return test, members
-
-
-def _check(manifest: Manifest, library: bytes, members: dict[str, np.ndarray]) -> float:
-    """Run a package's self-test in this process."""
-    from edgedeploy.runtime.session import Session, check_outputs
-
-    test = manifest.selftest
-    inputs = {spec.name: members[name] for spec, name in zip(manifest.inputs, test.inputs, strict=True)}
-    wanted = {spec.name: members[name] for spec, name in zip(manifest.outputs, test.outputs, strict=True)}
-    fractions = check_outputs(Session(manifest, library).run(inputs), wanted, test)
-    name, worst = max(fractions.items(), key=lambda pair: pair[1])
-    if worst > 1:
-        raise NumericalError(
-            f"the code for {manifest.model} gives other outputs than {test.reference}",
-            why=f"output {name!r} differs by {worst:.3g} times what is allowed "
-            f"({test.relative:g} of its largest value)",
-        )
-    return worst
 
 
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:

@@ -19,7 +19,7 @@ from edgedeploy.errors import InputError, OpenCLError, PackageError, last_line
 from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
-from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
+from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
@@ -214,17 +214,6 @@ def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]
             raise InputError(f"input {spec.name!r} holds values that do not fit {spec.dtype}")
         arrays.append(converted)
     return arrays
-
-
-def check_outputs(outputs: Tensors, expected: Tensors, test: SelfTest) -> dict[str, float]:
-    """By output, the largest difference as a fraction of what the self-test allows; a sound result has none above 1."""
-    fractions = {}
-    for name, wanted in expected.items():
-        difference = np.abs(outputs[name].astype(np.float64) - wanted.astype(np.float64))
-        allowed = test.relative * np.abs(wanted.astype(np.float64)).max(initial=0) + test.absolute
-        worst = float(difference.max(initial=0) / allowed)
-        fractions[name] = worst if np.isfinite(worst) else float("inf")
-    return fractions
 
 
 def _device_of(manifest: Manifest) -> Any:
