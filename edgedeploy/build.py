@@ -18,10 +18,11 @@ from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.opencl.listing import as_here
-from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
+from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.selftest.checking import check, self_test
+from edgedeploy.selftest.checking import check
+from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import TOOLCHAINS, c_compiler
 
@@ -139,8 +140,9 @@ def build(
         for reason in misfits(abi, System(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
         with progress.stage("reference"):
-            test, tensors = self_test(network, board)
-        contents |= {name: array.tobytes() for name, array in tensors.items()}
+            cases = recorded(network)
+            test, members = self_test(network, board, cases)
+        contents |= members
         manifest = Manifest(
             model=source.name,
             model_sha256=source.sha256[0],
@@ -159,12 +161,13 @@ def build(
             abi=abi,
             memory=compiled.code.memory,
             selftest=test,
+            checked=Check(how="here" if board.runs_here else "no"),
             files=describe(contents),
         )
         error = None
         if board.runs_here:
             with progress.stage("check"):
-                error = check(manifest, contents[LIBRARY_NAME], tensors)
+                error = check(manifest, contents[LIBRARY_NAME], cases)
         with progress.stage("pack"):
             write_package(temporary, manifest, contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
