@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from edgedeploy.opencl.listing import as_here
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.selftest.checking import check
+from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import TOOLCHAINS, c_compiler
@@ -42,8 +42,8 @@ class Built:
     Attributes:
         path: the archive.
         manifest: its manifest.
-        error: the largest difference from the reference as a fraction of the tolerance, or None if the
-            board's code does not run on this machine.
+        error: the largest difference from the reference as a fraction of the tolerance, or None if it was not
+            checked.
         dumps: files with intermediate code that were written beside it.
         compiled: the compiler's result, for reports.
     """
@@ -85,9 +85,11 @@ def build(
     tuning_records: str | None = None,
     tuned: Tuned | None = None,
     dumps: Iterable[str] = (),
+    checks: Checks = "all",
+    make_agent: bool = False,
     progress: Progress = SILENT,
 ) -> Built:
-    """Build one network for a board into the archive `output`, and check it where it runs on this machine.
+    """Build one network for a board into the archive `output`, after its outputs were compared with the reference's.
 
     Args:
         source: the network.
@@ -97,6 +99,10 @@ def build(
         tuning_records: as `tune.best.chosen_records` takes it: the board's own unless given.
         tuned: what is known of functions, in the place of any records: for comparisons.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
+        checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
+            anyhow; or `none`.
+        make_agent: whether to build the agent that a check under an emulator needs. Without it, that check waits until
+            there is one.
         progress: is told about each step.
 
     Raises:
@@ -106,6 +112,8 @@ def build(
         RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
+    from edgedeploy.agent.build import agent_for, built_agent
+    from edgedeploy.compile.explain import gigaflops
     from edgedeploy.compile.linking import link
     from edgedeploy.compile.pipeline import compile_network
     from edgedeploy.compile.targets import check_target
@@ -161,13 +169,13 @@ def build(
             abi=abi,
             memory=compiled.code.memory,
             selftest=test,
-            checked=Check(how="here" if board.runs_here else "no"),
+            checked=Check(how="no"),
             files=describe(contents),
         )
-        error = None
-        if board.runs_here:
-            with progress.stage("check"):
-                error = check(manifest, contents[LIBRARY_NAME], cases)
+        draft = Draft(network, board, manifest, contents, cases, gigaflops(compiled))
+        agent = partial(agent_for, board, progress=progress) if make_agent else partial(built_agent, board)
+        checked, error = check(draft, checks, agent, progress)
+        manifest = manifest.model_copy(update={"checked": checked})
         with progress.stage("pack"):
             write_package(temporary, manifest, contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
@@ -212,7 +220,16 @@ def prepare(
         except Exception as error:
             progress.note(f"{path} is not used: {error}")
     progress.note(f"building {source.name} for {label}, kept for later runs")
-    build(source, board_name, cached, overrides=overrides, tuning_records=tuning_records, progress=progress)
+    # Whatever is not for this machine goes to its board next, which tests it before anything else is done with it.
+    build(
+        source,
+        board_name,
+        cached,
+        overrides=overrides,
+        tuning_records=tuning_records,
+        checks="here",
+        progress=progress,
+    )
     return Prepared(cached, source)
 
 

@@ -19,7 +19,7 @@ from edgedeploy.errors import InputError, OpenCLError, PackageError, last_line
 from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
-from edgedeploy.package.manifest import LIBRARY_NAME, Manifest
+from edgedeploy.package.manifest import LIBRARY_NAME, Abi, Manifest
 from edgedeploy.runtime.interface import Tensors, TensorSpec, shown
 from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
@@ -249,15 +249,19 @@ def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Calla
         raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error
 
 
-def _check_machine(name: str | Path, manifest: Manifest) -> None:
-    """Refuse what this machine's loader would refuse less clearly."""
+def misfits_here(abi: Abi) -> list[str]:
+    """Why code does not run on this machine; empty if it does."""
     from elftools.elf.elffile import ELFFile
 
     with Path("/proc/self/exe").open("rb") as stream:
         elf = ELFFile(stream)
     here = System(elf.elfclass, elf["e_machine"], glibc=host_facts()["glibc"], features=host_features())
-    reasons = misfits(manifest.abi, here, "this machine")
-    if reasons:
+    return misfits(abi, here, "this machine")
+
+
+def _check_machine(name: str | Path, manifest: Manifest) -> None:
+    """Refuse what this machine's loader would refuse less clearly."""
+    if reasons := misfits_here(manifest.abi):
         raise PackageError(
             f"{name} was built for board {manifest.board!r} and does not run on this machine",
             why="; ".join(reasons),
