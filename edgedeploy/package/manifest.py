@@ -22,6 +22,8 @@ from edgedeploy.runtime.interface import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"
+# The version of the manifest's structure; the agent reads the same one (agent/manifest.cc).
+FORMAT: Literal[2] = 2
 # The program that a board runs packages with, which lies among the package's files there.
 AGENT_NAME = "agent"
 
@@ -101,20 +103,54 @@ class Memory(Record):
         )
 
 
-class SelfTest(Record):
+class Case(Record):
     """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
 
     Attributes:
+        name: what the inputs are, such as `random`.
         inputs, outputs: members with the raw little-endian values, in the network's order.
         relative, absolute: the tolerance, per output.
-        reference: the program that gave the outputs.
     """
 
+    name: str
     inputs: Listed[MemberName]
     outputs: Listed[MemberName]
     relative: Tolerance
     absolute: Tolerance
+
+
+class SelfTest(Record):
+    """How a package checks itself.
+
+    Attributes:
+        cases: each is one inference.
+        reference: the program that gave the expected outputs.
+    """
+
+    cases: Annotated[Listed[Case], Field(min_length=1)]
     reference: str
+
+    @property
+    def relative(self) -> float:
+        """The widest of the cases' relative tolerances."""
+        return max(case.relative for case in self.cases)
+
+
+class Check(Record):
+    """How a package's code was compared with the reference before the package was written.
+
+    Attributes:
+        how: `here`, on this machine; `emulated`, the board's code by an emulator; `compiled for this machine`, the same
+            network, but not the board's code; or `no`.
+        emulator: the program that ran the board's code, and its version.
+    """
+
+    how: Literal["here", "emulated", "compiled for this machine", "no"]
+    emulator: str | None = None
+
+    def line(self) -> str:
+        """The same for people."""
+        return f"{self.how} ({self.emulator})" if self.emulator else self.how
 
 
 class Manifest(Record):
@@ -138,10 +174,11 @@ class Manifest(Record):
         abi: what the library needs.
         memory: how much of it a run takes.
         selftest: how the package checks itself.
+        checked: how it was checked when it was built.
         files: the members beside this manifest, by name.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = FORMAT
     model: Annotated[str, Field(pattern=MODEL_NAME)]
     model_sha256: Sha256
     weights: Literal["file", "random"] = "file"
@@ -159,7 +196,15 @@ class Manifest(Record):
     abi: Abi
     memory: Memory
     selftest: SelfTest
+    checked: Check
     files: dict[MemberName, Member]
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _is_read_here(cls, value: object) -> object:
+        if isinstance(value, int) and value != FORMAT:
+            raise ValueError(f"another version of edgedeploy wrote it: this one reads format {FORMAT}, not {value}")
+        return value
 
     @field_validator("target")
     @classmethod
@@ -195,16 +240,19 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
-        test = self.selftest
-        missing = {LIBRARY_NAME, *test.inputs, *test.outputs} - self.files.keys()
+        cases = self.selftest.cases
+        missing = {LIBRARY_NAME, *(name for case in cases for name in case.inputs + case.outputs)} - self.files.keys()
         if missing:
             raise ValueError(f"files does not list {', '.join(sorted(missing))}")
-        for specs, names in ((self.inputs, test.inputs), (self.outputs, test.outputs)):
-            if len(specs) != len(names):
-                raise ValueError("the self-test has another number of tensors than the network")
-            for spec, name in zip(specs, names, strict=True):
-                if self.files[name].size != _bytes_of(spec):
-                    raise ValueError(f"{name} is not of the size of {spec.name!r}")
+        if len({case.name for case in cases}) < len(cases):
+            raise ValueError("two cases have one name")
+        for case in cases:
+            for specs, names in ((self.inputs, case.inputs), (self.outputs, case.outputs)):
+                if len(specs) != len(names):
+                    raise ValueError("the self-test has another number of tensors than the network")
+                for spec, name in zip(specs, names, strict=True):
+                    if self.files[name].size != _bytes_of(spec):
+                        raise ValueError(f"{name} is not of the size of {spec.name!r}")
         return self
 
 

@@ -21,7 +21,7 @@ from conftest import Command
 from edgedeploy.errors import PackageError, UnsupportedError
 from edgedeploy.heads import Head
 from edgedeploy.package.archive import describe, manifest_bytes, read_manifest, read_package, write_package
-from edgedeploy.package.manifest import Abi, Manifest, Memory, SelfTest, packageable
+from edgedeploy.package.manifest import Abi, Case, Check, Manifest, Memory, SelfTest, packageable
 from edgedeploy.runtime.interface import TensorSpec
 
 CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}
@@ -42,12 +42,18 @@ def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
         abi=Abi(elf_class=64, machine="EM_X86_64", float_abi=None, glibc="2.28", libraries=[], cpu="x", features=[]),
         memory=Memory(workspace_bytes=64, scratch_bytes=0, constants_bytes=8),
         selftest=SelfTest(
-            inputs=["selftest/input-0.bin"],
-            outputs=["selftest/output-0.bin"],
-            relative=1e-4,
-            absolute=1e-6,
+            cases=[
+                Case(
+                    name="random",
+                    inputs=["selftest/input-0.bin"],
+                    outputs=["selftest/output-0.bin"],
+                    relative=1e-4,
+                    absolute=1e-6,
+                )
+            ],
             reference="nobody",
         ),
+        checked=Check(how="no"),
         files=describe(contents),
     )
 
@@ -261,7 +267,9 @@ def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32") -
 
 
 def selftest(**fields: object) -> dict[str, Any]:
-    return {**document()["selftest"], **fields}
+    """A self-test whose one case has other fields."""
+    test = document()["selftest"]
+    return {**test, "cases": [{**test["cases"][0], **fields}]}
 
 
 # Manifests that no package can have: the field, its value, and a part of what is said of it.
@@ -288,14 +296,17 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "more threads than there are": ("threads", 1 << 20, "threads: Input should be less than"),
     "a tolerance that is no number": ("selftest", selftest(relative=float("nan")), "NaN is no number"),
     "a tolerance without end": ("selftest", selftest(relative=float("inf")), "Infinity is no number"),
-    "a tolerance below zero": ("selftest", selftest(relative=-1e-3), "selftest.relative"),
+    "a tolerance below zero": ("selftest", selftest(relative=-1e-3), "selftest.cases.0.relative"),
     "an absolute tolerance that is no number": ("selftest", selftest(absolute=float("nan")), "NaN is no number"),
-    "an absolute tolerance below zero": ("selftest", selftest(absolute=-1e-9), "selftest.absolute"),
+    "an absolute tolerance below zero": ("selftest", selftest(absolute=-1e-9), "selftest.cases.0.absolute"),
     "a test of files that are not there": (
         "selftest",
         selftest(inputs=["selftest/input-9.bin"]),
         "files does not list",
     ),
+    "a test without a case": ("selftest", {"cases": [], "reference": "nobody"}, "selftest.cases: List should have"),
+    "two cases of one name": ("selftest", {**selftest(), "cases": selftest()["cases"] * 2}, "two cases have one name"),
+    "another format": ("format", 1, "format: another version of edgedeploy wrote it"),
     "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is no number"),
     "a target of deep lists": ("target", {"a": [[[[[1]]]]]}, "nested too deeply"),
 }
