@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "failure.h"
 
@@ -17,11 +18,17 @@ constexpr ElementType kElementTypes[] = {
 // No board has memory for a larger tensor, and its size must not overflow where size_t has 32 bits.
 constexpr int64_t kMaximumTensor = int64_t{1} << 30;
 
-bool IsPart(std::string_view part) {
-  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-  return !part.empty() && plain(part.front()) &&
-         std::all_of(part.begin(), part.end(),
-                     [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; });
+// Of a model, and of a file.
+constexpr size_t kMaximumName = 100;
+
+bool IsSmall(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+bool IsAny(char c) { return IsSmall(c) || (c >= 'A' && c <= 'Z'); }
+
+// Letters and digits, of which one comes first, dots, dashes and underscores.
+bool IsPlain(std::string_view name, bool (*is_letter)(char)) {
+  return !name.empty() && name.size() <= kMaximumName && is_letter(name.front()) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return is_letter(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 TensorSpec Tensor(const Json& json) {
@@ -64,14 +71,42 @@ Member File(const Json::Member& member) {
   return file;
 }
 
+double Tolerance(const Json& json) {
+  const double tolerance = json.number();
+  if (!(tolerance >= 0)) throw JsonError("a tolerance below zero");
+  return tolerance;
+}
+
 SelfTest Test(const Json& json) {
   SelfTest test{{}, json.at("reference").text()};
   for (const Json& each : json.at("cases").array()) {
     test.cases.push_back({each.at("name").text(), Names(each.at("inputs")), Names(each.at("outputs")),
-                          each.at("relative").number(), each.at("absolute").number()});
+                          Tolerance(each.at("relative")), Tolerance(each.at("absolute"))});
   }
   if (test.cases.empty()) throw JsonError("the self-test has no case");
   return test;
+}
+
+// The files lie in one folder, beside the manifest and the agent: no name may be taken, or be that of a folder too.
+void CheckNames(const Manifest& manifest) {
+  std::set<std::string> names{kManifestName, kAgentName};
+  for (const Member& file : manifest.files) {
+    if (!names.insert(file.name).second) throw JsonError("there can be no file '" + file.name + "' beside the others");
+  }
+  for (const Member& file : manifest.files) {
+    if (const size_t slash = file.name.find('/'); slash != std::string::npos && names.count(file.name.substr(0, slash))) {
+      throw JsonError("there can be no file '" + file.name + "' beside the others");
+    }
+  }
+}
+
+void CheckSizes(const Manifest& manifest, const std::vector<TensorSpec>& specs, const std::vector<std::string>& names) {
+  if (specs.size() != names.size()) throw JsonError("the self-test has another number of tensors than the network");
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (manifest.File(names[i]).size != specs[i].bytes) {
+      throw JsonError(names[i] + " is not of the size of '" + specs[i].name + "'");
+    }
+  }
 }
 
 Manifest Read(const Json& json) {
@@ -82,6 +117,7 @@ Manifest Read(const Json& json) {
   }
   Manifest manifest;
   manifest.model = json.at("model").text();
+  if (!IsPlain(manifest.model, IsAny)) throw JsonError("'" + manifest.model + "' is no name of a model");
   manifest.board = json.at("board").text();
   const int64_t threads = json.at("threads").integer();
   if (threads < 1 || threads > std::numeric_limits<int>::max()) throw JsonError("an impossible number of threads");
@@ -95,14 +131,11 @@ Manifest Read(const Json& json) {
   manifest.outputs = Tensors(json.at("outputs"));
   manifest.selftest = Test(json.at("selftest"));
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
+  CheckNames(manifest);
   manifest.File(kLibraryName);
   for (const Case& each : manifest.selftest.cases) {
-    if (each.inputs.size() != manifest.inputs.size() || each.outputs.size() != manifest.outputs.size()) {
-      throw JsonError("the self-test has another number of tensors than the network");
-    }
-    for (const auto* names : {&each.inputs, &each.outputs}) {
-      for (const std::string& name : *names) manifest.File(name);
-    }
+    CheckSizes(manifest, manifest.inputs, each.inputs);
+    CheckSizes(manifest, manifest.outputs, each.outputs);
   }
   return manifest;
 }
@@ -133,8 +166,9 @@ Manifest ParseManifest(std::string_view text) {
 
 bool IsMemberName(std::string_view name) {
   const size_t slash = name.find('/');
-  if (slash == std::string_view::npos) return IsPart(name);
-  return IsPart(name.substr(0, slash)) && IsPart(name.substr(slash + 1));
+  if (slash == std::string_view::npos) return IsPlain(name, IsSmall);
+  return name.size() <= kMaximumName && IsPlain(name.substr(0, slash), IsSmall) &&
+         IsPlain(name.substr(slash + 1), IsSmall);
 }
 
 }  // namespace agent

@@ -1,4 +1,5 @@
-// The part of a package's manifest.json that the agent needs; `edgedeploy/package/manifest.py` describes it all.
+// The part of a package's manifest.json that the agent needs; `edgedeploy/package/manifest.py` describes it all, and has
+// these rules and more: whatever it takes, the agent takes.
 #pragma once
 
 #include <cstdint>
@@ -67,11 +68,13 @@ struct Manifest {
 inline constexpr int64_t kManifestFormat = 2;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kLibraryName = "model.so";
+// The program itself, which lies beside them on a board.
+inline constexpr const char* kAgentName = "agent";
 
 // Throws Failure(kPackage) for everything that is not a manifest.
 Manifest ParseManifest(std::string_view text);
 
-// Whether a name is plain and relative, of at most one folder: [a-z0-9][a-z0-9._-]*, once or twice.
+// Whether a name is plain and relative, of at most one folder: [a-z0-9][a-z0-9._-]*, once or twice, in 100 bytes.
 bool IsMemberName(std::string_view name);
 
 }  // namespace agent

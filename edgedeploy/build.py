@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import json
 import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy import __version__
-from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
+from edgedeploy.board import BOARDS, NO_OVERRIDES, Overrides, load_board
+from edgedeploy.build_key import build_key, versions
 from edgedeploy.files import is_file, replacing
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.opencl.listing import as_here
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest, packageable
 from edgedeploy.progress import SILENT, Progress
@@ -24,12 +20,11 @@ from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.source import Source, find_source, note_weights
-from edgedeploy.toolchain import TOOLCHAINS, c_compiler
+from edgedeploy.toolchain import c_compiler
 
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
-    from edgedeploy.tune.records import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
@@ -164,7 +159,7 @@ def build(
             target=board.target(),
             opencl_device=board.opencl.device if board.opencl else None,
             threads=board.cores,
-            versions=_versions(source.format),
+            versions=versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",
             inputs=network.inputs,
             outputs=network.outputs,
@@ -252,52 +247,8 @@ def last_built_board() -> str | None:
     return newest.parent.name if newest else None
 
 
-def build_key(source: Source, board: Board, records: Records | None = None) -> str:
-    """SHA-256 over everything that a package depends on."""
-    parts = {
-        "name": source.name,
-        "model": source.sha256,
-        "options": asdict(source.options),
-        "shapes": {name: list(shape) for name, shape in source.shapes.items()},
-        "board": board.model_dump(mode="json"),
-        "toolchain": TOOLCHAINS.load(board.toolchain).model_dump(mode="json"),
-        "versions": _versions(source.format),
-        "compiler": _compiler_fingerprint(),
-        "tuning": records.bests_sha256 if records else None,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-@cache
-def _compiler_fingerprint() -> str:
-    """SHA-256 over the source of all that makes a package, so that a changed schedule is never mistaken for the old."""
-    folder = Path(__file__).parent
-    digest = hashlib.sha256()
-    patterns = (
-        "compile/**/*.py",
-        "frontends/**/*.py",
-        "runtime/native/*.[ch]",
-        "selftest/*.py",
-        "toolchain.py",
-        "build.py",
-    )
-    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 def _board_label(board_name: str) -> str:
     return BOARDS.find(board_name).stem
-
-
-@cache
-def _versions(form: Format) -> dict[str, str]:
-    """The versions of what makes a package; a package of Python's that is missing will be said when it is needed."""
-    versions = {"edgedeploy": __version__}
-    for name in ("apache-tvm", "apache-tvm-ffi", *form.packages):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[name] = importlib.metadata.version(name)
-    return versions
 
 
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:

@@ -7,7 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -124,3 +124,13 @@ def sha256_of(path: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def digest_of(paths: Iterable[Path], root: Path) -> str:
+    """The SHA-256 of names below `root` and contents of files, in lower-case hexadecimal."""
+    total = hashlib.sha256()
+    for path in paths:
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(root)} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()

@@ -89,7 +89,7 @@ class Driver:
         static_options: options that put the compiler's own libraries into what is linked.
         triple, float_abi: the board's, for which it is to make code.
         language: `c` or `c++`.
-        identity: what tells its output from that of others: the version that it states, and the options.
+        identity: what tells its output from that of others: the versions of compiler and linker, and the options.
     """
 
     toolchain: str
@@ -310,15 +310,24 @@ def _driver(board: Board, language: str) -> Driver:
         reduce(lambda text, name: text.replace(name, values[name]), values, option)
         for option in [*toolchain.options, *sysroot_options, *board.cross_compiler_options]
     ]
-    identity = shlex.join([_version(tuple(program)), Path(program[-1]).name, *options])
+    identity = shlex.join([*_versions(tuple(program)), Path(program[-1]).name, *options])
     command = [*program, *options]
     return Driver(name, command, toolchain.static_options, board.triple, board.float_abi, language, identity)
 
 
 @cache
-def _version(program: tuple[str, ...]) -> str:
-    """The first line that a driver says about its version."""
-    return next(iter(run_tool([*program, "--version"], timeout_s=QUERY_TIMEOUT_S).splitlines()), "")
+def _versions(program: tuple[str, ...]) -> tuple[str, str]:
+    """The first line that a driver says about its version, and that its linker says: zig's own version is in that."""
+    try:
+        linker = run_tool([*program, "-Wl,--version"], timeout_s=QUERY_TIMEOUT_S)
+    except ToolchainError:  # one that states none
+        linker = ""
+    compiler = run_tool([*program, "--version"], timeout_s=QUERY_TIMEOUT_S)
+    return _first_line(compiler), _first_line(linker)
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
 
 
 def _installed(name: str, toolchain: Toolchain, commands: list[Command]) -> list[str]:

@@ -24,7 +24,6 @@ from edgedeploy.agent.recipe import (
     Unit,
     agent_folder,
     compat_folder,
-    digest,
     load_recipe,
     opencl_library_sources,
     opencl_sources,
@@ -35,7 +34,7 @@ from edgedeploy.agent.recipe import (
 )
 from edgedeploy.board import Board, load_board
 from edgedeploy.errors import ToolchainError
-from edgedeploy.files import cannot_write, folder_lock, replacing
+from edgedeploy.files import cannot_write, digest_of, folder_lock, replacing
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
 
@@ -218,7 +217,7 @@ def _key(sources: list[Path], compiler: Driver, recipe: Recipe) -> str:
             "compiler": compiler.identity,
             "edgedeploy": __version__,
             "recipe": recipe.model_dump(mode="json"),
-            "sources": digest(sorted({*own_files(), *sources}), agent_folder()),
+            "sources": digest_of(sorted({*own_files(), *sources}), agent_folder()),
             "versions": _versions(),
         }
     )
@@ -253,7 +252,7 @@ def _unit_jobs(recipe: Recipe, tree: Path) -> Iterator[_Job]:
 
 
 def _compat_digest() -> str:
-    return digest(sorted(compat_folder().glob("**/*.h")), compat_folder())
+    return digest_of(sorted(compat_folder().glob("**/*.h")), compat_folder())
 
 
 def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterator[_Job]:
@@ -277,7 +276,7 @@ def _included(source: Path) -> str:
         found.add(path)
         names = _QUOTED_INCLUDE.findall(path.read_text(encoding="utf-8"))
         waiting += [folder / name for name in names for folder in (path.parent, agent_folder())]
-    return digest(sorted(found), agent_folder())
+    return digest_of(sorted(found), agent_folder())
 
 
 def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:

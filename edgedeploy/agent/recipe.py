@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from pathlib import Path
 from typing import Annotated, Literal
@@ -99,13 +98,3 @@ def package_folder(package: str) -> Path:
 def source_folder(package: str) -> Path:
     """The C++ sources that the wheel of `tvm` or `tvm_ffi` carries."""
     return package_folder(package) / _SOURCES[package]
-
-
-def digest(paths: list[Path], root: Path) -> str:
-    """SHA-256 over names below `root` and contents of files."""
-    total = hashlib.sha256()
-    for path in paths:
-        content = path.read_bytes()
-        total.update(f"{path.relative_to(root)} {len(content)}\n".encode())
-        total.update(content)
-    return total.hexdigest()

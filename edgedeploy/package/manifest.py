@@ -221,7 +221,7 @@ class Manifest(Record):
                 raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
             if min(spec.shape, default=0) < 0:
                 raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
-            if _bytes_of(spec) > MAXIMUM_TENSOR:
+            if _bytes_of(spec, least=1) > MAXIMUM_TENSOR:
                 raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")
         return specs
 
@@ -290,8 +290,9 @@ def packageable(model: str) -> Iterator[None]:
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
 
 
-def _bytes_of(spec: TensorSpec) -> int:
-    return math.prod(spec.shape) * np.dtype(spec.dtype).itemsize
+def _bytes_of(spec: TensorSpec, least: int = 0) -> int:
+    """The size of a tensor, or of one that has `least` of each thing: sizes multiply to less than they are beside 0."""
+    return math.prod(max(size, least) for size in spec.shape) * np.dtype(spec.dtype).itemsize
 
 
 def _depth(value: object) -> int:

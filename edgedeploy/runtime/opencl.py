@@ -133,10 +133,11 @@ def _folder() -> Path:
 
 @cache
 def _key() -> str:
-    from edgedeploy.agent.recipe import agent_folder, digest, opencl_library_sources, own_files
+    from edgedeploy.agent.recipe import agent_folder, opencl_library_sources, own_files
+    from edgedeploy.files import digest_of
 
     files = sorted({*own_files(), *opencl_library_sources()})
-    return hashlib.sha256(f"{digest(files, agent_folder())} {_line(SUPPORTED)}".encode()).hexdigest()
+    return hashlib.sha256(f"{digest_of(files, agent_folder())} {_line(SUPPORTED)}".encode()).hexdigest()
 
 
 def _unsupported() -> str | None:

@@ -6,13 +6,19 @@ import hashlib
 import json
 import random
 import statistics
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from agents import build_probe, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packages import FILE_NAMES, UNSOUND, changed, document, files_with, manifest
+
+from edgedeploy.package.archive import manifest_bytes
+from edgedeploy.package.manifest import parse_manifest
 
 
 @pytest.fixture(scope="module")
@@ -59,33 +65,8 @@ def test_what_is_not_json_is_refused(probe: Path, text: bytes) -> None:
 
 def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> None:
     generator = random.Random(7)
-    sound = json.dumps(
-        {
-            "format": 2,
-            "model": "m",
-            "board": "b",
-            "threads": 2,
-            "abi": {"machine": "EM_ARM", "glibc": None},
-            "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3]}],
-            "outputs": [{"name": "y", "dtype": "float32", "shape": [2]}],
-            "selftest": {
-                "cases": [
-                    {
-                        "name": "random",
-                        "inputs": ["selftest/i.bin"],
-                        "outputs": ["selftest/o.bin"],
-                        "relative": 1e-4,
-                        "absolute": 0,
-                    }
-                ],
-                "reference": "r",
-            },
-            "files": {
-                name: {"size": 1, "sha256": "0" * 64} for name in ("model.so", "selftest/i.bin", "selftest/o.bin")
-            },
-        }
-    ).encode()
-    assert parsed(probe, [sound], "manifest") == ["m"]
+    sound = manifest_bytes(manifest())
+    assert parsed(probe, [sound], "manifest") == ["net"]
     damaged = []
     for _ in range(3000):
         text = bytearray(sound)
@@ -101,25 +82,55 @@ def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> 
     assert any(line.startswith("refused") for line in parsed(probe, damaged, "manifest"))
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b/c", "a/../b", ".", "..", "a//b", "A", "", "a/", ".a"])
-def test_names_that_lead_out_of_a_package_are_refused(probe: Path, name: str) -> None:
-    empty = {"name": "x", "dtype": "float32", "shape": []}
-    manifest = {
-        "format": 2,
-        "model": "m",
-        "board": "b",
-        "threads": 1,
-        "abi": {"machine": "EM_ARM", "glibc": None},
-        "inputs": [],
-        "outputs": [],
-        "selftest": {
-            "cases": [{"name": "random", "inputs": [], "outputs": [], "relative": 0, "absolute": 0}],
-            "reference": empty["name"],
-        },
-        "files": {"model.so": {"size": 0, "sha256": ""}, name: {"size": 0, "sha256": ""}},
-    }
-    [line] = parsed(probe, [json.dumps(manifest).encode()], "manifest")
-    assert "is no name of a file" in line
+def test_a_manifest_that_edgedeploy_takes_is_one_that_the_agent_takes(probe: Path) -> None:
+    """What `package verify` calls sound, no board refuses for its manifest."""
+    generator = random.Random(8)
+    strange: list[Any] = [None, True, 0, 1, -1, 2**31, 2**63, 1e-3, -0.5, 1e300]
+    strange += ["", "x", "../x", "agent", [], [[[[[[1]]]]]], {}, [4]]
+    taken = []
+    for _ in range(3000):
+        content = document()
+        for _ in range(generator.randint(1, 2)):
+            node: Any = content
+            while True:
+                key = generator.choice(list(node) if isinstance(node, dict) else range(len(node)))
+                if not isinstance(node[key], dict | list) or not node[key] or generator.random() < 0.2:
+                    break
+                node = node[key]
+            other = generator.choice(strange)
+            if isinstance(node, dict) and generator.random() < 0.2:
+                node[generator.choice(["agent", "a/b", "model.so/x", "selftest", "x"])] = node.pop(key)
+            else:
+                node[key] = other
+        text = json.dumps(content).encode()
+        with suppress(ValueError):
+            taken.append(manifest_bytes(parse_manifest(text)))
+    assert len(taken) > 100
+    assert not [line for line in parsed(probe, taken, "manifest") if line.startswith("refused")]
+
+
+def said_of(probe: Path, manifest: bytes) -> str:
+    """What the agent says of one manifest, in as many lines as the names in that have."""
+    return call(probe, "manifest", stdin=manifest.hex().encode() + b"\n").stdout.decode()
+
+
+# What concerns those alone who build packages, or what the agent does not read.
+OTHERS = ("targ", "more threads", "two cases")
+
+
+@pytest.mark.parametrize("what", [what for what in UNSOUND if not any(other in what for other in OTHERS)])
+def test_the_agent_refuses_a_manifest_with(probe: Path, what: str) -> None:
+    field, value, _ = UNSOUND[what]
+    assert said_of(probe, changed(field, value)).startswith("refused")
+
+
+OUTSIDE = ("a/../b", ".", "..", "a//b", "A", "", "a/", ".a")
+
+
+@pytest.mark.parametrize("name", [*FILE_NAMES, *OUTSIDE], ids=repr)
+def test_the_agent_refuses_a_file_that_cannot_lie_beside_the_others(probe: Path, name: str) -> None:
+    said = said_of(probe, changed("files", files_with(name)))
+    assert "is no name of a file" in said or "there can be no file" in said
 
 
 @pytest.mark.parametrize("size", [0, 1, 55, 56, 63, 64, 65, 119, 120, 1000, 100_003])

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from networks import tiny
 
-from edgedeploy import build
+from edgedeploy import build_key as keys
+from edgedeploy import toolchain
 from edgedeploy.board import load_board
+from edgedeploy.build_key import NOT_BUILDING, building_files
 from edgedeploy.source import Source, find_source
+from edgedeploy.toolchain import c_compiler
 
 
 @pytest.fixture
-def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of edgedeploy's own files, which keys are taken of."""
     folder = tmp_path / "edgedeploy"
-    shutil.copytree(Path(build.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(build, "__file__", str(folder / "build.py"))
-    yield folder
-    build._compiler_fingerprint.cache_clear()
+    shutil.copytree(keys.folder(), folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(keys, "folder", lambda: folder)
+    return folder
 
 
 @pytest.fixture
@@ -29,20 +33,32 @@ def network(tmp_path: Path) -> Source:
     return find_source(str(tiny(tmp_path / "net.onnx")))
 
 
-def key(network: Source) -> str:
-    build._compiler_fingerprint.cache_clear()
-    return build.build_key(network, load_board("local"))
+def key(network: Source, board: str = "local") -> str:
+    """The key as another process would find it."""
+    for cached in (keys._code, keys.versions, toolchain._versions):
+        cached.cache_clear()
+    return keys.build_key(network, load_board(board))
 
 
 @pytest.mark.parametrize(
     "name",
     [
+        "board.py",
         "build.py",
+        "build_key.py",
         "compile/schedules/matmul.py",
         "frontends/onnx.py",
+        "heads.py",
+        "opencl/settings.py",
+        "package/abi.py",
+        "package/manifest.py",
+        "runtime/arrays.py",
         "runtime/native/thread_pool.c",
         "runtime/native/tvm.h",
+        "selftest/tolerance.py",
         "toolchain.py",
+        "tune/best.py",
+        "zoo/entry.py",
     ],
 )
 def test_changed_code_makes_another_key(sources: Path, network: Source, name: str) -> None:
@@ -53,7 +69,87 @@ def test_changed_code_makes_another_key(sources: Path, network: Source, name: st
     assert key(network) != before
 
 
-def test_what_makes_no_package_leaves_the_key(sources: Path, network: Source) -> None:
+def test_a_new_file_makes_another_key(sources: Path, network: Source) -> None:
     before = key(network)
-    (sources / "cli" / "run.py").write_text("")
+    (sources / "compile" / "new.py").write_text("")
+    assert key(network) != before
+
+
+@pytest.mark.parametrize("name", ["cli/run.py", "doctor/check.py", "vision/draw.py", "tune/report/page.py"])
+def test_what_makes_no_package_leaves_the_key(sources: Path, network: Source, name: str) -> None:
+    before = key(network)
+    (sources / name).write_text("")
     assert key(network) == before
+
+
+def test_the_folders_that_do_not_count_are_there() -> None:
+    assert [name for name in NOT_BUILDING if not (keys.folder() / name).is_dir()] == ["_data"]
+
+
+LOADED = """
+import sys
+from pathlib import Path
+from edgedeploy.build import build
+from edgedeploy.source import find_source
+
+for board in ("local", "rpi4"):
+    build(find_source(sys.argv[1]), board, Path(sys.argv[2]) / f"{board}.tar.gz")
+for module in list(sys.modules.values()):
+    if module.__name__.partition(".")[0] == "edgedeploy" and getattr(module, "__file__", None):
+        print(module.__file__)
+"""
+
+
+def test_all_that_a_build_loads_counts(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", LOADED, str(tiny(tmp_path / "net.onnx")), str(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=True, cwd=tmp_path)
+    loaded = {Path(line) for line in done.stdout.splitlines()}
+    assert len(loaded) > 50
+    assert loaded <= set(building_files(keys.folder()))
+
+
+@pytest.mark.parametrize("package", ["apache-tvm", "apache-tvm-ffi", "numpy", "onnx", "onnxruntime"])
+def test_another_version_of_a_package_makes_another_key(
+    network: Source, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, version = key(network), importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == package else version(name))
+    assert key(network) != before
+    monkeypatch.undo()
+    assert key(network) == before
+
+
+COMPILER = """#!/bin/sh
+case "$1" in
+  --version) echo "cc (Somebody) 12.2.0" ;;
+  -Wl,--version) echo "{linker}" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [("zig ld 0.15.1", "zig ld 0.15.2"), ("GNU ld 2.40", "LLD 20.1.2")])
+def test_another_linker_makes_another_key(
+    network: Source, before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The versions of zig differ in nothing but what its linker says."""
+    program = tmp_path / "cc"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = []
+    for linker in (before, after, before):
+        program.write_text(COMPILER.format(linker=linker))
+        program.chmod(0o755)
+        found.append(key(network))
+    assert found[0] == found[2] != found[1]
+
+
+def test_the_identity_of_zigs_driver_is_of_its_own_version() -> None:
+    assert importlib.metadata.version("ziglang") in c_compiler(load_board("rpi4")).identity
+
+
+def test_a_compiler_whose_linker_states_no_version_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cc").write_text('#!/bin/sh\ntest "$1" = --version && echo "cc 1"\n')
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    toolchain._versions.cache_clear()
+    assert "cc 1" in c_compiler(load_board("local")).identity
+    toolchain._versions.cache_clear()

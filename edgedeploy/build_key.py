@@ -1,0 +1,92 @@
+"""The key of a package: SHA-256 over everything that it depends on, so that a changed schedule is never mistaken."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import edgedeploy
+from edgedeploy.board import Board
+from edgedeploy.files import digest_of
+from edgedeploy.frontends.format import Format
+from edgedeploy.source import Source
+from edgedeploy.toolchain import c_compiler
+
+if TYPE_CHECKING:
+    from edgedeploy.tune.records import Records
+
+# Folders of edgedeploy that no package is made by: what looks on, what reaches boards, and the data of a wheel, of
+# which board, toolchain and network are in the key by themselves. All else counts, whether or not it seems to matter.
+NOT_BUILDING = (
+    "_data",
+    "bench",
+    "cli",
+    "demo",
+    "doctor",
+    "release",
+    "remote",
+    "rpc",
+    "tune/report",
+    "tune/search",
+    "vision",
+)
+
+# Python packages that have a part in every package, beside those of the network's format.
+_PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy")
+
+
+def build_key(source: Source, board: Board, records: Records | None = None) -> str:
+    """The key of the package of a network for a board, built with tuning records or without.
+
+    Raises:
+        ToolchainError: what links for the board is not installed, or does not fit it.
+    """
+    linker = c_compiler(board)
+    parts = {
+        "name": source.name,
+        "model": source.sha256,
+        "options": asdict(source.options),
+        "shapes": {name: list(shape) for name, shape in source.shapes.items()},
+        "board": board.model_dump(mode="json"),
+        "linker": [linker.identity, *linker.static_options],
+        "versions": versions(source.format),
+        "code": _code(folder()),
+        "tuning": records.bests_sha256 if records else None,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def versions(form: Format) -> dict[str, str]:
+    """The versions of what makes a package; a Python package that is missing will be said when it is needed."""
+    found = {"edgedeploy": edgedeploy.__version__}
+    for name in (*_PACKAGES, *form.packages):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def folder() -> Path:
+    """Where edgedeploy's own code lies."""
+    return Path(edgedeploy.__file__).parent
+
+
+def building_files(root: Path) -> Iterator[Path]:
+    """The files below edgedeploy's folder that packages are made by."""
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root)
+        apart = any(name.is_relative_to(each) for each in NOT_BUILDING) or "__pycache__" in name.parts
+        if path.is_file() and not apart:
+            yield path
+
+
+@cache
+def _code(root: Path) -> str:
+    return digest_of(building_files(root), root)

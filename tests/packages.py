@@ -1,0 +1,138 @@
+"""Packages that are sound but for one thing."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from archives import add
+
+from edgedeploy.package.archive import describe, manifest_bytes
+from edgedeploy.package.manifest import Abi, Case, Check, Manifest, Memory, SelfTest
+from edgedeploy.runtime.interface import TensorSpec
+
+CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}
+
+
+def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
+    return Manifest(
+        model="net",
+        model_sha256="0" * 64,
+        board="local",
+        build_key="1" * 64,
+        target={"kind": "llvm"},
+        threads=2,
+        versions={"edgedeploy": "0"},
+        linker="native",
+        inputs=[TensorSpec(name="x", shape=[4], dtype="float32")],
+        outputs=[TensorSpec(name="x", shape=[2], dtype="float32")],
+        abi=Abi(elf_class=64, machine="EM_X86_64", float_abi=None, glibc="2.28", libraries=[], cpu="x", features=[]),
+        memory=Memory(workspace_bytes=64, scratch_bytes=0, constants_bytes=8),
+        selftest=SelfTest(
+            cases=[
+                Case(
+                    name="random",
+                    inputs=["selftest/input-0.bin"],
+                    outputs=["selftest/output-0.bin"],
+                    relative=1e-4,
+                    absolute=1e-6,
+                )
+            ],
+            reference="nobody",
+        ),
+        checked=Check(how="no"),
+        files=describe(contents),
+    )
+
+
+def document() -> dict[str, Any]:
+    """The same as JSON has it."""
+    return json.loads(manifest_bytes(manifest()))  # type: ignore[no-any-return]
+
+
+def changed(field: str, value: object) -> bytes:
+    """A manifest's text in which a field has another value, be it one that none can have."""
+    return json.dumps({**document(), field: value}).encode()
+
+
+def packed(path: Path, files: dict[str, bytes]) -> Path:
+    """An archive of any files."""
+    with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in files.items():
+            add(archive, name, content)
+    return path
+
+
+def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32") -> dict[str, Any]:
+    return {"name": name, "shape": list(shape), "dtype": dtype}
+
+
+def selftest(**fields: object) -> dict[str, Any]:
+    """A self-test whose one case has other fields."""
+    test = document()["selftest"]
+    return {**test, "cases": [{**test["cases"][0], **fields}]}
+
+
+# Manifests that no package can have: the field, its value, and a part of what is said of it.
+UNSOUND: dict[str, tuple[str, Any, str]] = {
+    "a model whose name is a path": ("model", "../../../x", "model: String should match"),
+    "a model whose name is absolute": ("model", "/etc/x", "model: String should match"),
+    "a model without a name": ("model", "", "model: String should match"),
+    "a model whose name has two lines": ("model", "net\n", "model: String should match"),
+    "a model whose name is an option": ("model", "-rf", "model: String should match"),
+    "a model whose name is a hidden file's": ("model", ".net", "model: String should match"),
+    "a model whose name is too long": ("model", "x" * 101, "model: String should match"),
+    "no file": ("files", {}, "files does not list"),
+    "a tensor of no dtype": ("inputs", [spec(dtype="no dtype")], "inputs.0.dtype"),
+    "a tensor of Python's objects": ("inputs", [spec(dtype="object")], "'x' is of object"),
+    "a tensor of texts": ("inputs", [spec(dtype="S16")], "'x' is of S16"),
+    "a tensor of another order of bytes": ("inputs", [spec(dtype=">f4")], "'x' is of >f4"),
+    "a shape below zero": ("inputs", [spec(shape=[-4])], "the shape of 'x' is [-4]"),
+    "a tensor beyond all memory": ("inputs", [spec(shape=[1 << 40, 1 << 40])], "'x' is larger than 1,073,741,824"),
+    "an input without a test": ("inputs", [spec(), spec("y")], "another number of tensors"),
+    "an output without a test": ("outputs", [], "another number of tensors"),
+    "an input of another size than its test's": ("inputs", [spec(shape=[5])], "input-0.bin is not of the size of 'x'"),
+    "an output of another type": ("outputs", [spec(dtype="int8", shape=[1])], "output-0.bin is not of the size of 'x'"),
+    "no thread": ("threads", 0, "threads: Input should be greater than 0"),
+    "more threads than there are": ("threads", 1 << 20, "threads: Input should be less than"),
+    "a tolerance that is no number": ("selftest", selftest(relative=float("nan")), "NaN is no number"),
+    "a tolerance without end": ("selftest", selftest(relative=float("inf")), "Infinity is no number"),
+    "a tolerance below zero": ("selftest", selftest(relative=-1e-3), "selftest.cases.0.relative"),
+    "an absolute tolerance that is no number": ("selftest", selftest(absolute=float("nan")), "NaN is no number"),
+    "an absolute tolerance below zero": ("selftest", selftest(absolute=-1e-9), "selftest.cases.0.absolute"),
+    "a test of files that are not there": (
+        "selftest",
+        selftest(inputs=["selftest/input-9.bin"]),
+        "files does not list",
+    ),
+    "a test without a case": ("selftest", {"cases": [], "reference": "nobody"}, "selftest.cases: List should have"),
+    "two cases of one name": ("selftest", {**selftest(), "cases": selftest()["cases"] * 2}, "two cases have one name"),
+    "another format": ("format", 1, "format: another version of edgedeploy wrote it"),
+    "a target of numbers that are none": ("target", {"a": float("-inf")}, "-Infinity is no number"),
+    "a target of deep lists": ("target", {"a": [[[[[1]]]]]}, "nested too deeply"),
+}
+
+
+FILE_NAMES = {
+    "agent": "no file 'agent'",
+    "agent/x": "no file 'agent/x'",
+    "manifest.json": "no file 'manifest.json'",
+    "manifest.json/x": "no file 'manifest.json/x'",
+    "model.so/x": "no file 'model.so/x'",
+    "selftest": "no file 'selftest/input-0.bin'",
+    "../escape": "files.../escape",
+    "/etc/passwd": "files./etc/passwd",
+    "a/b/c": "files.a/b/c",
+    "a/..": "files.a/..",
+    "Agent": "files.Agent",
+    "a\nb": "files.a",
+    "x" * 101: "at most 100 characters",
+}
+
+
+def files_with(name: str) -> dict[str, Any]:
+    """A manifest's files, with one more."""
+    return {**document()["files"], name: {"size": 1, "sha256": "0" * 64}}
