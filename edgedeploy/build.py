@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Overrides, load_board
 from edgedeploy.build_key import build_key, versions
+from edgedeploy.errors import PackageError
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.kept import Kept
 from edgedeploy.opencl.listing import as_here
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest, packageable
 from edgedeploy.progress import SILENT, Progress
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
+
+
+# What `prepare` built, under the build key.
+PACKAGES = Kept("packages")
 
 
 @dataclass(frozen=True)
@@ -196,9 +202,6 @@ def prepare(
     Raises:
         EdgedeployError: as `find_source` and `build`.
     """
-    import platformdirs
-
-    from edgedeploy.package.archive import read_manifest
     from edgedeploy.tune.best import chosen_records
 
     board = as_here(load_board(board_name, overrides))
@@ -207,27 +210,41 @@ def prepare(
     label = _board_label(board_name)
     with chosen_records(tuning_records, label, board, progress) as records:
         key = build_key(source, board, records)
-    cached = Path(platformdirs.user_cache_dir("edgedeploy")) / "packages" / key[:16] / package_name(source.name)
-    for path in (default_output(source.name, board_name), cached):
-        try:
-            if path.is_file():
-                if read_manifest(path).build_key == key:
-                    return Prepared(path, source)
-                progress.note(f"{path} is not used: it was built from something else, or with other settings")
-        except Exception as error:
-            progress.note(f"{path} is not used: {error}")
-    progress.note(f"building {source.name} for {label}, kept for later runs")
-    # Whatever is not for this machine goes to its board next, which tests it before anything else is done with it.
-    build(
-        source,
-        board_name,
-        cached,
-        overrides=overrides,
-        tuning_records=tuning_records,
-        checks="here",
-        progress=progress,
-    )
-    return Prepared(cached, source)
+    name = package_name(source.name)
+    for path in (default_output(source.name, board_name), PACKAGES.path(key[:16]) / name):
+        if _is_of(path, key, progress):
+            return Prepared(path, source)
+
+    def make(folder: Path) -> None:
+        # Whatever is not for this machine goes to its board next, which tests it before anything else is done with it.
+        build(
+            source,
+            board_name,
+            folder / name,
+            overrides=overrides,
+            tuning_records=tuning_records,
+            checks="here",
+            progress=progress,
+        )
+
+    what = f"building {source.name} for {label}"
+    folder = PACKAGES.made(key[:16], make, what, progress, sound=lambda folder: _is_of(folder / name, key))
+    return Prepared(folder / name, source)
+
+
+def _is_of(path: Path, key: str, progress: Progress = SILENT) -> bool:
+    """Whether there is a package of a build key; a listener is told why another one is not used."""
+    from edgedeploy.package.archive import read_manifest
+
+    try:
+        if not path.is_file():
+            return False
+        if read_manifest(path).build_key == key:
+            return True
+        progress.note(f"{path} is not used: it was built from something else, or with other settings")
+    except (OSError, PackageError) as error:
+        progress.note(f"{path} is not used: {error}")
+    return False
 
 
 def package_name(model: str) -> str:

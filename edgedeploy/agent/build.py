@@ -34,7 +34,8 @@ from edgedeploy.agent.recipe import (
 )
 from edgedeploy.board import Board, load_board
 from edgedeploy.errors import ToolchainError
-from edgedeploy.files import cannot_write, digest_of, folder_lock, replacing
+from edgedeploy.files import digest_of
+from edgedeploy.kept import Kept
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
 
@@ -44,6 +45,9 @@ OLDEST_GLIBC = "2.28"
 DEFAULT_TOOLCHAIN = "zig"
 
 COMPILE_TIMEOUT_S = 1800
+
+# Executables, and what they are linked from.
+AGENTS, OBJECTS = Kept("agents"), Kept("agents/objects")
 
 _QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -100,15 +104,17 @@ def build_executable(
         ToolchainError, OutputError: as `agent_for`.
     """
     compiler, recipe, agent = _wanted(sources, board, toolchain, name=name)
-    target = agent.path
-    if target.is_file():
-        return agent
 
     def jobs(tree: Path) -> Iterator[_Job]:
         yield from _unit_jobs(recipe, tree)
         yield from _own_jobs(sources, recipe.flags, agent.key)
 
-    _make(target, compiler, jobs, [*compiler.static_options, *recipe.link_flags], board, progress)
+    def make(folder: Path) -> None:
+        options = [*compiler.static_options, *recipe.link_flags]
+        _make(folder / name, compiler, jobs, options, board, progress)
+
+    what = f"building the {name} for {board.triple}"
+    AGENTS.made(agent.path.parent.name, make, what, progress, sound=lambda folder: (folder / name).is_file())
     return agent
 
 
@@ -117,7 +123,7 @@ def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
 
     Raises:
         ToolchainError: this machine has no C++ compiler of its own, or that fails.
-        OutputError: the library cannot be written.
+        OSError: the library cannot be written.
     """
     board = load_board("local", {"toolchain": "native"})
     compiler = cxx_compiler(board)
@@ -142,16 +148,12 @@ def _make(
     board: Board,
     progress: Progress,
 ) -> None:
-    """Compile and link what does not exist yet; `jobs` is given the folder of TVM's sources."""
-    try:
-        with folder_lock(target.parent, progress):
-            if not target.is_file():  # another process may just have built it
-                compiler.check(progress)
-                with replacing(target) as temporary, _runtime_tree() as tree:
-                    title = f"{target.name} for {board.triple}"
-                    _compile_and_link(temporary, title, compiler, list(jobs(tree)), tree, link_flags, progress)
-    except OSError as error:
-        raise cannot_write(target, error) from error
+    """Compile and link; `jobs` is given the folder of TVM's sources."""
+    compiler.check(progress)
+    with _runtime_tree() as tree:
+        _compile_and_link(
+            target, f"{target.name} for {board.triple}", compiler, list(jobs(tree)), tree, link_flags, progress
+        )
 
 
 def _sources_for(board: Board) -> list[Path]:
@@ -164,7 +166,7 @@ def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> 
     recipe = load_recipe()
     compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
     key = _key(sources, compiler, recipe)
-    return compiler, recipe, Agent(_cache() / key[:16] / name, key)
+    return compiler, recipe, Agent(AGENTS.path(key[:16]) / name, key)
 
 
 def _compile_and_link(
@@ -194,12 +196,6 @@ def _floor(board: Board) -> str:
     """The older of the board's glibc and the one that all agents are built for."""
     versions = [version for version in (board.glibc, OLDEST_GLIBC) if version]
     return min(versions, key=lambda version: [int(part) for part in version.split(".")])
-
-
-def _cache() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("edgedeploy")) / "agents"
 
 
 def _versions() -> dict[str, str]:
@@ -282,16 +278,23 @@ def _included(source: Path) -> str:
 def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
     """The object file of a job, compiled unless it is in the cache."""
     key = _sha256([compiler.identity, _versions(), job.flags, job.includes])
-    target = _cache() / "objects" / f"{key}.o"
-    if target.is_file():
-        return target
-    with replacing(target) as temporary, tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
-        text = Path(folder) / f"{Path(job.name).stem}.cc"
-        text.write_text(job.text, encoding="utf-8")
-        # Messages of TVM's checks name their file: with these, the same on every machine.
-        roots = {folder: "", str(tree): "tvm", str(package_folder("tvm_ffi")): "tvm_ffi", str(agent_folder()): "agent"}
-        mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
-        command = [*compiler.command, *job.flags, *mapped, *_include_flags(tree), "-c", str(text), "-o", str(temporary)]
-        # zig would keep a second copy of each object.
-        run_tool(command, timeout_s=COMPILE_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
-    return target
+    target = f"{Path(job.name).stem}.o"
+
+    def make(place: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="edgedeploy-agent-") as folder:
+            text = Path(folder) / f"{Path(job.name).stem}.cc"
+            text.write_text(job.text, encoding="utf-8")
+            # Messages of TVM's checks name their file: with these, the same on every machine.
+            roots = {
+                folder: "",
+                str(tree): "tvm",
+                str(package_folder("tvm_ffi")): "tvm_ffi",
+                str(agent_folder()): "agent",
+            }
+            mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
+            options = [*job.flags, *mapped, *_include_flags(tree)]
+            command = [*compiler.command, *options, "-c", str(text), "-o", str(place / target)]
+            # zig would keep a second copy of each object.
+            run_tool(command, timeout_s=COMPILE_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
+
+    return OBJECTS.made(key, make, f"compiling {job.name}") / target

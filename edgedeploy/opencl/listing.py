@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +12,16 @@ from pathlib import Path
 
 from edgedeploy.board import BOARDS, Board
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.files import is_file, replacing
+from edgedeploy.kept import Kept
 from edgedeploy.opencl.device import Device, meant, named, parse
-from edgedeploy.toolchain import link_program
+from edgedeploy.toolchain import c_compiler, link_program
 
 # What the program ends with where there is nothing to list.
 NO_LIBRARY, NO_PLATFORMS = 3, 4
 
 LIST_S = 12
+
+_PROGRAMS, _NAME, _WHAT = Kept("opencl-devices"), "devices", "building what lists OpenCL devices"
 
 
 def as_here(board: Board) -> Board:
@@ -49,21 +50,12 @@ def devices_here() -> tuple[Device, ...]:
     """
     try:
         with listing_source() as source:
-            program = _kept(source)
-            if not is_file(program):
-                with replacing(program) as temporary:
-                    link_program(source, temporary, BOARDS.load("local"))
+            board = BOARDS.load("local")
+            key = hashlib.sha256(source.read_bytes() + c_compiler(board).identity.encode()).hexdigest()[:16]
+            folder = _PROGRAMS.made(key, lambda folder: link_program(source, folder / _NAME, board), _WHAT)
         done = subprocess.run(
-            [program], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
+            [folder / _NAME], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
         )
     except (EdgedeployError, OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(parse(done.stdout)) if done.returncode == 0 else ()
-
-
-def _kept(source: Path) -> Path:
-    """Where the program for this machine is kept."""
-    import platformdirs
-
-    key = hashlib.sha256(source.read_bytes() + platform.machine().encode()).hexdigest()[:16]
-    return Path(platformdirs.user_cache_dir("edgedeploy")) / "opencl-devices" / key

@@ -14,10 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy.kept import Kept
+
 if TYPE_CHECKING:
     from edgedeploy.progress import Progress
 
 LIBRARY_NAME = "libtvm_runtime_opencl.so"
+_RUNTIME = Kept("opencl-runtime")
 
 # The runtime derives from classes of TVM's, whose layout is that of one release: those that pyproject.toml pins.
 SUPPORTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
@@ -28,7 +31,7 @@ _DEVICE_API = "device_api.opencl"
 
 def autoload() -> None:
     """Load the runtime into TVM if it was made before; nothing is made, and nothing is said, where it was not."""
-    if _folder().is_dir() and _unsupported() is None and (library := library_path()).is_file():
+    if _RUNTIME.folder.is_dir() and _unsupported() is None and (library := library_path()).is_file():
         _load(library)
 
 
@@ -49,10 +52,14 @@ def load(progress: Progress | None = None) -> None:
 
     if found := _unsupported():
         raise UnsupportedError(f"the runtime for OpenCL is written for {_line(SUPPORTED)}", why=f"there is {found}")
-    library = library_path()
-    if not library.is_file():
-        build_opencl_library(library, progress or SILENT)
-    _load(library)
+    listener = progress or SILENT
+
+    def make(folder: Path) -> None:
+        build_opencl_library(folder / LIBRARY_NAME, listener)
+
+    what = "building the runtime for OpenCL"
+    _RUNTIME.made(_key()[:16], make, what, listener, sound=lambda folder: (folder / LIBRARY_NAME).is_file())
+    _load(library_path())
 
 
 def device_named(stated: str) -> Any:
@@ -122,13 +129,7 @@ def kernel_seconds(device: Any, work: Callable[[], object]) -> float:
 
 def library_path() -> Path:
     """Where the library is, or will be: in the user's cache folder, under a hash of all that it is made from."""
-    return _folder() / _key()[:16] / LIBRARY_NAME
-
-
-def _folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("edgedeploy")) / "opencl-runtime"
+    return _RUNTIME.path(_key()[:16]) / LIBRARY_NAME
 
 
 @cache

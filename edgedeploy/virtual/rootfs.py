@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from edgedeploy.errors import VirtualBoardError
+from edgedeploy.kept import Kept
 from edgedeploy.progress import SILENT, Progress
 
 DEFAULT_SUITE = "bookworm"
@@ -37,6 +37,8 @@ _SUPERFLUOUS = (
 _HOOKS = Path("/usr/share/mmdebstrap/hooks")
 _TIMEOUT_S = 900
 
+_ROOTS = Kept("rootfs")
+
 
 def rootfs(suite: str, architecture: str, progress: Progress = SILENT, *, opencl: bool = False) -> Path:
     """The folder with the root file system of a Debian `suite` for an `architecture`, made if it is not there.
@@ -48,33 +50,18 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT, *, opencl
 
     Raises:
         VirtualBoardError: mmdebstrap fails, or the programs in it do not run.
+        OutputError: the user's cache folder cannot be written.
     """
     packages = [*PACKAGES, *(OPENCL_PACKAGES if opencl else ())]
     key = hashlib.sha256(json.dumps([suite, architecture, packages, _SUPERFLUOUS]).encode()).hexdigest()[:12]
-    folder = _cache() / f"{suite}-{architecture}-{key}"
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        progress.stage(f"root file system of {suite} for {architecture}"),
-        # Nothing of a half made one stays, and nobody ever finds it under its name.
-        tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as temporary,
-    ):
-        root = Path(temporary) / "root"
-        _unpack(suite, architecture, packages, root)
-        _furnish(root, suite, architecture)
-        try:
-            root.rename(folder)
-        except OSError:  # another process was quicker
-            if not folder.is_dir():
-                raise
-    return folder
 
+    def make(root: Path) -> None:
+        with progress.stage(f"root file system of {suite} for {architecture}"):
+            _unpack(suite, architecture, packages, root)
+            _furnish(root, suite, architecture)
 
-def _cache() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("edgedeploy")) / "rootfs"
+    what = f"making a root file system of {suite} for {architecture}"
+    return _ROOTS.made(f"{suite}-{architecture}-{key}", make, what, progress)
 
 
 def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> None:
