@@ -168,7 +168,7 @@ def test_thousands_of_strange_files_end_in_our_errors(sound: dict[str, bytes], t
 def test_damaged_archives_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
     export(written(tmp_path / "a", sound), tmp_path / "a.tar.gz")
     packed = (tmp_path / "a.tar.gz").read_bytes()
-    with tarfile.open(tmp_path / "plain.tar.gz", "w:gz", compresslevel=0) as archive:
+    with tarfile.open(tmp_path / "plain.tar.gz", "w:gz", compresslevel=0, format=tarfile.USTAR_FORMAT) as archive:
         for name in FILES:
             archive.add(tmp_path / "a" / name, name)
     plain = (tmp_path / "plain.tar.gz").read_bytes()
