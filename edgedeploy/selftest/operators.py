@@ -73,7 +73,7 @@ class Uses:
         products: whether it sums up products.
         casts: whether it makes integers of floats, which is open for those that no integer stands for.
         divides: whether it divides integers by such as it computes; a zero would end the process.
-        steady: whether infinities stay infinities, or become NaN that show, by operators that all programs compute alike.
+        steady: whether infinities stay infinities, or become NaN that show, in every program alike.
         tells_nan: whether it asks what is NaN.
     """
 
