@@ -176,7 +176,7 @@ def test_places_to_write_to_are_not_named_twice(tmp_path: Path) -> None:
 def test_what_overflows_in_the_reference_is_left_out(tmp_path: Path) -> None:
     graph = Graph()
     cases = cases_of(graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [6, 8]))))
-    assert np.isfinite(cases["edge"].outputs["exp0"]).mean() >= 0.5
+    assert np.isfinite(cases["edge"].outputs["exp0"]).mean() >= 0.25
     assert set(np.unique(cases["edge"].inputs["x"])) >= {0.0, 1.0}
 
 
