@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,18 @@ def _import(model: onnx.ModelProto) -> Any:
 
 
 def _reference(model: bytes) -> Reference:
-    """One inference by onnxruntime."""
+    """One inference by onnxruntime, whose session is made for the first one."""
 
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    @cache
+    def opened() -> Any:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        session = opened()
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, dict(tensors)), strict=True))
 
