@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -16,6 +14,7 @@ import edgedeploy
 from edgedeploy.board import Board
 from edgedeploy.files import digest_of
 from edgedeploy.frontends.format import Format
+from edgedeploy.kept import key_of
 from edgedeploy.source import Source
 from edgedeploy.toolchain import c_compiler
 
@@ -60,7 +59,7 @@ def build_key(source: Source, board: Board, records: Records | None = None) -> s
         "code": _code(folder()),
         "tuning": records.bests_sha256 if records else None,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return key_of(parts)
 
 
 @cache

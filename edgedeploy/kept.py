@@ -6,6 +6,8 @@ one waits for the other; what a killed process left is cleared away by the next 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,6 +80,11 @@ class Kept:
         except OSError as error:
             raise cannot_write(entry, error) from error
         return entry
+
+
+def key_of(content: object) -> str:
+    """A key over what JSON can say: its SHA-256, in lower-case hexadecimal."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _clear(folder: Path) -> None:

@@ -5,9 +5,7 @@ Its part for OpenCL also becomes a library of its own, which TVM in Python takes
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
 import os
 import re
 import shutil
@@ -35,7 +33,7 @@ from edgedeploy.agent.recipe import (
 from edgedeploy.board import Board, load_board
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import digest_of
-from edgedeploy.kept import Kept
+from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
 
@@ -202,13 +200,9 @@ def _versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("apache-tvm", "apache-tvm-ffi")}
 
 
-def _sha256(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def _key(sources: list[Path], compiler: Driver, recipe: Recipe) -> str:
     """SHA-256 over everything that an executable depends on."""
-    return _sha256(
+    return key_of(
         {
             "compiler": compiler.identity,
             "edgedeploy": __version__,
@@ -244,7 +238,7 @@ def _unit_jobs(recipe: Recipe, tree: Path) -> Iterator[_Job]:
 
     for unit in recipe.units:
         # Paths differ from build to build; the versions of the wheels say what is in them.
-        yield _Job(unit.name, text(unit), [*recipe.flags, *unit.flags], _sha256([_compat_digest(), unit.sources]))
+        yield _Job(unit.name, text(unit), [*recipe.flags, *unit.flags], key_of([_compat_digest(), unit.sources]))
 
 
 def _compat_digest() -> str:
@@ -258,7 +252,7 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
         if source.name == "version.cc":
             facts = {"AGENT_VERSION": __version__, "AGENT_TVM": _versions()["apache-tvm"], "AGENT_BUILD": key}
             flags += [f'-D{name}="{value}"' for name, value in facts.items()]
-        yield _Job(source.name, f'#include "{source}"\n', flags, _sha256([_compat_digest(), _included(source)]))
+        yield _Job(source.name, f'#include "{source}"\n', flags, key_of([_compat_digest(), _included(source)]))
 
 
 def _included(source: Path) -> str:
@@ -277,7 +271,7 @@ def _included(source: Path) -> str:
 
 def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
     """The object file of a job, compiled unless it is in the cache."""
-    key = _sha256([compiler.identity, _versions(), job.flags, job.includes])
+    key = key_of([compiler.identity, _versions(), job.flags, job.includes])
     target = f"{Path(job.name).stem}.o"
 
     def make(place: Path) -> None:

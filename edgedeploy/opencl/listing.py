@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,8 @@ from pathlib import Path
 
 from edgedeploy.board import BOARDS, Board
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.kept import Kept
+from edgedeploy.files import sha256_of
+from edgedeploy.kept import Kept, key_of
 from edgedeploy.opencl.device import Device, meant, named, parse
 from edgedeploy.toolchain import c_compiler, link_program
 
@@ -51,7 +51,7 @@ def devices_here() -> tuple[Device, ...]:
     try:
         with listing_source() as source:
             board = BOARDS.load("local")
-            key = hashlib.sha256(source.read_bytes() + c_compiler(board).identity.encode()).hexdigest()[:16]
+            key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
             folder = _PROGRAMS.made(key, lambda folder: link_program(source, folder / _NAME, board), _WHAT)
         done = subprocess.run(
             [folder / _NAME], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False

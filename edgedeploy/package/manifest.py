@@ -31,8 +31,9 @@ AGENT_NAME = "agent"
 # in memory.
 MAXIMUM_MANIFEST = 1 << 20
 MAXIMUM_CONTENT = 1 << 30
-# No board has memory for a larger tensor, or processors for more threads.
+# No board has memory for a larger tensor, or processors for more threads; numpy 1 has no more dimensions.
 MAXIMUM_TENSOR = 1 << 30
+MAXIMUM_RANK = 32
 MAXIMUM_THREADS = 1 << 16
 
 # TVM's targets have another one in them, of the host, with lists in that.
@@ -75,7 +76,7 @@ class Abi(Record):
     elf_class: Literal[32, 64]
     machine: str
     float_abi: Literal["hard", "soft"] | None
-    glibc: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None
+    glibc: Annotated[str, Field(pattern=r"^[0-9]{1,4}(\.[0-9]{1,4}){0,3}$")] | None
     libraries: Listed[str]
     cpu: str
     features: Listed[str]
@@ -219,7 +220,9 @@ class Manifest(Record):
         for spec in specs:
             if spec.dtype not in DTYPES:
                 raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
-            if min(spec.shape, default=0) < 0:
+            if len(spec.shape) > MAXIMUM_RANK:
+                raise ValueError(f"{spec.name!r} has {len(spec.shape)} dimensions, more than {MAXIMUM_RANK}")
+            if not all(0 <= size <= MAXIMUM_TENSOR for size in spec.shape):
                 raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
             if _bytes_of(spec, least=1) > MAXIMUM_TENSOR:
                 raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")

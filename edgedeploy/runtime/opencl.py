@@ -7,14 +7,13 @@ module is imported with it, and so imports little itself.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.kept import Kept
+from edgedeploy.kept import Kept, key_of
 
 if TYPE_CHECKING:
     from edgedeploy.progress import Progress
@@ -138,7 +137,7 @@ def _key() -> str:
     from edgedeploy.files import digest_of
 
     files = sorted({*own_files(), *opencl_library_sources()})
-    return hashlib.sha256(f"{digest_of(files, agent_folder())} {_line(SUPPORTED)}".encode()).hexdigest()
+    return key_of([digest_of(files, agent_folder()), SUPPORTED])
 
 
 def _unsupported() -> str | None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 from edgedeploy.errors import VirtualBoardError
-from edgedeploy.kept import Kept
+from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 
 DEFAULT_SUITE = "bookworm"
@@ -53,7 +51,7 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT, *, opencl
         OutputError: the user's cache folder cannot be written.
     """
     packages = [*PACKAGES, *(OPENCL_PACKAGES if opencl else ())]
-    key = hashlib.sha256(json.dumps([suite, architecture, packages, _SUPERFLUOUS]).encode()).hexdigest()[:12]
+    key = key_of([suite, architecture, packages, _SUPERFLUOUS])[:12]
 
     def make(root: Path) -> None:
         with progress.stage(f"root file system of {suite} for {architecture}"):
