@@ -214,6 +214,7 @@ def _print_explanation(compiled: Compiled) -> None:
     table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []
+        notes += ["slower than it could be, for smaller rounding errors"] if record["exact"] else []
         notes += [f"on the CPU: {record['cpu']}"] if record["cpu"] else []
         table.add_row(
             record["function"],

@@ -77,14 +77,18 @@ class Case(Record):
     Attributes:
         name: what the inputs are, such as `random`.
         inputs, outputs: members with the raw little-endian values, in the network's order.
-        relative, absolute: the tolerance, per output.
+        relative: the tolerance, of each output.
+        absolute: what comes on top, for outputs that are nearly zero.
+        spread: what rounding alone does to each output, as a fraction of its largest value: how far other kernels of
+            the reference are from it. None where that is not known.
     """
 
     name: str
     inputs: list[MemberName]
     outputs: list[MemberName]
-    relative: float
+    relative: list[float]
     absolute: float
+    spread: list[float | None]
 
 
 class SelfTest(Record):
@@ -93,15 +97,22 @@ class SelfTest(Record):
     Attributes:
         cases: each is one inference.
         reference: the program that gave the expected outputs.
+        spread_to: its other kernels, for the spread; None where there were none.
     """
 
     cases: Annotated[list[Case], Field(min_length=1)]
     reference: str
+    spread_to: str | None = None
 
     @property
     def relative(self) -> float:
-        """The widest of the cases' relative tolerances."""
-        return max(case.relative for case in self.cases)
+        """The widest of all relative tolerances."""
+        return max(relative for case in self.cases for relative in case.relative)
+
+    @property
+    def spread(self) -> float | None:
+        """The largest part of an output that rounding alone changes; None where that is not known."""
+        return max((part for case in self.cases for part in case.spread if part is not None), default=None)
 
 
 class Check(Record):
@@ -177,7 +188,8 @@ class Manifest(Record):
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
         cases = self.selftest.cases
-        if any((len(case.inputs), len(case.outputs)) != (len(self.inputs), len(self.outputs)) for case in cases):
+        counts = (len(self.inputs), *[len(self.outputs)] * 3)
+        if any((len(c.inputs), len(c.outputs), len(c.relative), len(c.spread)) != counts for c in cases):
             raise ValueError("the self-test has another number of tensors than the network")
         missing = {LIBRARY_NAME, *(name for case in cases for name in case.inputs + case.outputs)} - self.files.keys()
         if missing:
