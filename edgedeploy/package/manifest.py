@@ -77,6 +77,7 @@ class Case(Record):
     Attributes:
         name: what the inputs are, such as `random`.
         inputs, outputs: members with the raw little-endian values, in the network's order.
+        usual: the relative tolerance of an output that rounding changes little.
         relative: the tolerance, of each output.
         absolute: what comes on top, for outputs that are nearly zero.
         spread: what rounding alone does to each output, as a fraction of its largest value: how far other kernels of
@@ -86,6 +87,7 @@ class Case(Record):
     name: str
     inputs: list[MemberName]
     outputs: list[MemberName]
+    usual: float
     relative: list[float]
     absolute: float
     spread: list[float | None]
@@ -109,10 +111,15 @@ class SelfTest(Record):
         """The widest of all relative tolerances."""
         return max(relative for case in self.cases for relative in case.relative)
 
-    @property
-    def spread(self) -> float | None:
-        """The largest part of an output that rounding alone changes; None where that is not known."""
-        return max((part for case in self.cases for part in case.spread if part is not None), default=None)
+    def raised(self, outputs: list[TensorSpec]) -> list[str]:
+        """What is allowed more than usual, and why, in lines for people."""
+        return [
+            f"{spec.name} may differ by {relative:g} for {case.name} inputs: {self.spread_to} differs by {spread:g}, "
+            "by rounding alone"
+            for case in self.cases
+            for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True)
+            if relative > case.usual
+        ]
 
 
 class Check(Record):

@@ -12,7 +12,7 @@ from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.package.manifest import Case, SelfTest
 from edgedeploy.runtime.interface import Tensors
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
-from edgedeploy.selftest.tolerance import largest_of, spread_of, tolerance_of
+from edgedeploy.selftest.tolerance import largest_of, spread_of, tolerance_of, usual_tolerance
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
@@ -82,14 +82,15 @@ def self_test(network: Network, board: Board, cases: Mapping[str, Recorded]) -> 
         suffix = f"-{name}.bin" if records else ".bin"
         inputs = {f"selftest/input-{i}{suffix}": case.inputs[spec.name] for i, spec in enumerate(network.inputs)}
         outputs = {f"selftest/output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)}
-        tolerances = [tolerance_of(network, board, case, spec.name) for spec in network.outputs]
+        usual, absolute = usual_tolerance(network, board)
         records.append(
             Case(
                 name=name,
                 inputs=list(inputs),
                 outputs=list(outputs),
-                relative=[relative for relative, _ in tolerances],
-                absolute=max((absolute for _, absolute in tolerances), default=0.0),
+                usual=usual,
+                relative=[tolerance_of(network, board, case, spec.name)[0] for spec in network.outputs],
+                absolute=absolute,
                 spread=[_relative_spread(case, spec.name) for spec in network.outputs],
             )
         )

@@ -24,7 +24,7 @@ QUANTISED_TOLERANCE = (0.3, 1e-6)
 
 # What is allowed, in differences between two sets of the reference's own kernels. Sound code came to 1.5 of them.
 SPREADS = 3.0
-# What is allowed at most, in fixed fractions: a network that rounding changes by more cannot be checked so.
+# What is allowed at most, in usual tolerances: a network that rounding changes by more cannot be checked so.
 MOST = 10.0
 # What estimated rounding errors may take of what is allowed: the estimate is right within a factor of two.
 ESTIMATED = 0.5
@@ -66,6 +66,13 @@ def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str,
     }
 
 
+def usual_tolerance(network: Network, board: Board) -> tuple[float, float]:
+    """By how much outputs may differ that rounding changes little; as `tolerance_of`."""
+    if network.quantised:
+        return QUANTISED_TOLERANCE
+    return OPENCL_TOLERANCE if board.opencl else TOLERANCE
+
+
 def tolerance_of(network: Network, board: Board, case: Inference, output: str) -> tuple[float, float]:
     """By how much an output may differ: a fraction of its largest value, and what comes on top.
 
@@ -75,12 +82,10 @@ def tolerance_of(network: Network, board: Board, case: Inference, output: str) -
         case: an inference of the reference.
         output: the name of the output.
     """
-    if network.quantised:
-        return QUANTISED_TOLERANCE
-    fixed, absolute = OPENCL_TOLERANCE if board.opencl else TOLERANCE
+    usual, absolute = usual_tolerance(network, board)
     largest = largest_of(case.outputs[output])
     needed = (SPREADS * case.spread.get(output, 0.0) - absolute) / largest if largest else 0.0
-    return min(max(fixed, _rounded_up(needed)), MOST * fixed), absolute
+    return min(max(usual, _rounded_up(needed)), MOST * usual), absolute
 
 
 def error_limit(network: Network, board: Board, cases: Iterable[Inference]) -> float:
