@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -58,16 +59,23 @@ def _import(model: onnx.ModelProto) -> Any:
 
 
 def _reference(model: bytes, *, optimised: bool = True) -> Reference:
-    """One inference by onnxruntime, whose optimised graph has other kernels: convolutions in blocks of channels."""
+    """One inference by onnxruntime, whose session is made for the first one.
 
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    Optimised graphs have other kernels: convolutions work on blocks of channels.
+    """
+
+    @cache
+    def opened() -> Any:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         if not optimised:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        session = opened()
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, dict(tensors)), strict=True))
 

@@ -97,10 +97,7 @@ def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progres
         raise UnsupportedError(
             f"{gflop:.0f} GFLOP would take minutes under an emulator", why=f"{MOST_EMULATED_GFLOP:g} are the most"
         )
-    built = agent()
-    if built is None:
-        raise UnsupportedError("the agent for it, which runs it, was not built yet")
-    emulator = Emulator.of(draft.board, built.path)
+    emulator = Emulator.of(draft.board, agent)
     with progress.stage(f"check under {emulator.name}"):
         error = emulator.self_test(draft.manifest, draft.contents, min(draft.board.cores, processors()))
     return Check(how="emulated", emulator=emulator.name), error

@@ -29,6 +29,12 @@ _STEADY = _PASSING | {
     "scatter_elements", "scatter_nd", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sort", "take", "tanh", "tile",
     "topk", "tril", "triu",
 }  # fmt: skip
+# Operators that make NaN of some infinities, and the same wherever they are computed.
+_PLAIN = {
+    "acos", "acosh", "add", "asin", "asinh", "atanh", "cos", "cosh", "cumprod", "cumsum", "divide", "log", "log10",
+    "log1p", "log2", "log_softmax", "mean", "mod", "multiply", "nn.log_softmax", "nn.softmax", "power", "prod", "rsqrt",
+    "sin", "sinh", "sqrt", "square", "subtract", "sum", "tan",
+}  # fmt: skip
 # Operators in whose results a NaN need not show: programs differ in what they make of it.
 _HIDING = {
     "argmax", "argmin", "argsort", "clip", "equal", "greater", "greater_equal", "less", "less_equal", "max", "maximum",
@@ -67,7 +73,7 @@ class Uses:
         products: whether it sums up products.
         casts: whether it makes integers of floats, which is open for those that no integer stands for.
         divides: whether it divides integers by such as it computes; a zero would end the process.
-        steady: whether infinities stay infinities, or become NaN that show.
+        steady: whether infinities stay infinities, or become NaN that show, in every program alike.
         tells_nan: whether it asks what is NaN.
     """
 
@@ -116,7 +122,7 @@ def uses_of(network: Network) -> Uses:
             uses.divides |= name in _DIVISIONS and _kind(variable) in "iu" and not fixed
             uses.divides |= name == "call_tir" and _kind(variable) in "iu"
     uses.products = any(name.startswith(_PRODUCTS) for name in operators)
-    uses.steady = operators <= _STEADY or not operators & (_HIDING | {"call_tir"})
+    uses.steady = operators <= _STEADY or (operators <= _STEADY | _PLAIN and not operators & _HIDING)
     uses.tells_nan = "isnan" in operators
     return uses
 

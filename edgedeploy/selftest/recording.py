@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from edgedeploy.frontends.network import Network
 
 
+# The share of an output's values that have to be finite, or numbers, for it to be worth comparing.
+_TELLING = 0.25
+
+
 @dataclass(frozen=True)
 class Recorded:
     """One inference of the reference.
@@ -68,7 +72,7 @@ def recorded(network: Network) -> dict[str, Recorded]:
                 raise
             except Exception:
                 continue
-            if all(share >= min(0.5, usual[output]) for output, share in _shares(outputs, counts).items()):
+            if all(share >= min(_TELLING, usual[output]) for output, share in _shares(outputs, counts).items()):
                 cases[name] = _recorded(network, inputs, outputs)
                 break
     return cases
