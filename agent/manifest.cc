@@ -77,11 +77,17 @@ double Tolerance(const Json& json) {
   return tolerance;
 }
 
+std::vector<double> Tolerances(const Json& json) {
+  std::vector<double> tolerances;
+  for (const Json& each : json.array()) tolerances.push_back(Tolerance(each));
+  return tolerances;
+}
+
 SelfTest Test(const Json& json) {
   SelfTest test{{}, json.at("reference").text()};
   for (const Json& each : json.at("cases").array()) {
     test.cases.push_back({each.at("name").text(), Names(each.at("inputs")), Names(each.at("outputs")),
-                          Tolerance(each.at("relative")), Tolerance(each.at("absolute"))});
+                          Tolerances(each.at("relative")), Tolerance(each.at("absolute"))});
   }
   if (test.cases.empty()) throw JsonError("the self-test has no case");
   return test;
@@ -136,6 +142,7 @@ Manifest Read(const Json& json) {
   for (const Case& each : manifest.selftest.cases) {
     CheckSizes(manifest, manifest.inputs, each.inputs);
     CheckSizes(manifest, manifest.outputs, each.outputs);
+    if (each.relative.size() != each.outputs.size()) throw JsonError("the self-test lacks an output's tolerance");
   }
   return manifest;
 }

@@ -21,6 +21,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.recording import recorded, self_test
+from edgedeploy.selftest.tolerance import error_limit
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import c_compiler
 
@@ -136,7 +137,11 @@ def build(
         key = build_key(source, board, records)
         with progress.stage("import"):
             network = source.read()
-        compiled = compile_network(network, board, progress, tuned or tuned_by(records))
+        with progress.stage("reference"):
+            cases = recorded(network)
+            test, members = self_test(network, board, cases)
+        limit = error_limit(network, board, cases.values())
+        compiled = compile_network(network, board, progress, tuned or tuned_by(records), limit)
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(
@@ -150,9 +155,6 @@ def build(
             abi = read_abi(library, board)
         for reason in misfits(abi, System(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
-        with progress.stage("reference"):
-            cases = recorded(network)
-            test, members = self_test(network, board, cases)
         contents |= members
         manifest = Manifest(
             model=source.name,

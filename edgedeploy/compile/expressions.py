@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,3 +65,8 @@ def use_counts(function: relax.Function) -> dict[Any, int]:
 
     relax.analysis.post_order_visit(function.body, count)
     return counts
+
+
+def call_counts(module: tvm.IRModule) -> Counter[str]:
+    """How often one inference calls each function, by name."""
+    return Counter(function_name(call) for _, call in calls_of(module))

@@ -30,13 +30,25 @@ def network_of(path: Path, converted: Converted) -> Network:
     """
     model = converted.model
     quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
-    reference = _reference(model.SerializeToString())
+    serialised = model.SerializeToString()
+    reference = _reference(serialised)
     inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
     with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
         module = _import(model)
     given, returned = specifications(path, module["main"], inputs, outputs)
     name = f"onnxruntime {version('onnxruntime')}"
-    return Network(path, module, given, returned, quantised, reference, name, converted.heads)
+    return Network(
+        path,
+        module,
+        given,
+        returned,
+        quantised,
+        reference,
+        name,
+        converted.heads,
+        _reference(serialised, optimised=False),
+        "onnxruntime without graph optimisation",
+    )
 
 
 def _import(model: onnx.ModelProto) -> Any:
@@ -46,8 +58,11 @@ def _import(model: onnx.ModelProto) -> Any:
     return import_model(folded(model))
 
 
-def _reference(model: bytes) -> Reference:
-    """One inference by onnxruntime, whose session is made for the first one."""
+def _reference(model: bytes, *, optimised: bool = True) -> Reference:
+    """One inference by onnxruntime, whose session is made for the first one.
+
+    Optimised graphs have other kernels: convolutions work on blocks of channels.
+    """
 
     @cache
     def opened() -> Any:
@@ -55,6 +70,8 @@ def _reference(model: bytes) -> Reference:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,18 +14,21 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
     Values that are not finite agree only with the same ones. The agent compares in the same way (agent/comparison.cc).
 
     Args:
-        outputs, expected: by name, of the same shapes and dtypes.
+        outputs, expected: by name, of the same shapes and dtypes, the latter in the network's order.
         case: the self-test's, with the tolerance.
     """
-    return {name: _fraction(outputs[name], wanted, case) for name, wanted in expected.items()}
+    return {
+        name: _fraction(outputs[name], wanted, relative, case.absolute)
+        for (name, wanted), relative in zip(expected.items(), case.relative, strict=True)
+    }
 
 
-def _fraction(found: np.ndarray, expected: np.ndarray, case: Case) -> float:
+def _fraction(found: np.ndarray, expected: np.ndarray, relative: float, absolute: float) -> float:
     given, wanted = found.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(wanted)
     if not np.array_equal(given[~finite], wanted[~finite], equal_nan=True):
         return float("inf")
     given, wanted = given[finite], wanted[finite]
-    allowed = case.relative * np.abs(wanted).max(initial=0) + case.absolute
+    allowed = relative * np.abs(wanted).max(initial=0) + absolute
     difference = np.abs(given - wanted).max(initial=0)
     return float(difference / allowed) if np.isfinite(difference) else float("inf")
