@@ -21,7 +21,7 @@ NO_LIBRARY, NO_PLATFORMS = 3, 4
 
 LIST_S = 12
 
-_PROGRAMS, _NAME, _WHAT = Kept("opencl-devices"), "devices", "building what lists OpenCL devices"
+_PROGRAMS, _NAME = Kept("opencl-devices"), "devices"
 
 
 def as_here(board: Board) -> Board:
@@ -49,13 +49,18 @@ def devices_here() -> tuple[Device, ...]:
     The program is compiled once, and kept in the user's cache folder.
     """
     try:
-        with listing_source() as source:
-            board = BOARDS.load("local")
-            key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
-            folder = _PROGRAMS.made(key, lambda folder: link_program(source, folder / _NAME, board), _WHAT)
         done = subprocess.run(
-            [folder / _NAME], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
+            [_program()], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIST_S, check=False
         )
     except (EdgedeployError, OSError, subprocess.TimeoutExpired):
         return ()
     return tuple(parse(done.stdout)) if done.returncode == 0 else ()
+
+
+def _program() -> Path:
+    """The program, compiled for this machine if it was not yet."""
+    board = BOARDS.load("local")
+    with listing_source() as source:
+        key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
+        what = "building what lists OpenCL devices"
+        return _PROGRAMS.made(key, lambda folder: link_program(source, folder / _NAME, board), what) / _NAME

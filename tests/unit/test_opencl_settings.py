@@ -164,7 +164,7 @@ def test_a_driver_that_crashes_leaves_the_defaults(tmp_path: Path, monkeypatch: 
     program = tmp_path / "crashes"
     program.write_text("#!/bin/sh\nprintf 'platform\\tPoCL\\n'\nkill -ABRT $$\n")
     program.chmod(0o755)
-    monkeypatch.setattr(listing, "_kept", lambda source: program)
+    monkeypatch.setattr(listing, "_program", lambda: program)
     assert devices_here.__wrapped__() == ()
 
 
@@ -172,7 +172,7 @@ def test_a_driver_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
     program = tmp_path / "hangs"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
-    monkeypatch.setattr(listing, "_kept", lambda source: program)
+    monkeypatch.setattr(listing, "_program", lambda: program)
     monkeypatch.setattr(listing, "LIST_S", 0.2)
     assert devices_here.__wrapped__() == ()
 
