@@ -78,6 +78,11 @@ def selftest(**fields: object) -> dict[str, Any]:
     return {**test, "cases": [{**test["cases"][0], **fields}]}
 
 
+def many_files(count: int) -> dict[str, Any]:
+    """The files of a manifest, and some more."""
+    return {**document()["files"], **{f"x{number}": {"size": 0, "sha256": "0" * 64} for number in range(count)}}
+
+
 # Manifests that no package can have: the field, its value, and a part of what is said of it.
 UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a model whose name is a path": ("model", "../../../x", "model: String should match"),
@@ -88,6 +93,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a model whose name is a hidden file's": ("model", ".net", "model: String should match"),
     "a model whose name is too long": ("model", "x" * 101, "model: String should match"),
     "no file": ("files", {}, "files does not list"),
+    "more files than a command can name": ("files", many_files(2000), "it lists 2,003 files, more than a board can be"),
     "a tensor of no dtype": ("inputs", [spec(dtype="no dtype")], "inputs.0.dtype"),
     "a tensor of Python's objects": ("inputs", [spec(dtype="object")], "'x' is of object"),
     "a tensor of texts": ("inputs", [spec(dtype="S16")], "'x' is of S16"),

@@ -36,6 +36,9 @@ MAXIMUM_TENSOR = 1 << 30
 MAXIMUM_RANK = 32
 MAXIMUM_THREADS = 1 << 16
 
+# A board is told all names, each with a SHA-256, in one command, of which Linux takes 128 KiB.
+MAXIMUM_COMMAND = 100_000
+
 # TVM's targets have another one in them, of the host, with lists in that.
 _DEEPEST_TARGET = 4
 
@@ -254,6 +257,8 @@ class Manifest(Record):
             folder = name.rpartition("/")[0]
             if name in taken or folder in taken or folder in files:
                 raise ValueError(f"there can be no file {name!r} beside the others")
+        if sum(len(name) + len("  ") + 64 for name in files) > MAXIMUM_COMMAND:
+            raise ValueError(f"it lists {len(files):,} files, more than a board can be told of at once")
         total = sum(member.size for member in files.values())
         if total > MAXIMUM_CONTENT:
             raise ValueError(f"it holds {total:,} bytes, more than the {MAXIMUM_CONTENT:,} that are read")
@@ -300,7 +305,7 @@ def parse_manifest(text: bytes) -> Manifest:
 
 @contextmanager
 def packageable(model: str) -> Iterator[None]:
-    """Where a manifest is made: what cannot stand in one, no package can hold.
+    """Where a manifest and its parts are made: what cannot stand in one, no package can hold.
 
     Raises:
         UnsupportedError: there was such a thing.
@@ -308,7 +313,7 @@ def packageable(model: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        if error.title != Manifest.__name__:
+        if error.title not in {part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member)}:
             raise
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
 

@@ -132,6 +132,7 @@ def test_a_wrong_number_of_outputs_is_refused(agent: Path, package: Path) -> Non
     manifest["outputs"] *= 2
     for case in manifest["selftest"]["cases"]:
         case["outputs"] *= 2
+        case["relative"] *= 2
     (package / "manifest.json").write_text(json.dumps(manifest))
     assert "there are 1, not 2" in refused(agent, "selftest", package, code=8)
 

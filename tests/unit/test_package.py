@@ -11,16 +11,18 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from archives import add, bomb, entry, header
 from conftest import Command
 from packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
+from pydantic import BaseModel, ValidationError
 
 from edgedeploy.errors import PackageError, UnsupportedError
 from edgedeploy.heads import Head
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package, write_package
-from edgedeploy.package.manifest import Manifest, packageable
+from edgedeploy.package.manifest import Case, Manifest, packageable
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -111,6 +113,7 @@ BOMBS = {
 VERDICTS = """
 import json, sys
 from pathlib import Path
+from typing import Any
 from archives import peak_bytes
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import read_package
@@ -261,9 +264,18 @@ def test_files_that_are_too_large_together_are_refused_before_they_are_unpacked(
             read(path)
 
 
-def test_what_no_package_can_hold_is_said_of_the_network() -> None:
-    with (
-        pytest.raises(UnsupportedError, match="no package can hold net: model: String should match"),
-        packageable("net"),
-    ):
-        Manifest.model_validate({**document(), "model": "../x"})
+@pytest.mark.parametrize(
+    ("part", "fields", "why"),
+    [
+        (Manifest, {**document(), "model": "../x"}, "model: String should match"),
+        (Case, {**document()["selftest"]["cases"][0], "absolute": float("inf")}, "absolute: Input should be a finite"),
+    ],
+)
+def test_what_no_package_can_hold_is_said_of_the_network(part: type[BaseModel], fields: Any, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"no package can hold net: {why}"), packageable("net"):
+        part.model_validate(fields)
+
+
+def test_faults_of_other_things_are_not_said_of_the_network() -> None:
+    with pytest.raises(ValidationError), packageable("net"):
+        Head.model_validate({})
