@@ -131,7 +131,7 @@ for path in sys.argv[2:]:
 def verdicts(keep: str, paths: list[Path]) -> list[tuple[int, str]]:
     """What a process of its own says of packages, and by how much the most memory that it had has grown then."""
     program = [sys.executable, "-c", VERDICTS, keep, *map(str, paths)]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True, env=environment)
     first, *lines = [line.partition(" ") for line in done.stdout.splitlines()]
     return [(int(peak) - int(first[0]), why) for peak, _, why in lines]
