@@ -195,7 +195,9 @@ def test_no_integer_is_divided_by_zero(tmp_path: Path) -> None:
 
 
 def case(relative: float = 0.0, absolute: float = 0.5) -> Case:
-    return Case(name="random", inputs=[], outputs=[], relative=relative, absolute=absolute)
+    return Case(
+        name="random", inputs=[], outputs=[], usual=relative, relative=[relative], absolute=absolute, spread=[None]
+    )
 
 
 @pytest.mark.parametrize(
