@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from conftest import Command
 from networks import Graph, tiny
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from edgedeploy.build import Built, build
@@ -155,6 +156,18 @@ def test_indices_lie_in_their_table_and_reach_both_ends(tmp_path: Path) -> None:
     cases = cases_of(gathered(tmp_path / "net.onnx"))
     assert set(np.unique(cases["random"].inputs["i"])) <= set(range(5))
     assert set(np.unique(cases["edge"].inputs["i"])) == {0, 4, -1, -5}
+
+
+def test_random_inputs_of_a_package_lie_in_their_tables_too(command: Command, tmp_path: Path) -> None:
+    path = gathered(tmp_path / "net.onnx")
+    package = built(path)
+    assert package.manifest.inputs[0].below == 5
+    table = numpy_helper.to_array(onnx.load(path).graph.initializer[0])
+    for mode in ("random", "ones"):
+        code, _, err = command("run", package.path, "--fill", mode, "--outputs", "out.npz")
+        assert code == 0, err
+        [rows] = dict(np.load("out.npz")).values()
+        assert {tuple(row) for row in rows.reshape(-1, 3)} <= {tuple(row) for row in table}
 
 
 def test_an_index_is_followed_through_other_operators(tmp_path: Path) -> None:
