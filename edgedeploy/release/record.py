@@ -144,13 +144,15 @@ class Record:
             returning = entry.id if entry.event is Event.RETURNED else None
         return way
 
-    def previous(self, present: Collection[str], *, but: str | None = None) -> str | None:
-        """What was in use before: the last one that lies on the board still, and did not fail since.
+    def previous(self, present: Collection[str]) -> str | None:
+        """What going back leads to: the last release that was in use before, lies there still, and did not fail since.
 
-        Args:
-            present: the releases on the board.
-            but: another one that is not meant, beside the one in use.
+        That is the one in use if going back to it was cut off before it was confirmed.
         """
+        last = self.last(self.current) if self.current else None
+        return self.current if last and last.event is Event.RETURNED else self._before(present)
+
+    def _before(self, present: Collection[str], but: str | None = None) -> str | None:
         for identity in reversed(self.way):
             last = self.last(identity)
             failed = last is not None and last.event is Event.FAILED
@@ -165,7 +167,7 @@ class Record:
         """
         if self.confirmed:
             return self.current
-        return self.previous(present, but=target) or (self.current if self.current != target else None)
+        return self._before(present, but=target) or (self.current if self.current != target else None)
 
     def ranked(self, present: Sequence[str]) -> list[str]:
         """The releases on the board, those that are to be kept first.

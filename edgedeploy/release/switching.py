@@ -74,6 +74,9 @@ def commit(
             with progress.stage("confirm by health check"):
                 said = health.run(connection, model, identity)
         steps.write_record(connection, model, Entry.now(Event.CONFIRMED, identity))
+    except KeyboardInterrupt:
+        progress.note(f"{connection.address} was switched to {model} {identity}, which is not confirmed")
+        raise
     except EdgedeployError as error:
         if not connection.alive:
             raise _unconfirmed(error, model, identity) from error
@@ -111,11 +114,8 @@ def _gone_back(
 def _unconfirmed(error: EdgedeployError, model: str, identity: str) -> EdgedeployError:
     """The error for a switch that was made and neither confirmed nor undone."""
     kind = BoardConnectionError if isinstance(error, BoardConnectionError) else ReleaseError
-    hints = [
-        f"the board may have switched to {model} {identity} and did not confirm it: push it again to have it checked",
-        f"or go back to what was in use before: edgedeploy releases rollback {model}",
-    ]
-    return kind(error.what, why=error.why, hints=[*error.hints, *hints])
+    hint = f"the board was switched to {model} {identity} and did not confirm it: do the same again to have it checked"
+    return kind(error.what, why=error.why, hints=[*error.hints, hint, f"or: edgedeploy releases rollback {model}"])
 
 
 def activate(

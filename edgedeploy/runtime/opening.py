@@ -127,9 +127,9 @@ def opened_together(
     from edgedeploy.runtime.remote import RemoteSession
 
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
-    releases = [release_for(package, place.board, progress) for package in packages]
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
+        releases = [release_for(package, place.board, progress) for package in packages]
         networks, preliminary = [], []
         with locked(connection):
             for release in releases:

@@ -49,7 +49,7 @@ ALL = (A, B, C, D)
         ([("used", A), ("used", B), ("bad", A)], B, None),
         ([("used", A), ("switched", B)], B, A),
         ([("used", A), ("switched", B)], A, None),
-        ([("used", A), ("used", B), ("returned", A)], A, B),
+        ([("used", A), ("used", B), ("returned", A)], A, A),
         ([("used", A), ("used", B), ("returned", A)], B, A),
         ([("used", A), ("found", B), ("used", C)], C, B),
         ([("used", A)], B, A),
