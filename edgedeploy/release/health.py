@@ -22,7 +22,7 @@ _TIMED_OUT = 124
 
 # In a session of its own, so that what the check started ends with it at the limit. A check that ends in time may leave
 # programs running.
-_CHECK = """
+CHECK = """
 cd && cd "$1" || exit
 limit=$2 EDGEDEPLOY_MODEL=$3 EDGEDEPLOY_RELEASE=$4
 export EDGEDEPLOY_MODEL EDGEDEPLOY_RELEASE
@@ -43,7 +43,8 @@ watchdog=$!
 wait $check
 code=$?
 kill $watchdog
-wait $watchdog || exit 124
+wait $watchdog
+[ $? -ne 1 ] || exit 124
 exit $code
 """
 
@@ -76,7 +77,7 @@ class HealthCheck:
             BoardConnectionError: the connection broke.
         """
         arguments = (folder_of(model, CURRENT), str(self.limit_s), model, identity, self.command)
-        channel = connection.open(_CHECK, *arguments)
+        channel = connection.open(CHECK, *arguments)
         printed, deadline = b"", time.monotonic() + self.limit_s + _GRACE_S
         try:
             channel.settimeout(_POLL_S)
