@@ -247,7 +247,7 @@ def test_a_check_that_takes_too_long_is_ended_with_all_it_started(bench: Bench) 
     started = time.monotonic()
     with pytest.raises(UnhealthyReleaseError, match=r"did not end within 1 s(.|\n)*waiting"):
         bench.push(bench.second, health=HealthCheck("echo waiting; sleep 987 & sleep 987", 1))
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 300
     assert bench.current() == first
     assert becomes(lambda: "sleep 987" not in bench.say("ps ax"))
 
@@ -256,10 +256,10 @@ def test_a_check_that_takes_too_long_is_ended_with_all_it_started(bench: Bench) 
 def test_a_check_that_leaves_a_program_running_does_not_hold_the_push(bench: Bench) -> None:
     started = time.monotonic()
     try:
-        assert bench.push(bench.first, health=HealthCheck("echo started; sleep 60 &")).health == "started"
-        assert time.monotonic() - started < 30
+        assert bench.push(bench.first, health=HealthCheck("echo started; sleep 765 &")).health == "started"
+        assert time.monotonic() - started < 300
     finally:
-        bench.say("for id in $(pgrep -f '^sleep 60$'); do kill $id; done")
+        bench.say("for id in $(pgrep -f '^sleep 765$'); do kill $id; done")
 
 
 @pytest.mark.slow

