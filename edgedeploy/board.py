@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
@@ -25,6 +25,26 @@ from edgedeploy.opencl.settings import settings_of
 Filled = TypeVar("Filled", bound=Record)
 
 Positive = Annotated[int, Field(gt=0)]
+
+# How long a health check may take unless the profile or the command line says otherwise.
+HEALTH_CHECK_S = 60
+
+# A command is an argument of another one on its way to the board, where the longest is 128 KiB.
+_LONGEST_COMMAND = 10_000
+
+
+def check_command(text: str) -> str:
+    """A command of a POSIX shell.
+
+    Raises:
+        ValueError: it is empty, too long, or holds a character that no argument can.
+    """
+    if not text.strip() or "\0" in text:
+        raise ValueError("a command has at least one word, and no character of code 0")
+    if len(text) > _LONGEST_COMMAND:
+        raise ValueError(f"a command has at most {_LONGEST_COMMAND} characters: put longer ones into a script")
+    return text
+
 
 # Fields of a profile, by name, that go before what its file states.
 Overrides = Mapping[str, Any]
@@ -104,6 +124,8 @@ class Board(Record):
         glibc: the oldest glibc that the board's system may have.
         ssh: where the board is reached, absent for this machine.
         opencl: the device that networks run on, absent where they run on the CPU.
+        health_check: a shell command that looks, on the board, whether a release that is in use does its work.
+        health_check_s: how long that may take, in seconds.
     """
 
     description: str
@@ -122,6 +144,8 @@ class Board(Record):
     glibc: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     ssh: Ssh | None = None
     opencl: OpenCL | None = None
+    health_check: Annotated[str, AfterValidator(check_command)] | None = None
+    health_check_s: Annotated[int, Field(gt=0, le=86400)] = HEALTH_CHECK_S
 
     @model_validator(mode="before")
     @classmethod

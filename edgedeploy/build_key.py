@@ -53,7 +53,7 @@ def build_key(source: Source, board: Board, records: Records | None = None) -> s
         "model": source.sha256,
         "options": asdict(source.options),
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
-        "board": board.model_dump(mode="json"),
+        "board": board.model_dump(mode="json", exclude={"health_check", "health_check_s"}),
         "linker": [linker.identity, *linker.static_options],
         "versions": versions(source.format),
         "code": _code(folder()),

@@ -135,6 +135,12 @@ class ReleaseError(EdgedeployError):
     exit_code = 16
 
 
+class UnhealthyReleaseError(EdgedeployError):
+    """A release was switched to and failed its checks; the board went back to what was in use before."""
+
+    exit_code = 23
+
+
 class BoardBusyError(EdgedeployError):
     """Somebody else changes the releases of a board at this moment."""
 

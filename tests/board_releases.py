@@ -16,9 +16,10 @@ from virtual_boards import Start
 from edgedeploy.board import load_board
 from edgedeploy.build import build
 from edgedeploy.package.archive import read_package, write_package
-from edgedeploy.release.board import releases
+from edgedeploy.release.board import Inventory, inventory
 from edgedeploy.release.layout import Release
-from edgedeploy.release.push import Pushed, push
+from edgedeploy.release.lock import locked
+from edgedeploy.release.push import Pushed, Trial, bring, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
@@ -87,8 +88,25 @@ class Bench:
         return self._line.run(script).text
 
     def releases(self, model: str = "digits") -> list[str]:
-        """The releases of a model on the board."""
-        return [each.id for each in releases(self._line) if each.model == model]
+        """The releases of a model on the board, oldest first."""
+        return list(self.stock(model).releases)
+
+    def trials(self, model: str = "digits") -> list[str]:
+        """The trials of a model on the board."""
+        return list(self.stock(model).trials)
+
+    def stock(self, model: str = "digits") -> Inventory:
+        """What lies on the board of a model."""
+        return inventory(self._line, model)
+
+    def events(self, model: str = "digits") -> list[tuple[str, str]]:
+        """The board's record of a model: what happened to which release."""
+        return [(entry.event.value, entry.id) for entry in self.stock(model).record.entries]
+
+    def bring(self, package: Path, *, temporarily: bool = False) -> Trial:
+        """Bring a package as a trial."""
+        with self.connected() as connection, locked(connection):
+            return bring(connection, self.release(package), temporarily=temporarily)
 
     def current(self, model: str = "digits") -> str:
         """The release in use."""

@@ -116,7 +116,7 @@ def bench(
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
     peers = find_peers(against)
-    place = Place(board, host, virtual, strict_host_key)
+    place = Place(board, host[0] if host else None, virtual, strict_host_key)
     progress = quiet_if(json_output)
     profile = load_board(board)
     if runs is None and profile.opencl:

@@ -155,7 +155,7 @@ def probe(
 
     progress = quiet_if(json_output)
     board = board_or_last(board, progress)
-    [address] = addresses(board, (host,) if host else (), virtual=virtual, progress=progress)
+    [address] = addresses(board, host or (), virtual=virtual, progress=progress)
     with Connection(address, strict=strict_host_key, progress=progress) as connection:
         facts = ask(connection)
         profile = load_board(board)

@@ -185,16 +185,18 @@ def build(
 
 def _checker(board: str, progress: Progress) -> Callable[[Path], float]:
     """Has the board's virtual one test a package; the error as a fraction of the tolerance."""
-    from edgedeploy.release.push import push, release_for
+    from edgedeploy.release.lock import locked
+    from edgedeploy.release.push import bring, release_for
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
 
     [address] = addresses(board, virtual=True, progress=progress)
 
     def check(package: Path) -> float:
-        with Connection(address, progress=progress) as connection:
-            pushed = push(connection, release_for(package, board, progress), activate=False, progress=progress)
-        return max((float(output["fraction"]) for output in pushed.test["outputs"]), default=0.0)
+        release = release_for(package, board, progress)
+        with Connection(address, progress=progress) as connection, locked(connection):
+            trial = bring(connection, release, temporarily=False, progress=progress)
+        return max((float(output["fraction"]) for output in trial.test["outputs"]), default=0.0)
 
     return check
 

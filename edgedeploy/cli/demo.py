@@ -135,7 +135,9 @@ def demo(
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     progress = quiet_if(json_output)
-    place = Place(board_or_last(board, progress, otherwise="local"), host, virtual, strict_host_key)
+    place = Place(
+        board_or_last(board, progress, otherwise="local"), host[0] if host else None, virtual, strict_host_key
+    )
     printer = Printer(json_output, several=name == ALL)
 
     def perform(each: str) -> bool:

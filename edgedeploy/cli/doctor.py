@@ -46,7 +46,7 @@ def doctor(
         raise NotReadyError(f"{board} is not ready", why=f"not in order: {', '.join(failures)}")
 
 
-def _results(board: str, host: str | None, *, virtual: bool, strict: bool, progress: Progress) -> list[Result]:
+def _results(board: str, host: list[str] | None, *, virtual: bool, strict: bool, progress: Progress) -> list[Result]:
     """What the checks find; where packages are missing that the checks themselves need, only that."""
     try:
         from edgedeploy.doctor.diagnosis import diagnose
@@ -58,7 +58,7 @@ def _results(board: str, host: str | None, *, virtual: bool, strict: bool, progr
         if finding.state is not State.FAILED:
             raise
         return [Result(packages, finding)]
-    return diagnose(board, (host,) if host else (), virtual=virtual, strict=strict, progress=progress)
+    return diagnose(board, host or (), virtual=virtual, strict=strict, progress=progress)
 
 
 def _print(results: list[Result]) -> None:

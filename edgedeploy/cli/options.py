@@ -61,6 +61,20 @@ def board_or_last(board: str | None, progress: Progress, *, otherwise: str | Non
     return otherwise
 
 
+def one_host(hosts: list[str] | None) -> list[str] | None:
+    """The values of `--host` for a command that takes one: of several, none would be taken silently.
+
+    Raises:
+        BadParameter: there are more.
+    """
+    if hosts and len(hosts) > 1:
+        raise typer.BadParameter(
+            f"this command takes one, and {len(hosts)} were given: call it for each of them "
+            "(`push`, `tune` and `rpc server` take several)"
+        )
+    return hosts
+
+
 def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
     """The values of `--input-shape`, `NAME:1,3,224,224` each, as shapes by input name.
 
@@ -109,12 +123,21 @@ LastBoardOption = Annotated[
     ),
 ]
 HostOption = Annotated[
-    str | None, typer.Option("--host", metavar="USER@HOST", help="Where the board is, if not where its profile says.")
+    list[str] | None,
+    typer.Option(
+        "--host",
+        metavar="USER@HOST",
+        help="Where the board is, if not where its profile says.",
+        callback=one_host,
+    ),
 ]
 HostOrHereOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        "--host", metavar="USER@HOST", help="Where the board is, if not where its profile says; `local`: this machine."
+        "--host",
+        metavar="USER@HOST",
+        help="Where the board is, if not where its profile says; `local`: this machine.",
+        callback=one_host,
     ),
 ]
 HostsOption = Annotated[
@@ -122,6 +145,19 @@ HostsOption = Annotated[
     typer.Option(
         "--host", metavar="USER@HOST", help="Where the board is, if not where its profile says; several may be given."
     ),
+]
+HealthCheckOption = Annotated[
+    str | None,
+    typer.Option(
+        "--health-check",
+        metavar="COMMAND",
+        help="A shell command that looks, on the board, whether the release in use does its work; the profile's unless "
+        "given, none if empty.",
+    ),
+]
+HealthCheckTimeoutOption = Annotated[
+    int | None,
+    typer.Option("--health-check-timeout", metavar="S", min=1, max=86400, help="How long that may take: 60 s."),
 ]
 VirtualOption = Annotated[bool, typer.Option("--virtual", help="Use the board's virtual one, started if need be.")]
 StrictOption = Annotated[bool, typer.Option("--strict-host-key", help="Refuse a board whose host key is not known.")]

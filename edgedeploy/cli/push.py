@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import (
+    HealthCheckOption,
+    HealthCheckTimeoutOption,
     HostsOption,
     JsonOption,
     LastBoardOption,
@@ -45,6 +47,8 @@ def push(
     strict_host_key: StrictOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
+    health_check: HealthCheckOption = None,
+    health_check_timeout: HealthCheckTimeoutOption = None,
     *,
     overrides: Overrides,
     json_output: JsonOption = False,
@@ -52,12 +56,19 @@ def push(
     """Put packages on boards as releases, and switch to them there.
 
     What the board already has is not sent again. A release is switched to when it has passed its self-test on the
-    board; until then, and if anything goes wrong, the one in use stays. Several boards are served at the same time.
+    board; until then, and if anything goes wrong, the one in use stays. After the switch it is tested once more, and by
+    the health check if there is one; if it fails, the board goes back to what was in use before.
+
+    Several boards are served at the same time; one that fails does not stop the others.
 
     Examples: edgedeploy push digits --board rpi4; edgedeploy push --board rpi4 --host pi@10.0.0.7 --host pi@10.0.0.8
+
+    Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.board import load_board
+    from edgedeploy.cli.console import foreign, print_json, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
+    from edgedeploy.release.health import HealthCheck
     from edgedeploy.release.push import release_for
     from edgedeploy.remote.address import addresses
 
@@ -65,9 +76,10 @@ def push(
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
     board = board_or_last(board, progress)
+    health = HealthCheck.chosen(load_board(board), health_check, health_check_timeout)
     targets = addresses(board, host or (), virtual=virtual, progress=progress)
     releases = [release_for(package, board, progress) for package in _packages(models, board, overrides, progress)]
-    options = {"dry_run": dry_run, "keep": keep}
+    options = {"dry_run": dry_run, "keep": keep, "health": health}
     results = _push_all(targets, releases, options, strict=strict_host_key, progress=progress)
     failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
     if failures and len(results) == 1:
@@ -76,6 +88,10 @@ def push(
         print_json([_as_dict(*result) for result in results])
     else:
         stdout().print(_table(results))
+        for address, release, outcome in results:
+            if not isinstance(outcome, EdgedeployError) and outcome.health:
+                said = outcome.health.expandtabs().splitlines()
+                stdout().print(foreign(f"the health check of {release.model} on {address} says:", *said))
     if failures:
         from edgedeploy.cli.console import print_error
 
@@ -187,4 +203,5 @@ def _as_dict(address: Address, release: Release, outcome: Pushed | EdgedeployErr
         "seconds": outcome.seconds,
         "machine": outcome.facts.line(),
         "selftest": outcome.test,
+        "health_check": outcome.health,
     }

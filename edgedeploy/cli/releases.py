@@ -1,17 +1,28 @@
-"""`edgedeploy releases`: what lies on a board, what is in use, going back, and clearing away."""
+"""`edgedeploy releases`: what lies on a board, what is in use and was, going back, and clearing away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import HostOption, JsonOption, LastBoardOption, StrictOption, VirtualOption, board_or_last
+from edgedeploy.cli.options import (
+    HealthCheckOption,
+    HealthCheckTimeoutOption,
+    HostOption,
+    JsonOption,
+    LastBoardOption,
+    StrictOption,
+    VirtualOption,
+    board_or_last,
+)
 
 if TYPE_CHECKING:
     from edgedeploy.progress import Progress
+    from edgedeploy.release.board import Inventory
+    from edgedeploy.release.record import Entry
     from edgedeploy.remote.connection import Connection
 
 app = typer.Typer(help="List, switch between, and remove the releases on a board.", no_args_is_help=True)
@@ -25,29 +36,33 @@ def list_releases(
     host: HostOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="What was in use, when, and on whose behalf, instead of what lies there.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """List the releases on a board.
+    """List the releases on a board, or what was in use there.
 
-    Example: edgedeploy releases list --board rpi4
+    A release that was switched to and not confirmed is one whose push was cut off: push it again, or go back.
+
+    Examples: edgedeploy releases list --board rpi4; edgedeploy releases list --board rpi4 --history --json
     """
-    from dataclasses import asdict
-
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.release.board import releases
+    from edgedeploy.release.board import inventories
 
-    with _connected(board, host, virtual, strict_host_key, quiet_if(json_output)) as connection:
-        present = releases(connection)
-    if json_output:
-        print_json([asdict(each) for each in present])
-        return
-    from rich.table import Table
-
-    table = Table("model", "release", "in use", box=None, pad_edge=False)
-    table.add_column("KiB", justify="right")
-    for each in present:
-        table.add_row(each.model, each.id, "yes" if each.current else "", f"{each.kibibytes:,}")
-    stdout().print(table)
+    progress = quiet_if(json_output)
+    with _connected(board_or_last(board, progress), host, virtual, strict_host_key, progress) as connection:
+        found = inventories(connection)
+    if history:
+        entries = [(model, entry) for model, each in found.items() for entry in each.record.entries]
+        if json_output:
+            print_json([{"model": model, **_as_dict(entry)} for model, entry in entries])
+        else:
+            stdout().print(_history_table(entries))
+    elif json_output:
+        print_json([row for model, each in found.items() for row in _rows(model, each)])
+    else:
+        stdout().print(_table([row for model, each in found.items() for row in _rows(model, each)]))
 
 
 @app.command()
@@ -58,14 +73,17 @@ def activate(
     host: HostOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
+    health_check: HealthCheckOption = None,
+    health_check_timeout: HealthCheckTimeoutOption = None,
 ) -> None:
-    """Switch to a release that lies on the board, after a self-test.
+    """Switch to a release that lies on the board, after a self-test. If it fails a check in use, the board goes back.
 
     Example: edgedeploy releases activate digits 20260102T030405Z-89abcdef --board rpi4
     """
     from edgedeploy.release.layout import check_id
 
-    _switch(model, check_id(release), board, host, virtual, strict_host_key)
+    check_id(release)
+    _switch(model, release, board, host, virtual, strict_host_key, health_check, health_check_timeout)
 
 
 @app.command()
@@ -75,12 +93,14 @@ def rollback(
     host: HostOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
+    health_check: HealthCheckOption = None,
+    health_check_timeout: HealthCheckTimeoutOption = None,
 ) -> None:
-    """Switch to the release before the one in use, after a self-test.
+    """Switch to the release that was in use before, after a self-test. Called again, it goes back further.
 
     Example: edgedeploy releases rollback digits --board rpi4
     """
-    _switch(model, None, board, host, virtual, strict_host_key)
+    _switch(model, None, board, host, virtual, strict_host_key, health_check, health_check_timeout)
 
 
 @app.command()
@@ -91,45 +111,132 @@ def gc(
     strict_host_key: StrictOption = False,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of each model to keep.")] = 3,
 ) -> None:
-    """Remove old releases, and files that belong to none. Those in use stay.
+    """Remove old releases, all trials, and files that belong to none.
+
+    Of each model, the release in use stays, and the newest that were in use.
 
     Example: edgedeploy releases gc --keep 1 --board rpi4
     """
     from edgedeploy.cli.console import quiet_if, stdout
     from edgedeploy.release.lock import locked
-    from edgedeploy.release.push import sweep
+    from edgedeploy.release.switching import sweep
+    from edgedeploy.text import count
 
-    with _connected(board, host, virtual, strict_host_key, quiet_if(False)) as connection, locked(connection):
+    progress = quiet_if(False)
+    board = board_or_last(board, progress)
+    with _connected(board, host, virtual, strict_host_key, progress) as connection, locked(connection):
         removed = sweep(connection, keep=keep)
-    for name in removed:
-        stdout().print(f"{name} is removed", markup=False)
+    for folder in removed:
+        area, _, name = folder.partition("/")
+        stdout().print(f"{name} is removed{', a trial' if area == 'trials' else ''}", markup=False)
     if not removed:
-        stdout().print(f"no model has more than {keep} releases", markup=False)
+        stdout().print(f"no model has more than {count(keep, 'release')}, and there are no trials", markup=False)
 
 
-def _switch(model: str, release: str | None, board: str | None, host: str | None, virtual: bool, strict: bool) -> None:
+def _switch(
+    model: str,
+    release: str | None,
+    board: str | None,
+    host: list[str] | None,
+    virtual: bool,
+    strict: bool,
+    health_check: str | None,
+    health_check_timeout: int | None,
+) -> None:
     """Switch to a release, or to the one before."""
+    from edgedeploy.board import load_board
     from edgedeploy.cli.console import quiet_if, stdout
+    from edgedeploy.release.health import HealthCheck
     from edgedeploy.release.layout import check_model
     from edgedeploy.release.lock import locked
-    from edgedeploy.release.push import activate as activate_release
-    from edgedeploy.release.push import previous
+    from edgedeploy.release.switching import activate as activate_release
+    from edgedeploy.release.switching import previous
 
     check_model(model)
-    with _connected(board, host, virtual, strict, quiet_if(False)) as connection, locked(connection) as check:
-        release = release or previous(connection, model)
-        activate_release(connection, model, release, check)
-        stdout().print(f"{connection.address} now uses {model} {release}", markup=False)
+    progress = quiet_if(False)
+    board = board_or_last(board, progress)
+    health = HealthCheck.chosen(load_board(board), health_check, health_check_timeout)
+    with _connected(board, host, virtual, strict, progress) as connection, locked(connection) as check:
+        to = release or previous(connection, model)
+        activate_release(connection, model, to, check, returning=release is None, health=health, progress=progress)
+        stdout().print(f"{connection.address} now uses {model} {to}", markup=False)
 
 
 @contextmanager
 def _connected(
-    board: str | None, host: str | None, virtual: bool, strict: bool, progress: Progress
+    board: str, host: list[str] | None, virtual: bool, strict: bool, progress: Progress
 ) -> Iterator[Connection]:
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
 
-    hosts = (host,) if host else ()
-    [address] = addresses(board_or_last(board, progress), hosts, virtual=virtual, progress=progress)
+    [address] = addresses(board, host or (), virtual=virtual, progress=progress)
     with Connection(address, strict=strict, progress=progress) as connection:
         yield connection
+
+
+def _rows(model: str, stock: Inventory) -> list[dict[str, Any]]:
+    """What is told of each release and trial."""
+    from edgedeploy.release.layout import made_at
+
+    record = stock.record
+    rows = []
+    for trial, present in ((False, stock.releases), (True, stock.trials)):
+        for identity, kibibytes in present.items():
+            entries = [_as_dict(entry) for entry in record.entries if entry.id == identity]
+            rows.append(
+                {
+                    "model": model,
+                    "id": identity,
+                    "made": made_at(identity).isoformat(),
+                    "kibibytes": kibibytes,
+                    "trial": trial,
+                    "current": not trial and identity == record.current,
+                    "state": "trial" if trial else record.state(identity),
+                    "history": [] if trial else entries,
+                }
+            )
+    return rows
+
+
+def _as_dict(entry: Entry) -> dict[str, Any]:
+    return {
+        "time": entry.time.isoformat(),
+        "event": entry.event.value,
+        "id": entry.id,
+        "who": entry.who,
+        "reason": entry.reason or None,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    from rich.table import Table
+
+    from edgedeploy.cli.console import foreign
+
+    table = Table("model", "release", "made (UTC)", "state", box=None, pad_edge=False)
+    table.add_column("KiB", justify="right")
+    table.add_column("last")
+    for row in rows:
+        last = row["history"][-1] if row["history"] else None
+        told = f"{last['event']} {_shown(last['time'])} by {last['who']}" if last else ""
+        table.add_row(
+            row["model"], row["id"], _shown(row["made"]), row["state"], f"{row['kibibytes']:,}", foreign(told)
+        )
+    return table
+
+
+def _history_table(entries: list[tuple[str, Entry]]) -> Any:
+    from rich.table import Table
+
+    from edgedeploy.cli.console import foreign
+
+    table = Table("time (UTC)", "model", "release", "what", "by", box=None, pad_edge=False)
+    for model, entry in entries:
+        what = f"{entry.event.value}: {entry.reason}" if entry.reason else entry.event.value
+        table.add_row(_shown(entry.time.isoformat()), model, entry.id, foreign(what), foreign(entry.who))
+    return table
+
+
+def _shown(time: str) -> str:
+    """A time as tables show it, from ISO 8601."""
+    return time[:16].replace("T", " ")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption
+from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption, one_host
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -44,9 +44,14 @@ def tracker(
         int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")
     ] = DEFAULT_PORT,
     host: Annotated[
-        str,
-        typer.Option("--host", metavar="ADDRESS", help="The address to listen on. Others than loopback are unsafe."),
-    ] = "127.0.0.1",
+        list[str] | None,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="The address to listen on: 127.0.0.1 unless given. Others than loopback are unsafe.",
+            callback=one_host,
+        ),
+    ] = None,
     detach: DetachOption = False,
 ) -> None:
     """Run a tracker, which hands the servers that wait there to clients.
@@ -62,15 +67,16 @@ def tracker(
     from edgedeploy.rpc.tracker import tracker as start
     from edgedeploy.virtual.process import Process
 
-    if host != LOOPBACK:
+    address = host[0] if host else LOOPBACK
+    if address != LOOPBACK:
         stderr().print(
-            f"warning: whoever reaches {host} over the network can run what they like on this tracker's boards",
+            f"warning: whoever reaches {address} over the network can run what they like on this tracker's boards",
             markup=False,
         )
     if detach:
-        _print_detached(detached(["tracker", "--port", str(port), "--host", host]))
+        _print_detached(detached(["tracker", "--port", str(port), "--host", address]))
         return
-    with _ending(), start(port, host=host, progress=ConsoleProgress()) as endpoint:
+    with _ending(), start(port, host=address, progress=ConsoleProgress()) as endpoint:
         part = Part(
             name=f"tracker-{endpoint.port}", kind="tracker", addresses=[str(endpoint)], process=Process.current()
         )

@@ -120,7 +120,9 @@ def run(
         ).package_path
         manifest = read_manifest(package)
         name, label = model, board
-    with opened(package, Place(board, host, virtual, strict_host_key), threads, progress) as network:
+    with opened(
+        package, Place(board, host[0] if host else None, virtual, strict_host_key), threads, progress
+    ) as network:
         runner = network.runner
         tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in manifest.inputs}
         check_tensors(tensors, runner.inputs)

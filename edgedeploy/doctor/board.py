@@ -37,7 +37,7 @@ dd if=/dev/zero of="$file" bs=65536 count=128 2>/dev/null || { echo "8 MiB could
 _FORBIDDEN = 3
 
 # What the steps of a push call (release/board.py, release/lock.py).
-_PROGRAMS = "cat chmod cut df du find flock ln mkdir mv readlink rm sed sha256sum"
+_PROGRAMS = "cat chmod cut df du find flock ln mkdir mv readlink rm rmdir sed sha256sum sync tail"
 _LOOK_FOR_PROGRAMS = 'for each; do command -v "$each" >/dev/null || echo "$each"; done'
 
 _TOUCH = 'name=$HOME/.edgedeploy-doctor.$$; : >"$name" && echo "$name"'

@@ -1,18 +1,20 @@
 """The single steps of releases on a board: each one command there, each safe to be cut off anywhere.
 
-Every step takes names that `layout` has checked, and leaves what is in use as it is; `switch` alone changes it, and
-does so at once.
+Every step takes names that `layout` has checked, and leaves what is in use as it is; `switch` and `go_back` alone
+change it, and do so at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgedeploy.errors import ReleaseError
-from edgedeploy.release.layout import CURRENT, STAGING, Release, folder_of, is_id, is_model
+from edgedeploy.release.layout import CURRENT, RELEASES, STAGING, TRIALS, Release, is_id, is_model
+from edgedeploy.release.record import MOST_ENTRIES, Entry, Record
 from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.failures import OPENCL, failure
@@ -23,12 +25,18 @@ SELF_TEST_S = 1800
 # The agent's exit code for outputs that differ by more than is allowed.
 _DIFFERS = 6
 
+# Lines "KIND MODEL ...".
 _LOOK = """
 cd && cd "$1" 2>/dev/null || exit 0
-for name in releases/*/*; do
-    case ${name##*/} in
-        current) echo "current ${name#releases/} $(readlink "$name")" ;;
-        *) [ ! -d "$name" ] || echo "release ${name#releases/} $(du -sk "$name" | cut -f 1)" ;;
+for name in releases/*/* trials/*/*; do
+    folder=${name%/*} file=${name##*/}
+    model=${folder#*/}
+    case $folder/$file in
+        releases/*/current) echo "current $model $(readlink "$name")" ;;
+        releases/*/history)
+            tail -n "$2" "$name" |
+                while read -r line || [ -n "$line" ]; do printf 'record %s %s\\n' "$model" "$line"; done ;;
+        *) [ ! -d "$name" ] || echo "${folder%%/*} $model $file $(du -sk "$name" | cut -f 1)" ;;
     esac
 done
 """
@@ -54,7 +62,7 @@ mv -f "$incoming" "$2"
 """
 
 _ASSEMBLE = """
-cd && cd "$1/releases" && mkdir -p "$2" && cd "$2" || exit
+cd && cd "$1" && mkdir -p "$2" && cd "$2" || exit
 rm -rf "$3" && mkdir "$3" && cd "$3" || exit
 shift 3
 while [ $# -gt 0 ]; do
@@ -70,49 +78,97 @@ cd && cd "$1" && ./agent verify . && exec ./agent selftest .
 """
 
 _PUBLISH = """
-cd && cd "$1/releases/$2" && mv "$3" "$4" || exit
+cd && cd "$1/$2" && mv "$3" "$4" || exit
 """
 
-_LINK = """
+# Replaced as a whole: a line that is appended may be cut off, and the next one would follow on it.
+_WRITE_RECORD = """
+write_record() {
+    most=$1
+    shift
+    { { [ ! -f history ] || tail -n "$most" history; } && printf '%s\\n' "$@"; } >staging-history &&
+        { sync staging-history 2>/dev/null || sync; } && mv -f staging-history history &&
+        { sync -f . 2>/dev/null || sync; }
+}
+"""
+
+_RECORD = f"""{_WRITE_RECORD}
 cd && cd "$1/releases/$2" || exit
-[ -d "$3" ] || { echo "there is no $3" >&2; exit 1; }
-rm -f "staging-current" && ln -s "$3" "staging-current" && ln -f "$3/agent" ../../staging-agent &&
-    mv -f ../../staging-agent ../../agent && rm -f ../../staging-agent && { sync -f . 2>/dev/null || sync; }
+shift 2
+write_record "$@"
+"""
+
+# The way back is made beforehand: a release that fails may have filled the disk.
+_LINK = f"""{_WRITE_RECORD}
+cd && cd "$1/releases/$2" || exit
+[ -d "$3" ] || {{ echo "there is no $3" >&2; exit 1; }}
+rm -f staging-current staging-back && ln -s "$3" staging-current || exit
+[ -z "$4" ] || ln -s "$4" staging-back || exit
+ln -f "$3/agent" ../../staging-agent && mv -f ../../staging-agent ../../agent && rm -f ../../staging-agent || exit
+shift 4
+write_record "$@"
+"""
+
+_UNLINK = """
+cd && cd "$1/releases/$2" && rm -f current
 """
 
 # A release that is being removed is no longer one.
 _SWEEP = """
-cd && cd "$1/releases" || exit
+cd && cd "$1" || exit
 shift
 for name; do
     aside=${name%/*}/staging-${name##*/}
     mv "$name" "$aside" && rm -rf "$aside" || exit
 done
-find ../blobs -type f -links 1 -exec rm -f {} +
+rmdir trials/* 2>/dev/null
+find blobs -type f -links 1 -exec rm -f {} +
 """
 
 
 @dataclass(frozen=True)
-class OnBoard:
-    """A release that lies on a board: its model, its name, its size, and whether it is in use."""
+class Inventory:
+    """What lies on a board of one model.
 
-    model: str
-    id: str
-    kibibytes: int
-    current: bool
+    Attributes:
+        releases: their sizes in KiB by their names, oldest first.
+        trials: the same of trials.
+        record: what was in use, and what is.
+    """
+
+    releases: Mapping[str, int] = field(default_factory=dict)
+    trials: Mapping[str, int] = field(default_factory=dict)
+    record: Record = field(default_factory=Record)
 
 
-def releases(connection: Connection) -> list[OnBoard]:
-    """The releases on a board, by model, oldest first."""
-    lines = [line.split() for line in _done(connection, "list the releases", _LOOK, BASE).text.splitlines()]
-    lines = [line for line in lines if len(line) == 3]  # what has blanks in its name is not ours
-    in_use = {name.rpartition("/")[0]: identity for kind, name, identity in lines if kind == "current"}
-    found = []
-    for kind, name, size in lines:
-        model, _, identity = name.rpartition("/")
-        if kind == "release" and is_model(model) and is_id(identity) and size.isdigit():
-            found.append(OnBoard(model, identity, int(size), in_use.get(model) == identity))
-    return sorted(found, key=lambda each: (each.model, each.id))
+def inventories(connection: Connection) -> dict[str, Inventory]:
+    """What lies on a board, by model."""
+    sizes: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: {RELEASES: {}, TRIALS: {}})
+    current: dict[str, str] = {}
+    lines: dict[str, list[str]] = defaultdict(list)
+    for line in _done(connection, "list the releases", _LOOK, BASE, str(MOST_ENTRIES)).text.splitlines():
+        kind, model, rest = [*line.split(" ", 2), "", ""][:3]
+        words = rest.split()
+        if not is_model(model):
+            continue
+        if kind == "record":
+            lines[model].append(rest)
+        elif kind == "current" and len(words) == 1:
+            current[model] = words[0]
+        elif kind in (RELEASES, TRIALS) and len(words) == 2 and is_id(words[0]) and words[1].isdigit():
+            sizes[model][kind][words[0]] = int(words[1])
+    found = {}
+    for model in sorted({*sizes, *lines}):
+        there = {area: dict(sorted(each.items())) for area, each in sizes[model].items()}
+        in_use = current.get(model)
+        record = Record.read(lines[model], in_use if in_use in there[RELEASES] else None)
+        found[model] = Inventory(there[RELEASES], there[TRIALS], record)
+    return found
+
+
+def inventory(connection: Connection, model: str) -> Inventory:
+    """What lies on a board of one model."""
+    return inventories(connection).get(model) or Inventory()
 
 
 def missing(connection: Connection, release: Release) -> dict[str, bytes]:
@@ -136,21 +192,25 @@ def upload(connection: Connection, blob: str, content: bytes, advance: Callable[
     _done(connection, "store a file", _UPLOAD, BASE, blob, content=[content], advance=advance)
 
 
-def assemble(connection: Connection, release: Release, identity: str) -> str:
-    """Put the files of a release together under a preliminary name, which is returned."""
+def assemble(connection: Connection, release: Release, folder: str, identity: str) -> str:
+    """Put the files of a release together in a folder of `BASE` under a preliminary name, which is returned."""
     pairs = [part for pair in release.blobs.items() for part in pair]
-    _done(connection, "put the release together", _ASSEMBLE, BASE, release.model, STAGING + identity, *pairs)
+    _done(connection, "put the release together", _ASSEMBLE, BASE, folder, STAGING + identity, *pairs)
     return STAGING + identity
 
 
-def self_test(connection: Connection, model: str, name: str) -> dict[str, Any]:
+def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]:
     """Have the board check the files of a release and run its self-test; what the agent says of it.
+
+    Args:
+        model: what it is called in messages.
+        folder: where the release lies, in `BASE`.
 
     Raises:
         ReleaseError: a file is not what the manifest says, the network does not run, or gives other outputs.
         OpenCLError: the board's OpenCL device is not there, or does not do what the network asks of it.
     """
-    done = connection.run(_SELF_TEST, folder_of(model, name), timeout_s=SELF_TEST_S)
+    done = connection.run(_SELF_TEST, f"{BASE}/{folder}", timeout_s=SELF_TEST_S)
     why = done.messages
     try:
         said = json.loads(done.text.rpartition("\n")[2]) if done.code in (0, _DIFFERS) else {}
@@ -181,24 +241,49 @@ def _difference(output: dict[str, Any]) -> str:
     return f"output {name!r}{of} differs by {difference}, {allowed:.3g} is allowed"
 
 
-def publish(connection: Connection, model: str, staged: str, identity: str) -> None:
+def publish(connection: Connection, folder: str, staged: str, identity: str) -> None:
     """Give a release that was tested its name."""
-    _done(connection, "name the release", _PUBLISH, BASE, model, staged, identity)
+    _done(connection, "name the release", _PUBLISH, BASE, folder, staged, identity)
 
 
-def switch(connection: Connection, model: str, identity: str) -> None:
-    """Make a release the one in use: at once, by renaming a link."""
-    _done(connection, f"switch to {identity}", _LINK, BASE, model, identity)
-    folder = f"{BASE}/releases/{model}"
+def switch(connection: Connection, model: str, identity: str, *, back: str | None, entries: Iterable[Entry]) -> None:
+    """Write into the record that a release is to be the one in use, and make it that: at once, by renaming a link.
+
+    Args:
+        connection: the board.
+        model, identity: the release.
+        back: the release that `go_back` is to lead to.
+        entries: what is written before the link changes.
+    """
+    arguments = [model, identity, back or "", str(MOST_ENTRIES), *(entry.line for entry in entries)]
+    _done(connection, f"switch to {identity}", _LINK, BASE, *arguments)
+    _rename_link(connection, model, CURRENT, f"switch to {identity}")
+
+
+def go_back(connection: Connection, model: str, back: str | None) -> None:
+    """Undo a switch: at once, to the release that was named as the way back, or to none."""
+    if back is None:
+        _done(connection, "undo the switch", _UNLINK, BASE, model)
+    else:
+        _rename_link(connection, model, "back", f"go back to {back}")
+
+
+def write_record(connection: Connection, model: str, entry: Entry) -> None:
+    """Add a line to a model's record."""
+    _done(connection, "write its record", _RECORD, BASE, model, str(MOST_ENTRIES), entry.line)
+
+
+def sweep(connection: Connection, unwanted: Iterable[str]) -> None:
+    """Remove folders of releases and trials, named from `BASE` on, and files that none has any more."""
+    _done(connection, "remove old releases", _SWEEP, BASE, *unwanted)
+
+
+def _rename_link(connection: Connection, model: str, link: str, what: str) -> None:
+    folder = f"{BASE}/{RELEASES}/{model}"
     try:
-        connection.rename(f"{folder}/{STAGING}{CURRENT}", f"{folder}/{CURRENT}")
+        connection.rename(f"{folder}/{STAGING}{link}", f"{folder}/{CURRENT}")
     except OSError as error:
-        raise ReleaseError(f"{connection.address} does not switch to {identity}", why=str(error)) from error
-
-
-def sweep(connection: Connection, unwanted: Sequence[OnBoard]) -> None:
-    """Remove releases, and files that no release has any more."""
-    _done(connection, "remove old releases", _SWEEP, BASE, *(f"{each.model}/{each.id}" for each in unwanted))
+        raise ReleaseError(f"{connection.address} could not {what}", why=str(error)) from error
 
 
 def _done(connection: Connection, what: str, script: str, *arguments: str, **options: Any) -> Completed:

@@ -7,6 +7,8 @@ Below the home folder, in `.local/share/edgedeploy`:
     blobs/SHA256                    every file that was ever sent, by its content
     releases/MODEL/ID/...           one release: hard links to blobs, under the names of the package
     releases/MODEL/current          a symbolic link to the release in use
+    releases/MODEL/history          what was in use: see `record`
+    trials/MODEL/ID/...             a release that `run`, `demo` or `bench` brought; it is never in use
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from edgedeploy.package.manifest import AGENT_NAME, MANIFEST_NAME, MODEL_NAME, A
 from edgedeploy.remote.facts import BASE
 
 CURRENT = "current"
+RELEASES, TRIALS = "releases", "trials"
 # Prefixes of what is not complete yet; no release and no blob begins so.
 INCOMING, STAGING = "incoming-", "staging-"
 
@@ -77,7 +80,7 @@ class Release:
         """
         now = datetime.now(timezone.utc)
         for identity in present:
-            now = max(now, _time_of(identity) + timedelta(seconds=1))
+            now = max(now, made_at(identity) + timedelta(seconds=1))
         return f"{now:{_TIME}}-{self.content[:8]}"
 
     def is_called(self, identity: str) -> bool:
@@ -115,15 +118,16 @@ def is_model(name: str) -> bool:
 def is_id(name: str) -> bool:
     """Whether a folder on the board is a release."""
     try:
-        return _ID.fullmatch(name) is not None and bool(_time_of(name))
+        return _ID.fullmatch(name) is not None and bool(made_at(name))
     except ValueError:
         return False
 
 
-def _time_of(identity: str) -> datetime:
+def made_at(identity: str) -> datetime:
+    """The time that a release's name states: when it was put together, or later than those before it."""
     return datetime.strptime(identity.partition("-")[0], _TIME).replace(tzinfo=timezone.utc)
 
 
 def folder_of(model: str, identity: str) -> str:
     """A release's folder, relative to the home folder."""
-    return f"{BASE}/releases/{model}/{identity}"
+    return f"{BASE}/{RELEASES}/{model}/{identity}"

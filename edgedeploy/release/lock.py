@@ -28,7 +28,7 @@ command -v flock >/dev/null || { echo none; exit; }
 exec 9>>lock
 flock -n 9 || { echo "held by $(cat lock)"; exit; }
 echo "$2" >lock
-clear() { rm -rf staging-* blobs/incoming-* releases/*/staging-*; }
+clear() { rm -rf staging-* blobs/incoming-* releases/*/staging-* trials/*/staging-*; }
 clear
 echo locked
 watch() {

@@ -1,12 +1,14 @@
 """Puts a release on a board, step by step; a second push goes on wherever the first one was cut off.
 
-    probe -> gate -> lock -> take stock -> upload -> assemble -> self-test -> switch -> sweep
+    probe -> gate -> lock -> take stock -> upload -> assemble -> self-test -> switch -> confirm -> sweep
 
-Nothing in use changes before the switch, and the switch is one rename.
+Nothing in use changes before the switch, and the switch is one rename. A trial takes the steps up to the self-test, and
+lies in a place of its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +21,10 @@ from edgedeploy.facts import Facts
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.release import board as steps
 from edgedeploy.release.gate import check_abi, check_space
-from edgedeploy.release.layout import Release
-from edgedeploy.release.lock import Check, locked
+from edgedeploy.release.health import HealthCheck
+from edgedeploy.release.layout import RELEASES, TRIALS, Release
+from edgedeploy.release.lock import locked
+from edgedeploy.release.switching import commit, sweep
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
 
@@ -37,136 +41,128 @@ class Pushed:
         model: the model.
         id: the release's name on the board; None if nothing was done.
         state: what became of it.
-        current: whether it is in use now.
         uploaded: sizes of the files that were sent, or would be, in bytes, by name in the package.
         sent: bytes that were sent altogether, commands among them.
         seconds: how long it took.
         facts: what the board is.
         test: what the agent said of the self-test.
+        health: what the health check printed; None if there is none.
     """
 
     model: str
     id: str | None
     state: State
-    current: bool
     uploaded: dict[str, int]
     sent: int
     seconds: float
     facts: Facts
     test: dict[str, Any] = field(default_factory=dict)
+    health: str | None = None
+
+    @property
+    def current(self) -> bool:
+        """Whether it is in use now."""
+        return self.id is not None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A release that lies on a board to be tried.
+
+    Attributes:
+        folder: where it lies, in `BASE`.
+        preliminary: whether it goes with the lock.
+        facts: what the board is.
+        test: what the agent said of the self-test.
+    """
+
+    folder: str
+    preliminary: bool
+    facts: Facts
+    test: dict[str, Any]
 
 
 def push(
     connection: Connection,
     release: Release,
     *,
-    activate: bool = True,
     dry_run: bool = False,
     keep: int = DEFAULT_KEEP,
+    health: HealthCheck | None = None,
     progress: Progress = SILENT,
 ) -> Pushed:
-    """Put a release on a board, have it test itself there, and switch to it.
+    """Put a release on a board, have it test itself there, switch to it, and confirm it.
 
     Args:
         release: what is to be put there.
-        activate: switch to it, and remove old ones; otherwise it only lies there.
         dry_run: only say what would be sent.
         keep: how many releases of the model to keep, the one in use always among them.
+        health: the user's own check of the release in use.
 
     Raises:
         UnsuitableBoardError: the board cannot run it; nothing was sent.
         BoardBusyError: somebody else pushes to the board.
+        UnhealthyReleaseError: it failed a check after the switch; what was in use before is again.
         ReleaseError: a step failed; the release in use is as it was.
         OpenCLError: as `self_test`.
         BoardConnectionError: the connection broke.
     """
     started, sent_before = perf_counter(), connection.sent
-    where = str(connection.address)
-    with progress.stage(f"probe {where}"):
-        facts = probe(connection)
-        check_abi(f"{release.model} for board {release.manifest.board!r}", release.manifest.abi, facts, where)
-        check_abi("the agent", release.agent_abi, facts, where)
+    facts = _suitable(connection, release, progress)
 
-    def outcome(identity: str | None, state: State, uploaded: dict[str, int], test: dict[str, Any]) -> Pushed:
+    def outcome(identity: str | None, state: State, uploaded: dict[str, int], **said: Any) -> Pushed:
         sent, seconds = connection.sent - sent_before, perf_counter() - started
-        current = activate and identity is not None
-        return Pushed(release.model, identity, state, current, uploaded, sent, seconds, facts, test)
+        return Pushed(release.model, identity, state, uploaded, sent, seconds, facts, **said)
 
     if dry_run:
-        absent = steps.missing(connection, release)
-        check_space(sum(map(len, absent.values())), facts, where)
-        state: State = "would be pushed" if absent else "already there"
-        return outcome(None, state, _sizes(release, absent), {})
+        absent = _absent(connection, release, facts)
+        return outcome(None, "would be pushed" if absent else "already there", _sizes(release, absent))
     with locked(connection) as check:
-        with progress.stage("take stock"):
-            absent = steps.missing(connection, release)
-            check_space(sum(map(len, absent.values())), facts, where)
-            before = steps.releases(connection)
-        if absent:
-            title = f"upload {len(absent)} files"
-            with progress.transfer(title, sum(map(len, absent.values()))) as advance:
-                for blob, content in absent.items():
-                    steps.upload(connection, blob, content, advance)
-        known = _sound_release(connection, release, before) if not absent else None
-        identity, test = known or _install(connection, release, before, check, progress)
-        if activate:
+        absent = _supply(connection, release, facts, progress)
+        present = steps.inventory(connection, release.model).releases
+        area = f"{RELEASES}/{release.model}"
+        known = None if absent else _sound(connection, release, [f"{area}/{each}" for each in present])
+        if known:
+            identity = known.name
+        else:
+            identity = release.new_id(present)
+            staged = _assembled(connection, release, area, identity, progress)
             check()
-            with progress.stage(f"switch to {identity}"):
-                steps.switch(connection, release.model, identity)
-            with progress.stage("sweep"):
-                sweep(connection, keep=keep, model=release.model)
-    return outcome(identity, "already there" if known else "pushed", _sizes(release, absent), test)
+            steps.publish(connection, area, staged.name, identity)
+        confirmed = commit(connection, release.model, identity, check, health=health, progress=progress)
+        with progress.stage("sweep"):
+            sweep(connection, keep=keep, model=release.model)
+    state: State = "already there" if known else "pushed"
+    return outcome(identity, state, _sizes(release, absent), test=confirmed.test, health=confirmed.health)
 
 
-def activate(connection: Connection, model: str, identity: str, check: Check) -> dict[str, Any]:
-    """Switch to a release that lies on the board, after a self-test; the lock is held.
+def bring(connection: Connection, release: Release, *, temporarily: bool, progress: Progress = SILENT) -> Trial:
+    """Put a release on a board to be tried, and have it test itself there; the lock is held.
 
-    Raises:
-        ReleaseError: there is no such release, or its self-test fails.
-    """
-    present = [each.id for each in steps.releases(connection) if each.model == model]
-    if identity not in present:
-        raise ReleaseError(
-            f"there is no release {identity} of {model} on {connection.address}",
-            why=f"there are {', '.join(present)}" if present else "there is none of that model",
-            hints=["list them with `edgedeploy releases list`"],
-        )
-    test = steps.self_test(connection, model, identity)
-    check()
-    steps.switch(connection, model, identity)
-    return test
+    Nothing is put where an equal release or trial lies already.
 
-
-def previous(connection: Connection, model: str) -> str:
-    """The release before the one in use.
+    Args:
+        release: what is to be tried.
+        temporarily: what is put there is preliminary: it goes with the lock, and a program that has loaded it by then
+            runs on. Otherwise it stays as the only trial of the model, so that nothing is sent the next time.
 
     Raises:
-        ReleaseError: there is none.
+        EdgedeployError: as `push`, but for those of the switch.
     """
-    present = [each for each in steps.releases(connection) if each.model == model]
-    current = next((each.id for each in present if each.current), None)
-    older = [each.id for each in present if current is not None and each.id < current]
-    if not older:
-        raise ReleaseError(
-            f"there is no release of {model} to go back to on {connection.address}",
-            why=f"the one in use, {current}, is the oldest" if current else "none is in use",
-            hints=["list them with `edgedeploy releases list`"],
-        )
-    return older[-1]
-
-
-def sweep(connection: Connection, *, keep: int, model: str | None = None) -> list[str]:
-    """Remove all but the newest `keep` releases of a model, or of each; those in use stay.
-
-    The lock is held. Files that no release has any more go too.
-    """
-    present = [each for each in steps.releases(connection) if model in (None, each.model)]
-    unwanted = []
-    for name in {each.model for each in present}:
-        newest = sorted((each for each in present if each.model == name), key=lambda each: each.id, reverse=True)
-        unwanted += [each for each in newest[keep:] if not each.current]
-    steps.sweep(connection, unwanted)
-    return sorted(f"{each.model}/{each.id}" for each in unwanted)
+    facts = _suitable(connection, release, progress)
+    absent = _supply(connection, release, facts, progress)
+    stock, area = steps.inventory(connection, release.model), f"{TRIALS}/{release.model}"
+    trials = [f"{area}/{identity}" for identity in stock.trials]
+    places = [*(f"{RELEASES}/{release.model}/{identity}" for identity in stock.releases), *trials]
+    if not absent and (known := _sound(connection, release, places)):
+        return Trial(known.folder, False, facts, known.test)
+    identity = release.new_id([*stock.releases, *stock.trials])
+    staged = _assembled(connection, release, area, identity, progress)
+    if temporarily:
+        return Trial(staged.folder, True, facts, staged.test)
+    steps.publish(connection, area, staged.name, identity)
+    steps.sweep(connection, trials)
+    return Trial(f"{area}/{identity}", False, facts, staged.test)
 
 
 def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> Release:
@@ -182,34 +178,60 @@ def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> 
     return Release.of(package, agent_for(board, progress=progress).path, board)
 
 
-def _install(
-    connection: Connection,
-    release: Release,
-    present: Sequence[steps.OnBoard],
-    check: Check,
-    progress: Progress,
-) -> tuple[str, dict[str, Any]]:
-    """Put a release together whose files are all there, and test it."""
-    identity = release.new_id(each.id for each in present if each.model == release.model)
+def _suitable(connection: Connection, release: Release, progress: Progress) -> Facts:
+    """What the board is, if it can run a release."""
+    where = str(connection.address)
+    with progress.stage(f"probe {where}"):
+        facts = probe(connection)
+        check_abi(f"{release.model} for board {release.manifest.board!r}", release.manifest.abi, facts, where)
+        check_abi("the agent", release.agent_abi, facts, where)
+    return facts
+
+
+def _absent(connection: Connection, release: Release, facts: Facts) -> dict[str, bytes]:
+    """The blobs that the board lacks, if it has room for them."""
+    absent = steps.missing(connection, release)
+    check_space(sum(map(len, absent.values())), facts, str(connection.address))
+    return absent
+
+
+def _supply(connection: Connection, release: Release, facts: Facts, progress: Progress) -> dict[str, bytes]:
+    """Send the blobs that the board lacks; gives them."""
+    with progress.stage("take stock"):
+        absent = _absent(connection, release, facts)
+    if absent:
+        with progress.transfer(f"upload {len(absent)} files", sum(map(len, absent.values()))) as advance:
+            for blob, content in absent.items():
+                steps.upload(connection, blob, content, advance)
+    return absent
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """A folder in `BASE` whose self-test passed, and what the agent said of it."""
+
+    folder: str
+    test: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.folder.rpartition("/")[2]
+
+
+def _assembled(connection: Connection, release: Release, area: str, identity: str, progress: Progress) -> _Tested:
+    """Put a release together whose files are all there, under a preliminary name, and test it."""
     with progress.stage("assemble"):
-        staged = steps.assemble(connection, release, identity)
+        staged = steps.assemble(connection, release, area, identity)
     with progress.stage("self-test on the board"):
-        test = steps.self_test(connection, release.model, staged)
-    check()
-    steps.publish(connection, release.model, staged, identity)
-    return identity, test
+        return _Tested(f"{area}/{staged}", steps.self_test(connection, release.model, f"{area}/{staged}"))
 
 
-def _sound_release(
-    connection: Connection, release: Release, present: Sequence[steps.OnBoard]
-) -> tuple[str, dict[str, Any]] | None:
-    """A release of the same content that lies on the board and passes its self-test."""
-    for each in reversed(present):
-        if each.model == release.model and release.is_called(each.id):
-            try:
-                return each.id, steps.self_test(connection, each.model, each.id)
-            except ReleaseError:
-                continue
+def _sound(connection: Connection, release: Release, places: Sequence[str]) -> _Tested | None:
+    """The last of some folders that has the content of a release and passes its self-test."""
+    for folder in reversed(places):
+        if release.is_called(folder.rpartition("/")[2]):
+            with contextlib.suppress(ReleaseError):
+                return _Tested(folder, steps.self_test(connection, release.model, folder))
     return None
 
 

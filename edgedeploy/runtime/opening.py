@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.errors import InputError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 
 if TYPE_CHECKING:
     from edgedeploy.facts import Facts
-    from edgedeploy.release.push import Pushed
-    from edgedeploy.remote.connection import Connection
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class Opened:
 
 @contextmanager
 def opened(package: Path, place: Place, threads: int | None = None, progress: Progress = SILENT) -> Iterator[Opened]:
-    """A package, ready to run where `place` says. On a board it lies afterwards as a release that is not switched to.
+    """A package, ready to run where `place` says. On a board it lies afterwards as a trial, which is never in use.
 
     Raises:
         EdgedeployError: any of the errors of loading it here, or of bringing it to the board.
@@ -110,7 +108,7 @@ def opened_together(
 
     Args:
         packages, place, threads, progress: as for `opened`.
-        temporarily: releases that were not on the board before are removed from it in the end.
+        temporarily: nothing of what was not on the board before stays there.
 
     Raises:
         EdgedeployError: as `opened`.
@@ -120,38 +118,25 @@ def opened_together(
 
         yield [Opened(Session.open(package, threads)) for package in packages]
         return
-    from edgedeploy.release.layout import folder_of
-    from edgedeploy.release.push import Pushed, push, release_for
+    from edgedeploy.release.board import sweep
+    from edgedeploy.release.lock import locked
+    from edgedeploy.release.push import bring, release_for
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
+    from edgedeploy.remote.facts import BASE
     from edgedeploy.runtime.remote import RemoteSession
 
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
-        networks, made = [], list[Pushed]()
-        if temporarily:
-            stack.callback(_remove, connection, made, progress)
-        for package in packages:
-            release = release_for(package, place.board, progress)
-            pushed = push(connection, release, activate=False, progress=progress)
-            assert pushed.id is not None  # only a dry run leaves it open
-            made += [pushed] if pushed.state == "pushed" else []
-            folder = folder_of(pushed.model, pushed.id)
-            session = stack.enter_context(RemoteSession(connection, folder, threads))
-            networks.append(Opened(session, pushed.facts, session.memory))
-        yield networks
-
-
-def _remove(connection: Connection, made: Sequence[Pushed], progress: Progress) -> None:
-    """Remove releases from a board, if it lets us."""
-    from edgedeploy.release.board import releases, sweep
-    from edgedeploy.release.lock import locked
-
-    names = {(each.model, each.id) for each in made}
-    try:
+        releases = [release_for(package, place.board, progress) for package in packages]
+        networks, preliminary = [], []
         with locked(connection):
-            present = [each for each in releases(connection) if (each.model, each.id) in names]
-            sweep(connection, [each for each in present if not each.current])
-    except EdgedeployError as error:
-        progress.note(f"releases that were made for this stay on {connection.address}: {error}")
+            for release in releases:
+                trial = bring(connection, release, temporarily=temporarily, progress=progress)
+                session = stack.enter_context(RemoteSession(connection, f"{BASE}/{trial.folder}", threads))
+                networks.append(Opened(session, trial.facts, session.memory))
+                preliminary += [trial.folder] if trial.preliminary else []
+            # The agents have loaded them: they run on without their files.
+            sweep(connection, preliminary)
+        yield networks

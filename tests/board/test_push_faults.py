@@ -21,9 +21,16 @@ from virtual_boards import Start
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import build
-from edgedeploy.errors import BoardConnectionError, HostKeyError, ReleaseError, UnsuitableBoardError
+from edgedeploy.errors import (
+    BoardConnectionError,
+    HostKeyError,
+    ReleaseError,
+    UnhealthyReleaseError,
+    UnsuitableBoardError,
+)
 from edgedeploy.package.archive import describe, read_package, write_package
 from edgedeploy.progress import Progress
+from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
@@ -67,7 +74,7 @@ def second_push_succeeds(bench: Bench) -> Pushed:
 
 
 KEPT = ["before probe", "before upload", "at 40000", "after upload", "during self-test", "before switch"]
-SWITCHED = ["after switch", "during sweep"]
+SWITCHED = ["after switch", "during confirm", "during sweep"]
 # As many again, beside those.
 MORE_KEPT = [
     "before take stock",
@@ -79,7 +86,7 @@ MORE_KEPT = [
     "before self-test",
     "after self-test",
 ]
-MORE_SWITCHED = ["before sweep", "after sweep"]
+MORE_SWITCHED = ["after confirm", "before sweep", "after sweep"]
 SLOW = [pytest.param(moment, marks=pytest.mark.slow) for moment in MORE_KEPT + MORE_SWITCHED]
 
 
@@ -91,6 +98,9 @@ def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
     assert done.returncode == -9, done.stderr
     assert (bench.current() == old) == (moment in KEPT + MORE_KEPT)
     assert bench.current_works()
+    # What was in use before is known wherever that happened.
+    stock = bench.stock()
+    assert (stock.record.way[-1] if bench.current() == old else stock.record.previous(stock.releases)) == old
     # The lock ended with its owner: nobody has to wait for it, or remove it.
     started = time.monotonic()
     second_push_succeeds(bench)
@@ -179,6 +189,18 @@ def test_the_disk_fills_up_meanwhile(small: Bench, stage: str, leaving_kib: int)
     else:
         # Links and folders of a file system in memory need no room: only uploads do.
         assert stage == "assemble"
+    assert small.current_works()
+    small.say("rm filler")
+    second_push_succeeds(small)
+
+
+@pytest.mark.slow
+def test_going_back_needs_no_room_on_the_disk(small: Bench) -> None:
+    old = small.current()
+    meddler = Meddler("confirm", lambda: fill(small, leaving_kib=0))
+    with pytest.raises(UnhealthyReleaseError, match=f"the board went back to {old}"):
+        small.push(small.second, health=HealthCheck("false"), progress=meddler)
+    assert small.current() == old
     assert small.current_works()
     small.say("rm filler")
     second_push_succeeds(small)

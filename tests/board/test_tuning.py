@@ -134,7 +134,7 @@ def left_on(virtual: VirtualBoard) -> str:
 
 def releases_on(virtual: VirtualBoard) -> str:
     with Connection(address_of(virtual)) as connection:
-        return connection.run("ls -d ~/.local/share/edgedeploy/releases/*/*").text
+        return connection.run("cd ~/.local/share/edgedeploy && ls -d releases/*/* trials/*/*").text
 
 
 EMULATED = [pytest.param(board, marks=pytest.mark.slow) for board in ("rpi4", "rpi-armhf")]

@@ -98,6 +98,10 @@ def test_a_profile_is_found_in_the_working_folder_before_the_installed_one(
         ("toolchain: zig\n", "", 1, "toolchain"),
         ("cpu: cortex-a72", "cpu: cortex-a72\ncpu: cortex-a53", 4, "cpu"),
         ("cpu: cortex-a72", "cpu: [", 5, "not valid YAML"),
+        ("cores: 4", "cores: 4\nhealth_check: ' '", 5, "health_check"),
+        ("cores: 4", f"cores: 4\nhealth_check: {'x' * 10_001}", 5, "put longer ones into a script"),
+        ("cores: 4", "cores: 4\nhealth_check: [a, b]", 5, "health_check"),
+        ("cores: 4", "cores: 4\nhealth_check_s: 0", 5, "health_check_s"),
         ("aarch64-unknown-linux-gnu", "aarch64-linux-gnu", 1, "four parts"),
     ],
 )

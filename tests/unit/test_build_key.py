@@ -69,6 +69,12 @@ def test_changed_code_makes_another_key(sources: Path, network: Source, name: st
     assert key(network) != before
 
 
+def test_how_a_release_is_looked_after_leaves_the_key(network: Source) -> None:
+    board = load_board("local")
+    checked = board.model_copy(update={"health_check": "true", "health_check_s": 5})
+    assert keys.build_key(network, checked) == keys.build_key(network, board)
+
+
 def test_a_new_file_makes_another_key(sources: Path, network: Source) -> None:
     before = key(network)
     (sources / "compile" / "new.py").write_text("")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 from conftest import Command
 
 from edgedeploy import __version__
+from edgedeploy.cli import app
 from edgedeploy.cli.console import print_error
 from edgedeploy.errors import KernelBuildError
 
@@ -38,6 +42,24 @@ def test_version(command: Command) -> None:
 def test_no_command_prints_help(command: Command) -> None:
     _, out, err = command()
     assert "Usage: edgedeploy" in out + err
+
+
+def with_host(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """The commands that take `--host`, as their words."""
+    for name, each in getattr(command, "commands", {}).items():
+        yield from with_host(each, *path, name)
+    if any("--host" in parameter.opts for parameter in command.params):
+        yield path
+
+
+def test_a_second_host_is_served_or_refused_and_never_taken_silently(command: Command) -> None:
+    several = {("push",), ("tune", "models"), ("rpc", "server")}
+    commands = set(with_host(typer.main.get_command(app)))
+    assert several < commands
+    assert len(commands) > 10
+    for path in commands - several:
+        code, _, err = command(*path, "--host", "a", "--host", "b")
+        assert (code, "this command takes one, and 2 were given" in err) == (2, True), path
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,111 @@
+"""The user's own check of a release in use: a shell command on the board, with a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from edgedeploy.board import HEALTH_CHECK_S, Board, check_command
+from edgedeploy.errors import InputError, ReleaseError
+from edgedeploy.release.layout import CURRENT, folder_of
+from edgedeploy.remote.connection import BROKEN, Connection
+
+# Of what a check prints, its end is kept: errors are said last.
+MOST_BYTES = 4096
+
+_POLL_S = 0.3
+# What the board may take beyond the limit to end the check and to say so.
+_GRACE_S = 20
+# As timeout(1) says it.
+_TIMED_OUT = 124
+
+# In a session of its own, so that what the check started ends with it at the limit. A check that ends in time may leave
+# programs running.
+CHECK = """
+cd && cd "$1" || exit
+limit=$2 EDGEDEPLOY_MODEL=$3 EDGEDEPLOY_RELEASE=$4
+export EDGEDEPLOY_MODEL EDGEDEPLOY_RELEASE
+session=
+! command -v setsid >/dev/null || session=setsid
+$session sh -c "$5" </dev/null 2>&1 &
+check=$!
+end() { kill -s "$1" -- "${session:+-}$check"; }
+(
+    trap 'kill $sleep; exit 0' TERM
+    sleep "$limit" & sleep=$!
+    wait $sleep
+    trap '' TERM
+    end TERM; sleep 1; end KILL
+    exit 1
+) </dev/null >/dev/null 2>&1 &
+watchdog=$!
+wait $check
+code=$?
+kill $watchdog
+wait $watchdog
+[ $? -ne 1 ] || exit 124
+exit $code
+"""
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """A check: a command of the board's POSIX shell, and how long it may take in seconds."""
+
+    command: str
+    limit_s: int = HEALTH_CHECK_S
+
+    @classmethod
+    def chosen(cls, board: Board, command: str | None, limit_s: int | None) -> HealthCheck | None:
+        """The check of the command line or, where that is silent, of the board's profile; an empty command is none.
+
+        Raises:
+            InputError: what the command line says cannot be a command.
+        """
+        stated = board.health_check if command is None else command
+        try:
+            return cls(check_command(stated), limit_s or board.health_check_s) if stated else None
+        except ValueError as error:
+            raise InputError("--health-check cannot be a command", why=str(error)) from error
+
+    def run(self, connection: Connection, model: str, identity: str) -> str:
+        """Check the release in use, in its folder; gives the end of what the check printed.
+
+        Raises:
+            ReleaseError: it ended with another code than 0, or not in time.
+            BoardConnectionError: the connection broke.
+        """
+        arguments = (folder_of(model, CURRENT), str(self.limit_s), model, identity, self.command)
+        channel = connection.open(CHECK, *arguments)
+        printed, deadline = b"", time.monotonic() + self.limit_s + _GRACE_S
+        try:
+            channel.settimeout(_POLL_S)
+            while time.monotonic() < deadline:
+                try:
+                    block = channel.recv(MOST_BYTES)
+                except TimeoutError:
+                    # What it left running may hold its output open.
+                    if channel.exit_status_ready() or not connection.alive:
+                        break
+                    continue
+                if not block:
+                    break
+                printed = (printed + block)[-MOST_BYTES:]
+            while not channel.exit_status_ready() and connection.alive and time.monotonic() < deadline:
+                time.sleep(0.01)
+            code = channel.recv_exit_status() if channel.exit_status_ready() else _TIMED_OUT
+        except BROKEN as error:
+            raise connection.lost(error) from error
+        finally:
+            with contextlib.suppress(*BROKEN):
+                channel.close()
+        if code < 0 or not connection.alive:
+            raise connection.lost()
+        said = printed.decode(errors="replace").strip()
+        if code == 0:
+            return said
+        how = f"it did not end within {self.limit_s} s" if code == _TIMED_OUT else f"it ended with code {code}"
+        raise ReleaseError(
+            f"the health check of {model} failed on {connection.address}", why=f"{how}:\n{said}" if said else how
+        )

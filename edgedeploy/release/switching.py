@@ -1,0 +1,174 @@
+"""Switches to a release, checks it in use, and confirms it or goes back.
+
+    record "switched" -> switch -> self-test through `current` -> the user's health check -> record "confirmed"
+
+A switch that is cut off before its last line is not confirmed: whoever switches next treats it so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgedeploy.errors import BoardConnectionError, EdgedeployError, ReleaseError, UnhealthyReleaseError
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.release import board as steps
+from edgedeploy.release.health import HealthCheck
+from edgedeploy.release.layout import CURRENT, RELEASES, TRIALS
+from edgedeploy.release.lock import Check
+from edgedeploy.release.record import Entry, Event
+from edgedeploy.remote.connection import Connection
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A release that passed its checks in use: what the agent said of the self-test, and what the health check printed.
+
+    `health` is None if there is no health check.
+    """
+
+    test: dict[str, Any]
+    health: str | None
+
+
+def commit(
+    connection: Connection,
+    model: str,
+    identity: str,
+    check: Check,
+    *,
+    health: HealthCheck | None = None,
+    returning: bool = False,
+    progress: Progress = SILENT,
+) -> Confirmed:
+    """Switch to a release that lies on the board, and confirm it; the lock is held.
+
+    Args:
+        connection: the board.
+        model, identity: the release.
+        check: says whether the lock is still held.
+        health: the user's own check.
+        returning: whether this goes back to a release that was in use before.
+        progress: is told what is done.
+
+    Raises:
+        UnhealthyReleaseError: it failed a check in use; what was in use before is again.
+        ReleaseError: a step failed; what is in use is as it was, unless the message says otherwise.
+        BoardConnectionError: the connection broke; a hint says if the switch was made and is not confirmed.
+    """
+    stock = steps.inventory(connection, model)
+    record = stock.record
+    back = record.way_back(stock.releases, identity)
+    entries = [Entry.now(Event.FOUND, record.unknown)] if record.unknown else []
+    entries.append(Entry.now(Event.RETURNED if returning else Event.SWITCHED, identity))
+    check()
+    with progress.stage(f"switch to {identity}"):
+        steps.switch(connection, model, identity, back=back, entries=entries)
+    reason = "self-test"
+    try:
+        with progress.stage("confirm by self-test"):
+            test = steps.self_test(connection, model, f"{RELEASES}/{model}/{CURRENT}")
+        said = None
+        if health:
+            reason = "health-check"
+            with progress.stage("confirm by health check"):
+                said = health.run(connection, model, identity)
+        steps.write_record(connection, model, Entry.now(Event.CONFIRMED, identity))
+    except KeyboardInterrupt:
+        progress.note(f"{connection.address} was switched to {model} {identity}, which is not confirmed")
+        raise
+    except EdgedeployError as error:
+        if not connection.alive:
+            raise _unconfirmed(error, model, identity) from error
+        raise _gone_back(connection, model, identity, back, reason, error) from error
+    return Confirmed(test, said)
+
+
+def _gone_back(
+    connection: Connection, model: str, identity: str, back: str | None, reason: str, error: EdgedeployError
+) -> EdgedeployError:
+    """Go back, and the error that says so."""
+    try:
+        if back != identity:
+            steps.go_back(connection, model, back)
+    except EdgedeployError as second:
+        return _unconfirmed(second, model, identity)
+    if back is None:
+        now = "nothing was in use before, so nothing of this model is now"
+    elif back == identity:
+        now = "it was in use before and still is"
+    else:
+        now = f"the board went back to {back}"
+    unwritten = ""
+    try:
+        steps.write_record(connection, model, Entry.now(Event.FAILED, identity, reason))
+    except EdgedeployError as second:
+        unwritten = f"; its record could not be written: {second}"
+    return UnhealthyReleaseError(
+        f"{model} {identity} was switched to on {connection.address} and failed; {now}",
+        why=f"{error}{unwritten}",
+        hints=["look at what the check says, mend it, and push again", "edgedeploy releases list --history"],
+    )
+
+
+def _unconfirmed(error: EdgedeployError, model: str, identity: str) -> EdgedeployError:
+    """The error for a switch that was made and neither confirmed nor undone."""
+    kind = BoardConnectionError if isinstance(error, BoardConnectionError) else ReleaseError
+    hint = f"the board was switched to {model} {identity} and did not confirm it: do the same again to have it checked"
+    return kind(error.what, why=error.why, hints=[*error.hints, hint, f"or: edgedeploy releases rollback {model}"])
+
+
+def activate(
+    connection: Connection, model: str, identity: str, check: Check, *, returning: bool = False, **options: Any
+) -> Confirmed:
+    """Switch to a release that lies on the board, after a self-test; the lock is held. Options are those of `commit`.
+
+    Raises:
+        ReleaseError: there is no such release, or its self-test fails.
+        UnhealthyReleaseError, BoardConnectionError: as `commit`.
+    """
+    present = steps.inventory(connection, model).releases
+    if identity not in present:
+        raise ReleaseError(
+            f"there is no release {identity} of {model} on {connection.address}",
+            why=f"there are {', '.join(present)}" if present else "there is none of that model",
+            hints=["list them with `edgedeploy releases list`"],
+        )
+    steps.self_test(connection, model, f"{RELEASES}/{model}/{identity}")
+    return commit(connection, model, identity, check, returning=returning, **options)
+
+
+def previous(connection: Connection, model: str) -> str:
+    """The release that was in use before, as the board's record says.
+
+    Raises:
+        ReleaseError: there is none.
+    """
+    stock = steps.inventory(connection, model)
+    found = stock.record.previous(stock.releases)
+    if found is None:
+        current = stock.record.current
+        others = [identity for identity in stock.releases if identity != current]
+        raise ReleaseError(
+            f"there is no release of {model} to go back to on {connection.address}",
+            why=f"its record knows of none in use before {current}" if current else "none is in use",
+            hints=[f"edgedeploy releases activate {model} {each}" for each in reversed(others)]
+            or ["list them with `edgedeploy releases list`"],
+        )
+    return found
+
+
+def sweep(connection: Connection, *, keep: int, model: str | None = None) -> list[str]:
+    """Remove all but `keep` releases of a model, or of each, and their trials; gives the folders that are removed.
+
+    The one in use stays, then the newest that were in use. The lock is held. Files that no release has any more go too.
+    """
+    found = steps.inventories(connection)
+    unwanted = []
+    for name, stock in found.items():
+        if model in (None, name):
+            order = stock.record.ranked(list(stock.releases))
+            unwanted += [f"{RELEASES}/{name}/{identity}" for identity in order[keep:]]
+            unwanted += [f"{TRIALS}/{name}/{identity}" for identity in stock.trials]
+    steps.sweep(connection, unwanted)
+    return sorted(unwanted)

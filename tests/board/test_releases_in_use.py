@@ -1,0 +1,366 @@
+"""What is in use on a board: recorded, confirmed by checks or undone, gone back from; trials never are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import pytest
+from board_releases import BASE, Bench
+from cable import Cable
+from conftest import Command
+from rpc_clients import becomes
+from test_push_faults import Meddler
+
+from edgedeploy.board import load_board
+from edgedeploy.errors import BoardConnectionError, UnhealthyReleaseError
+from edgedeploy.release.health import MOST_BYTES, HealthCheck
+from edgedeploy.release.lock import locked
+from edgedeploy.release.push import bring, push
+from edgedeploy.release.switching import previous
+from edgedeploy.remote.connection import Connection
+from edgedeploy.runtime.arrays import fill
+from edgedeploy.runtime.opening import Place, opened_together
+
+
+def pushed(bench: Bench, *packages: Path) -> list[str]:
+    """The names of releases that are pushed one after another."""
+    return [str(bench.push(package).id) for package in packages]
+
+
+@pytest.fixture
+def at(bench: Bench) -> tuple[str, ...]:
+    """Options that name the board."""
+    return ("--board", "local", "--host", f"virtual:{bench.virtual.name}")
+
+
+def test_trials_do_not_count_as_releases(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+    [first] = pushed(bench, bench.first)
+    for number in range(3):
+        code, _, err = board_command("run", bench.variant(number), *at)
+        assert code == 0, err
+    assert bench.releases() == [first]
+    [second] = pushed(bench, bench.second)
+    assert bench.releases() == [first, second]
+    assert bench.trials() == []
+    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    assert bench.current() == first
+    assert bench.current_works()
+
+
+@pytest.mark.slow
+def test_going_back_goes_on_going_back(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+    first, second, _ = pushed(bench, bench.first, bench.variant(1), bench.second)
+    for expected in (second, first):
+        assert board_command("releases", "rollback", "digits", *at)[0] == 0
+        assert bench.current() == expected
+    assert board_command("releases", "rollback", "digits", *at)[0] == 16
+    assert bench.current() == first
+    assert bench.events()[-4:] == [
+        ("returned", second),
+        ("confirmed", second),
+        ("returned", first),
+        ("confirmed", first),
+    ]
+
+
+@pytest.mark.slow
+def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+    first, second = pushed(bench, bench.first, bench.second)
+    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    bench.bring(bench.variant(1))
+    [trial] = bench.trials()
+    code, out, _ = board_command("releases", "gc", "--keep", 1, *at)
+    assert (code, out) == (0, f"digits/{second} is removed\ndigits/{trial} is removed, a trial\n")
+    assert (bench.releases(), bench.trials()) == ([first], [])
+    code, out, _ = board_command("releases", "gc", "--keep", 1, *at)
+    assert (code, out) == (0, "no model has more than 1 release, and there are no trials\n")
+    assert bench.current_works()
+
+
+@pytest.mark.slow
+def test_a_board_without_records_goes_on_working(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+    first, second = pushed(bench, bench.first, bench.variant(1))
+    bench.say(f"rm {BASE}/releases/digits/history")
+    # What lies there may have been a trial: an edgedeploy without records put them among the releases.
+    code, _, err = board_command("releases", "rollback", "digits", *at)
+    assert code == 16
+    assert f"edgedeploy releases activate digits {first}" in err
+    [third] = pushed(bench, bench.second)
+    assert bench.events()[0] == ("found", second)
+    assert bench.releases() == [first, second, third]
+    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    assert bench.current() == second
+
+
+@pytest.mark.slow
+def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+    began = datetime.now(timezone.utc).replace(microsecond=0)
+    first, second = pushed(bench, bench.first, bench.second)
+    bench.bring(bench.variant(1))
+    listed = json.loads(board_command("releases", "list", "--json", *at)[1])
+    assert [(each["id"], each["state"]) for each in listed[:2]] == [(first, "was in use"), (second, "in use")]
+    assert (listed[2]["state"], listed[2]["trial"], listed[2]["current"]) == ("trial", True, False)
+    for each in listed[:2]:
+        assert [event["event"] for event in each["history"]] == ["switched", "confirmed"]
+        assert began <= datetime.fromisoformat(each["history"][0]["time"]) <= datetime.now(timezone.utc)
+        assert each["history"][0]["who"].startswith("root@")
+        assert began <= datetime.fromisoformat(each["made"])
+    board_command("releases", "gc", "--keep", 1, *at)
+    history = json.loads(board_command("releases", "list", "--history", "--json", *at)[1])
+    assert [(each["event"], each["id"]) for each in history] == bench.events()
+    assert {each["id"] for each in history} == {first, second}  # also of what is gone
+    out = board_command("releases", "list", *at)[1]
+    assert re.search(rf"digits +{second} +\d{{4}}-\d\d-\d\d \d\d:\d\d +in use +[\d,]+ +confirmed .* by root@", out)
+    out = board_command("releases", "list", "--history", *at)[1]
+    assert re.search(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d +digits +{first} +switched +root@", out)
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_done_again_sends_nothing(bench: Bench) -> None:
+    bench.bring(bench.first)
+    before = bench.trials()
+    with bench.connected() as connection, locked(connection):
+        sent = connection.sent
+        bring(connection, bench.release(bench.first), temporarily=False)
+        assert connection.sent - sent < 10_000
+    assert bench.trials() == before
+    bench.bring(bench.second)
+    assert len(bench.trials()) == 1
+    assert bench.trials() != before
+
+
+@pytest.mark.slow
+def test_a_trial_of_a_release_is_that_release(bench: Bench) -> None:
+    [first] = pushed(bench, bench.first)
+    assert bench.bring(bench.first).folder == f"releases/digits/{first}"
+    assert bench.trials() == []
+
+
+@pytest.mark.slow
+def test_a_temporary_trial_runs_on_without_its_files(bench: Bench) -> None:
+    place = Place("local", f"virtual:{bench.virtual.name}")
+    with opened_together([bench.first, bench.second], place, temporarily=True) as networks:
+        assert bench.say(f"cd {BASE} && ls -A blobs trials") == "blobs:\n\ntrials:"
+        tensors = {spec.name: fill(spec, "random") for spec in networks[0].runner.inputs}
+        first, second = (network.runner.run(tensors) for network in networks)
+    assert not np.array_equal(first["prob"], second["prob"])
+
+
+DIE_WHILE_TRYING = """
+import os, signal, sys
+from pathlib import Path
+from edgedeploy.progress import Progress
+from edgedeploy.runtime import remote
+from edgedeploy.runtime.opening import Place, opened_together
+
+remote.RemoteSession.__init__ = lambda *unused: os.kill(os.getpid(), signal.SIGKILL)
+with opened_together([Path(sys.argv[2])], Place("local", sys.argv[1]), temporarily=True):
+    pass
+"""
+
+
+def test_what_a_killed_tuning_run_left_goes_with_the_next_command(
+    bench: Bench, board_command: Command, at: tuple[str, ...]
+) -> None:
+    [first] = pushed(bench, bench.first)
+    blobs = bench.say(f"ls {BASE}/blobs")
+    command = [sys.executable, "-c", DIE_WHILE_TRYING, f"virtual:{bench.virtual.name}", str(bench.second)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -9
+    # The lock's shell clears away what it can, the next command the rest.
+    assert board_command("releases", "gc", *at)[0] == 0
+    assert bench.say(f"cd {BASE} && ls blobs") == blobs
+    assert bench.say(f"ls -A {BASE}/trials") == ""
+    assert bench.releases() == [first]
+
+
+HEALTHY = HealthCheck("true")
+SICK = HealthCheck("echo the reader does not answer; exit 3")
+
+
+@pytest.mark.slow
+def test_a_healthy_release_is_confirmed(bench: Bench) -> None:
+    script = 'echo "$EDGEDEPLOY_MODEL $EDGEDEPLOY_RELEASE"; ls; readlink ../current'
+    done = bench.push(bench.first, health=HealthCheck(script))
+    assert done.health is not None
+    name, *files, target = done.health.splitlines()
+    assert name == f"digits {done.id}"
+    assert {"agent", "manifest.json", "model.so"} <= set(files)
+    assert target == done.id
+    assert bench.events() == [("switched", done.id), ("confirmed", done.id)]
+
+
+def test_a_release_that_is_not_healthy_is_undone(bench: Bench) -> None:
+    [first] = pushed(bench, bench.first)
+    with pytest.raises(UnhealthyReleaseError, match="the reader does not answer") as caught:
+        bench.push(bench.second, health=SICK)
+    assert f"the board went back to {first}" in str(caught.value)
+    assert "code 3" in str(caught.value)
+    assert bench.current() == first
+    assert bench.current_works()
+    [*_, last] = bench.stock().record.entries
+    assert (last.event.value, last.reason) == ("failed", "health-check")
+    # It is not gone back to either, and another push of the same content has another chance.
+    again = bench.push(bench.second, health=HEALTHY)
+    assert again.state == "already there"
+    assert bench.current() == again.id == last.id
+
+
+@pytest.mark.slow
+def test_where_nothing_was_in_use_nothing_is_again(bench: Bench) -> None:
+    with pytest.raises(UnhealthyReleaseError, match="nothing was in use before"):
+        bench.push(bench.first, health=SICK)
+    assert bench.current() == ""
+    assert bench.push(bench.first, health=HEALTHY).id == bench.current()
+
+
+@pytest.mark.slow
+def test_a_check_that_fails_for_the_release_in_use_does_not_remove_it(bench: Bench) -> None:
+    [first] = pushed(bench, bench.first)
+    with pytest.raises(UnhealthyReleaseError, match="it was in use before and still is"):
+        bench.push(bench.first, health=SICK)
+    assert bench.current() == first
+    assert bench.stock().record.state(first) == "in use, failed"
+    assert bench.push(bench.first, health=HEALTHY).id == first
+    assert bench.stock().record.state(first) == "in use"
+
+
+@pytest.mark.slow
+def test_a_release_that_does_not_work_where_it_is_used_is_undone(bench: Bench) -> None:
+    [first] = pushed(bench, bench.first)
+    deed = Meddler("confirm", lambda: bench.say(f"cd {BASE}/releases/digits/current/ && rm model.so && echo >model.so"))
+    with pytest.raises(UnhealthyReleaseError, match=r"model\.so"):
+        bench.push(bench.second, progress=deed)
+    assert bench.current() == first
+    assert bench.stock().record.entries[-1].reason == "self-test"
+
+
+@pytest.mark.slow
+def test_a_check_that_takes_too_long_is_ended_with_all_it_started(bench: Bench) -> None:
+    [first] = pushed(bench, bench.first)
+    started = time.monotonic()
+    with pytest.raises(UnhealthyReleaseError, match=r"did not end within 1 s(.|\n)*waiting"):
+        bench.push(bench.second, health=HealthCheck("echo waiting; sleep 987 & sleep 987", 1))
+    assert time.monotonic() - started < 300
+    assert bench.current() == first
+    assert becomes(lambda: "sleep 987" not in bench.say("ps ax"))
+
+
+@pytest.mark.slow
+def test_a_check_that_leaves_a_program_running_does_not_hold_the_push(bench: Bench) -> None:
+    started = time.monotonic()
+    try:
+        assert bench.push(bench.first, health=HealthCheck("echo started; sleep 765 &")).health == "started"
+        assert time.monotonic() - started < 300
+    finally:
+        bench.say("for id in $(pgrep -f '^sleep 765$'); do kill $id; done")
+
+
+@pytest.mark.slow
+def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+    script = r"head -c 50000000 /dev/zero | tr '\0' x; printf '\nlast \033[2Jwords\n'"
+    said = bench.push(bench.first, health=HealthCheck(script)).health
+    assert said is not None
+    assert len(said) <= MOST_BYTES
+    assert said.endswith("\nlast \x1b[2Jwords")
+    code, out, _ = board_command("push", bench.first, *at, "--health-check", r"printf 'fine \033[2J'")
+    assert code == 0
+    assert r"fine \x1b[2J" in out
+    code, _, err = board_command("push", bench.first, *at, "--health-check", r"printf 'bad \033[2J'; false")
+    assert code == 23
+    assert r"bad \x1b[2J" in err
+    assert "\x1b[2J" not in out + err
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    """A board's profile with a health check."""
+    fields = load_board("local").model_dump(mode="json", exclude_defaults=True)
+    check = {"health_check": "echo from the profile; exit 4", "health_check_s": 30}
+    path = tmp_path / "checked.yaml"
+    path.write_text(json.dumps({**fields, "cores": 1, **check}))
+    return path
+
+
+@pytest.mark.slow
+def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
+    bench: Bench, board_command: Command, profile: Path
+) -> None:
+    at = ("--board", profile, "--host", f"virtual:{bench.virtual.name}")
+    code, _, err = board_command("push", bench.first, *at)
+    assert code == 23
+    assert "from the profile" in err
+    assert board_command("push", bench.first, *at, "--health-check", "")[0] == 0
+    first = bench.current()
+    code, out, err = board_command("push", bench.second, *at, "--health-check", "echo well", "--json")
+    assert code == 0, err
+    assert json.loads(out)[0]["health_check"] == "well"
+    # Going back is checked as pushing is.
+    second = bench.current()
+    code, _, err = board_command("releases", "rollback", "digits", *at)
+    assert code == 23
+    assert bench.current() == second
+    assert board_command("releases", "activate", "digits", first, *at, "--health-check", "true")[0] == 0
+    assert bench.current() == first
+
+
+def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
+    bench: Bench, board_command: Command, at: tuple[str, ...], tmp_path: Path
+) -> None:
+    [first] = pushed(bench, bench.first)
+
+    def cut_off() -> None:
+        with (
+            Cable(bench.virtual, tmp_path) as cable,
+            Connection(cable.address) as connection,
+            pytest.raises(BoardConnectionError) as caught,
+        ):
+            push(connection, bench.release(bench.second), progress=Meddler("confirm", cable.cut))
+        assert any("did not confirm it" in hint for hint in caught.value.hints)
+
+    cut_off()
+    second = bench.current()
+    assert second != first
+    listed = json.loads(board_command("releases", "list", "--json", *at)[1])
+    assert [each["state"] for each in listed] == ["was in use", "in use, not confirmed"]
+    # The release that was in use before is the way back, of a command as of a push that fails.
+    with bench.connected() as connection:
+        assert previous(connection, "digits") == first
+    with pytest.raises(UnhealthyReleaseError, match=f"went back to {first}"):
+        bench.push(bench.variant(1), health=SICK)
+    cut_off()
+    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    assert bench.current() == first
+    cut_off()
+    assert bench.push(bench.second).id == bench.current() == second
+    assert bench.stock().record.state(second) == "in use"
+
+
+@pytest.mark.slow
+def test_each_of_several_boards_says_what_became_of_it(bench: Bench, board_command: Command) -> None:
+    other = bench.other()
+    hosts = [f"virtual:{bench.virtual.name}", "board@127.0.0.1:1", f"virtual:{other.name}"]
+    options = [part for host in hosts for part in ("--host", host)]
+    check = "test ! -e ~/sick"
+    bench.say("touch sick")
+    try:
+        code, out, err = board_command("push", bench.first, "--board", "local", *options, "--health-check", check)
+        assert code == 23
+        assert [bool(re.search(rf"{re.escape(host)} .*failed", out)) for host in hosts] == [True, True, False]
+        assert err.count("error: ") == 2
+        code, out, _ = board_command(
+            "push", bench.first, "--board", "local", *options, "--health-check", check, "--json"
+        )
+        said = json.loads(out)
+        assert [each["host"] for each in said] == hosts
+        assert [each.get("exit_code") for each in said] == [23, 13, None]
+        assert said[2]["current"] is True
+    finally:
+        bench.say("rm sick")
+    assert bench.current() == ""

@@ -1,0 +1,272 @@
+"""What was in use on a board is known from its record, wherever a step was cut off, and in whatever shell it ran."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from edgedeploy.errors import ReleaseError
+from edgedeploy.release import board as steps
+from edgedeploy.release.layout import BASE
+from edgedeploy.release.record import MOST_ENTRIES, Entry, Event, Record
+from edgedeploy.remote.connection import Completed, Connection
+
+A, B, C, D = (f"2026010{day}T000000Z-0000000{day}" for day in range(1, 5))
+
+
+def entry(event: str, identity: str) -> Entry:
+    return Entry.now(Event(event), identity)
+
+
+def record(*events: tuple[str, str], current: str | None) -> Record:
+    """A record of events; `used` stands for a switch that was confirmed, `back` for one that went back."""
+    meaning = {"used": ("switched", "confirmed"), "back": ("returned", "confirmed"), "bad": ("switched", "failed")}
+    entries = [entry(each, identity) for event, identity in events for each in meaning.get(event, (event,))]
+    return Record.read([each.line for each in entries], current)
+
+
+ALL = (A, B, C, D)
+
+
+@pytest.mark.parametrize(
+    ("events", "current", "previous"),
+    [
+        ([], None, None),
+        ([("used", A)], A, None),
+        ([("used", A), ("used", B), ("used", C)], C, B),
+        ([("used", A), ("used", B), ("used", C), ("back", B)], B, A),
+        ([("used", A), ("used", B), ("used", C), ("back", B), ("back", A)], A, None),
+        ([("used", A), ("used", B), ("used", C), ("back", B), ("used", D)], D, B),
+        ([("used", A), ("used", B), ("used", A)], A, B),
+        ([("used", A), ("used", B), ("used", B)], B, A),
+        ([("used", A), ("bad", B)], A, None),
+        ([("used", A), ("used", B), ("bad", A)], B, None),
+        ([("used", A), ("switched", B)], B, A),
+        ([("used", A), ("switched", B)], A, None),
+        ([("used", A), ("used", B), ("returned", A)], A, A),
+        ([("used", A), ("used", B), ("returned", A)], B, A),
+        ([("used", A), ("found", B), ("used", C)], C, B),
+        ([("used", A)], B, A),
+    ],
+    ids=[
+        "nothing",
+        "the first one",
+        "the one before",
+        "once back",
+        "back to the end",
+        "pushed after going back",
+        "an old one again",
+        "the same one again",
+        "one that failed",
+        "one that failed later",
+        "not confirmed",
+        "cut off before the switch",
+        "going back, not confirmed",
+        "going back, cut off before the switch",
+        "found there",
+        "switched by hand",
+    ],
+)
+def test_going_back_follows_the_record(
+    events: list[tuple[str, str]], current: str | None, previous: str | None
+) -> None:
+    assert record(*events, current=current).previous(ALL) == previous
+
+
+def test_a_release_that_is_gone_is_not_gone_back_to() -> None:
+    assert record(("used", A), ("used", B), ("used", C), current=C).previous([A, C]) == A
+
+
+@pytest.mark.parametrize(
+    ("events", "current", "target", "back"),
+    [
+        ([], None, A, None),
+        ([("used", A)], A, B, A),
+        ([("used", A)], A, A, A),
+        ([("used", A), ("switched", B)], B, C, A),
+        ([("used", A), ("switched", B)], B, B, A),
+        ([("switched", A)], A, A, None),
+        ([("switched", A)], A, B, A),
+        ([], A, B, A),
+    ],
+    ids=[
+        "the first one",
+        "another one",
+        "the one in use",
+        "one is not confirmed",
+        "the one that is not confirmed",
+        "only that",
+        "nothing else was",
+        "no record",
+    ],
+)
+def test_what_fails_gives_way_to_what_was_in_use(
+    events: list[tuple[str, str]], current: str | None, target: str, back: str | None
+) -> None:
+    assert record(*events, current=current).way_back(ALL, target) == back
+
+
+@pytest.mark.parametrize(
+    ("events", "current", "states"),
+    [
+        ([], B, ("never in use", "in use")),
+        ([("used", A), ("used", B)], B, ("was in use", "in use")),
+        ([("used", A), ("switched", B)], B, ("was in use", "in use, not confirmed")),
+        ([("used", A), ("bad", B)], A, ("in use", "failed")),
+        ([("used", A), ("bad", A)], A, ("in use, failed", "never in use")),
+    ],
+)
+def test_states_in_words(events: list[tuple[str, str]], current: str, states: tuple[str, str]) -> None:
+    found = record(*events, current=current)
+    assert (found.state(A), found.state(B)) == states
+
+
+def test_what_was_in_use_is_kept_before_what_never_was() -> None:
+    found = record(("used", A), ("bad", D), ("used", B), current=B)
+    assert found.ranked([A, B, C, D]) == [B, A, D, C]
+    # After going back from B, the way back from A counts more than B.
+    found = record(("used", C), ("used", A), ("used", B), ("back", A), current=A)
+    assert found.ranked([A, B, C, D]) == [A, C, B, D]
+
+
+def test_lines_that_are_none_are_left_out() -> None:
+    good = entry("confirmed", A).line
+    bad = [good[:30], "", "x" * 5000, f"{good} too many words", good.replace("confirmed", "praised"), f"\x1b[2J{good}"]
+    assert Record.read([*bad, good], A).entries == Record.read([good], A).entries
+
+
+def test_who_it_was_is_one_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "eve \x1b[31m\nmallory")
+    assert len(Record.read([entry("confirmed", A).line], A).entries) == 1
+    assert entry("confirmed", A).who.isprintable()
+
+
+class Shell:
+    """A folder of this machine as a board: the steps' scripts in one of its shells."""
+
+    address = "here"
+
+    def __init__(self, home: Path, shell: str, programs: Path | None = None) -> None:
+        self.home, self.shell, self.programs = home, shell, programs
+        self.base = home / BASE
+        for identity in ALL[:3]:
+            folder = self.base / "releases" / "digits" / identity
+            folder.mkdir(parents=True)
+            (folder / "agent").write_text(identity)
+        (self.base / "blobs").mkdir()
+
+    def run(self, script: str, *arguments: str, **options: Any) -> Completed:
+        path = f"{self.programs}:{os.environ['PATH']}" if self.programs else os.environ["PATH"]
+        command = [*self.shell.split(), "-c", script, "sh", *arguments]
+        environment = {"HOME": str(self.home), "PATH": path}
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        return Completed(done.returncode, done.stdout, done.stderr.decode())
+
+    def rename(self, source: str, target: str) -> None:
+        (self.home / source).rename(self.home / target)
+
+    @property
+    def connection(self) -> Connection:
+        return cast(Connection, self)
+
+    def switch(self, identity: str, *, back: str | None = None) -> None:
+        steps.switch(self.connection, "digits", identity, back=back, entries=[entry("switched", identity)])
+        steps.write_record(self.connection, "digits", entry("confirmed", identity))
+
+    @property
+    def stock(self) -> steps.Inventory:
+        return steps.inventory(self.connection, "digits")
+
+
+@pytest.fixture(params=["dash", "bash --posix", "busybox sh"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
+    """A board with three releases, none in use; that with busybox has no other programs."""
+    name = request.param.split()[0]
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    programs = None
+    if name == "busybox":
+        programs = tmp_path / "bin"
+        programs.mkdir()
+        for applet in subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True).stdout.split():
+            (programs / applet).symlink_to(str(shutil.which("busybox")))
+    return Shell(tmp_path / "home", request.param, programs)
+
+
+def test_every_shell_keeps_the_record(shell: Shell) -> None:
+    for identity in (A, B, C):
+        shell.switch(identity)
+    assert shell.stock.record.way == [A, B, C]
+    assert shell.stock.record.current == C
+    assert sorted(shell.stock.releases) == [A, B, C]
+    steps.switch(shell.connection, "digits", A, back=C, entries=[entry("returned", A)])
+    assert shell.stock.record.current == A
+    steps.go_back(shell.connection, "digits", C)
+    assert shell.stock.record.current == C
+    steps.go_back(shell.connection, "digits", None)
+    assert shell.stock.record.current is None
+    steps.sweep(shell.connection, [f"releases/digits/{A}"])
+    assert sorted(shell.stock.releases) == [B, C]
+
+
+def test_a_record_does_not_grow_for_ever(shell: Shell) -> None:
+    history = shell.base / "releases" / "digits" / "history"
+    history.write_text("".join(f"{entry('confirmed', A).line}\n" for _ in range(3 * MOST_ENTRIES)))
+    shell.switch(B)
+    assert len(history.read_text().splitlines()) < MOST_ENTRIES + 5
+    assert shell.stock.record.way == [A, B]
+
+
+# The programs that the steps call; the shell's own commands cannot be cut off from it.
+CALLED = ("ln", "mv", "rm", "sync", "tail", "find", "rmdir")
+
+CUT = """#!/bin/sh
+count=$(($(cat {folder}/count) + 1))
+echo $count >{folder}/count
+{program} "$@"
+code=$?
+[ $count != {number} ] || kill -9 $PPID
+exit $code
+"""
+
+
+def test_a_switch_that_is_cut_off_anywhere_leaves_a_sound_record(tmp_path: Path) -> None:
+    outcomes = []
+    for number in range(1, 30):
+        folder = tmp_path / str(number)
+        board = Shell(folder / "home", "sh")
+        board.switch(A)
+        programs = folder / "bin"
+        programs.mkdir()
+        (programs / "count").write_text("0")
+        for name in CALLED:
+            program = programs / name
+            program.write_text(CUT.format(folder=programs, number=number, program=shutil.which(name)))
+            program.chmod(stat.S_IRWXU)
+        board.programs = programs
+        try:
+            board.switch(B, back=A)
+        except ReleaseError:
+            pass
+        else:
+            break
+        finally:
+            board.programs = None
+        found = board.stock.record
+        outcomes.append(found.current)
+        # What was confirmed stays confirmed, and what is in use is known for what it is.
+        assert found.way[0] == A
+        assert found.current in (A, B)
+        assert found.previous(ALL) == (None if found.current == A else A)
+        assert found.state(B) != "was in use"
+        board.switch(C, back=found.way_back(ALL, C))
+        assert board.stock.record.way[-1] == C
+    # Ten programs prepare the rename, and four write the line after it.
+    assert len(outcomes) == 14
+    assert set(outcomes) == {A, B}
