@@ -15,7 +15,7 @@ from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
 # No address begins with a dash or holds what a shell or an SSH client would take for something else.
 _ADDRESS = re.compile(
-    r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
+    r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
 )
 
 

@@ -1,46 +1,30 @@
 """One board over SSH: commands with their output, files streamed into commands, channels that stay open.
 
-Fabric reads `~/.ssh/config` and makes the connection, through jump hosts if need be; what it trusts and how
-commands run is decided here. On the board nothing is needed but sshd and a POSIX shell.
+`login` makes the connection; how commands run is decided here. On the board nothing is needed but sshd and a POSIX
+shell.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import logging
 import shlex
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import fabric
 import paramiko
-from paramiko.ssh_exception import NoValidConnectionsError
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import BoardConnectionError, LoginError, last_line
+from edgedeploy.errors import BoardConnectionError, last_line
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
-from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_file, openssh_known_hosts
+from edgedeploy.remote.login import BROKEN, CONNECT_S, SILENCE_S, Login
 
-# What paramiko logs as errors also ends in an exception, which is reported once, as ours.
-logging.getLogger("paramiko").setLevel(logging.CRITICAL)
-
-CONNECT_S = 15
 COMMAND_S = 120
 
-# A connection whose other end is silent for so long is broken; TCP alone would wait for a quarter of an hour.
-_SILENCE_S = 30
-_KEEPALIVE_S = 5
 _BLOCK = 1 << 15
-
-# What paramiko raises where a connection breaks: each of them, depending on the moment.
-BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 # RFC 4254, section 5.1
 _PROHIBITED = 1
@@ -66,6 +50,7 @@ class Connection(Closing):
     Attributes:
         address: where it is.
         sent: bytes of commands and content that were sent to it.
+        known_from: where its host key is known from.
     """
 
     def __init__(self, address: Address, *, strict: bool = False, progress: Progress = SILENT) -> None:
@@ -83,20 +68,14 @@ class Connection(Closing):
         """
         self.address = address
         self.sent = 0
-        self._fabric = _configured(address, strict=strict, progress=progress)
-        with _explained(address, self._fabric):
-            self._fabric.open()
-        self._transport: paramiko.Transport = self._fabric.transport
-        self._transport.set_keepalive(_KEEPALIVE_S)
-        with contextlib.suppress(AttributeError, OSError):  # through a jump host there is no socket of our own
-            self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_S * 1000)
-            # Requests and replies are small and wait for each other.
-            self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._login = Login(address, strict=strict, progress=progress)
+        self.known_from = self._login.known_from
+        self._transport = self._login.transport
 
     def close(self) -> None:
         """Log out; whatever still runs in channels of this connection loses its input."""
         with contextlib.suppress(Exception):
-            self._fabric.close()
+            self._login.close()
 
     def run(
         self,
@@ -139,7 +118,7 @@ class Connection(Closing):
         command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments])
         try:
             channel = self._transport.open_session(timeout=CONNECT_S)
-            channel.settimeout(_SILENCE_S)
+            channel.settimeout(SILENCE_S)
             channel.exec_command(command)
         except BROKEN as error:
             raise self.lost(error) from error
@@ -252,101 +231,6 @@ class Connection(Closing):
         if code < 0 and not self.alive:
             raise self.lost()
         return Completed(code, output, messages.decode(errors="replace").strip())
-
-
-def destination(address: Address) -> tuple[str, int] | None:
-    """Host and port that a login connects to, as `~/.ssh/config` has them; None through jump hosts or a command."""
-    connection = _configured(address, strict=True, progress=SILENT)
-    return None if connection.gateway else (str(connection.host), int(connection.port))
-
-
-def _configured(address: Address, *, strict: bool, progress: Progress) -> Any:
-    """A connection of Fabric's that trusts the host keys that we trust, at each hop."""
-    connection = fabric.Connection(
-        address.host,
-        user=address.user,
-        port=address.port,
-        connect_timeout=CONNECT_S,
-        connect_kwargs=_offers(address.key),
-        # A virtual board is no host of the user's network: what `~/.ssh/config` says of 127.0.0.1 is not meant.
-        config=fabric.Config(overrides={"load_ssh_configs": address.key is None}),
-    )
-    for hop in _hops(connection):
-        own = address.known_hosts if hop is connection else None
-        record = None if own else known_hosts_file()
-        for path in _trusted(own):
-            if path.is_file():
-                hop.client.load_system_host_keys(str(path))
-        hop.client.set_missing_host_key_policy(FirstUse(record, strict=strict, progress=progress))
-    return connection
-
-
-def _hops(connection: Any) -> Iterator[Any]:
-    """A connection of Fabric's, and those of the jump hosts before it."""
-    while isinstance(connection, fabric.Connection):
-        yield connection
-        connection = connection.gateway
-
-
-def _offers(key: Path | None) -> dict[str, Any]:
-    common = {"banner_timeout": CONNECT_S, "auth_timeout": CONNECT_S}
-    if key is None:
-        return common
-    return common | {"key_filename": str(key), "allow_agent": False, "look_for_keys": False}
-
-
-def _trusted(own: Path | None) -> list[Path]:
-    return [own] if own else [openssh_known_hosts(), known_hosts_file()]
-
-
-@contextlib.contextmanager
-def _explained(address: Address, connection: Any) -> Iterator[None]:
-    """Turn what goes wrong while connecting into our errors."""
-    where = "the profile's `ssh`, or --host USER@HOST"
-    try:
-        yield
-    except paramiko.BadHostKeyException as error:
-        names = [known_as(hop.host, hop.port) for hop in _hops(connection)]
-        raise changed(error, names, _trusted(address.known_hosts)) from error
-    except paramiko.PasswordRequiredException as error:
-        raise LoginError(f"a key for {address} needs its passphrase", hints=["add it to the agent: ssh-add"]) from error
-    except paramiko.AuthenticationException as error:
-        raise _refused(address, error) from error
-    except socket.gaierror as error:
-        raise BoardConnectionError(
-            f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
-        ) from error
-    except BROKEN as error:
-        if _is_at_login(connection):
-            raise _refused(address, error) from error
-        raise BoardConnectionError(
-            f"{address} cannot be reached",
-            why=_cause(error),
-            hints=["look whether it is switched on and runs an SSH server", f"correct {where}", "use --virtual"],
-        ) from error
-
-
-def _cause(error: Exception) -> str:
-    """Why no connection came about: paramiko keeps what the system said of each of a host's addresses."""
-    if isinstance(error, NoValidConnectionsError):
-        return ", ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
-    return last_line(error)
-
-
-def _is_at_login(connection: Any) -> bool:
-    """Whether a connection stands and its host key was taken, so that only keys of ours can be what is wrong."""
-    transport = connection.client.get_transport()
-    return transport is not None and transport.is_active() and transport.initial_kex_done
-
-
-def _refused(address: Address, error: Exception) -> LoginError:
-    # paramiko raises what it met last: for a refused key in an older form, that it is not in the newer one.
-    told = isinstance(error, paramiko.AuthenticationException) or "No authentication methods" in str(error)
-    return LoginError(
-        f"{address} does not let us in",
-        why=last_line(error) if told else "none of the keys that were offered is taken",
-        hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
-    )
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from notebook import Notebook
+from ssh_homes import own_home
 from virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, UnknownNameError
@@ -30,12 +31,8 @@ def board(start: Start) -> VirtualBoard:
 @pytest.fixture(autouse=True)
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder with an empty `.ssh`, and empty files of edgedeploy."""
-    folder = tmp_path / "home" / ".ssh"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(folder.parent))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
+    return own_home(tmp_path, monkeypatch)
 
 
 def like_any_other(board: VirtualBoard) -> Address:
