@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import paramiko
@@ -169,10 +169,10 @@ def fingerprint(blob: bytes) -> str:
 
 
 def _revoked_by(path: Path, shown: Sequence[bytes], keys: set[bytes | None]) -> list[str]:
-    """Where a file of RevokedHostKeys names one of some keys: the file, or nothing.
+    """The file of RevokedHostKeys, if it names one of some keys.
 
     Raises:
-        HostKeyError: the file cannot be read; OpenSSH then trusts no host.
+        HostKeyError: it cannot be read; OpenSSH then trusts no host.
     """
     try:
         content = path.read_bytes()
@@ -184,21 +184,21 @@ def _revoked_by(path: Path, shown: Sequence[bytes], keys: set[bytes | None]) -> 
                 (Path(folder) / str(number)).write_text(f"{kind} {base64.b64encode(blob).decode()}\n")
             command = ["ssh-keygen", "-Q", "-f", str(path), *map(str, sorted(Path(folder).iterdir()))]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise HostKeyError(
             "it is not known which host keys are revoked",
-            why=f"{path} of RevokedHostKeys: {error.strerror}",
-            hints=["correct RevokedHostKeys in ~/.ssh/config"],
+            why=f"{path} of RevokedHostKeys: {getattr(error, 'strerror', None) or error}",
+            hints=["correct RevokedHostKeys in ~/.ssh/config, or that file"],
         ) from error
     return [str(path)] if done.returncode else []
 
 
-def _public_keys(content: bytes) -> list[bytes]:
-    found = []
+def _public_keys(content: bytes) -> Iterator[bytes]:
+    """The keys of a file with one on each line.
+
+    Raises:
+        ValueError: a line has none.
+    """
     for line in content.decode(errors="replace").split("\n"):
-        kind, _, rest = line.strip().partition(" ")
-        try:
-            found.append(key_blob(kind, rest.partition(" ")[0]))
-        except ValueError:  # a comment, or no key: OpenSSH leaves it out as well
-            continue
-    return found
+        if fields := line.partition("#")[0].split():
+            yield key_blob(fields[0], "".join(fields[1:2]))

@@ -179,12 +179,11 @@ def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKe
             if not further:
                 return known_from
             why = f"it wants more than a key: {', '.join(further)}"
-    hints = [f"give it your key: ssh-copy-id {who}", "look whether the user is right: --host USER@HOST"]
-    if locked:
-        hints.insert(
-            0, f"{locked[0]} needs its passphrase and was not offered: ssh-add {locked[0]} gives it to the agent"
-        )
-    raise LoginError(f"{who} does not let us in", why=why, hints=hints)
+    add = [f"{locked[0]} needs its passphrase, so give it to the agent: ssh-add {locked[0]}"] if locked else []
+    port = "" if hop.port == 22 else f"-p {hop.port} "
+    give = f"give it your key: ssh-copy-id {port}{hop.user}@{hop.name}"
+    user = "look whether the user is right: --host USER@HOST"
+    raise LoginError(f"{who} does not let us in", why=why, hints=[*add, give, user])
 
 
 def _offers(hop: Settings, agents: contextlib.ExitStack) -> Iterator[Path | paramiko.PKey]:
