@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import paramiko
 
@@ -97,7 +99,8 @@ class Connection(Closing):
         Raises:
             BoardConnectionError: the connection broke, or the time was over.
         """
-        with _closing(self.open(script, *arguments)) as channel:
+        mark = _new_mark()
+        with _closing(self._start(f"echo {mark}; echo {mark} >&2\n{script}", arguments)) as channel:
             for block in content:
                 view = memoryview(block)
                 for start in range(0, len(view), _BLOCK):
@@ -107,7 +110,7 @@ class Connection(Closing):
                     advance(len(part))
             with contextlib.suppress(*BROKEN):
                 channel.shutdown_write()
-            return self._completed(channel, timeout_s)
+            return self._completed(channel, mark, timeout_s)
 
     def open(self, script: str, *arguments: str) -> paramiko.Channel:
         """Start a POSIX shell script on the board; its input and output are the channel's.
@@ -115,6 +118,20 @@ class Connection(Closing):
         Raises:
             BoardConnectionError: the connection broke.
         """
+        mark = _new_mark()
+        channel = self._start(f"echo {mark}\n{script}", arguments)
+        before, ending = b"", f"{mark}\n".encode()
+        try:
+            channel.settimeout(COMMAND_S)
+            while not before.endswith(ending) and (byte := channel.recv(1)):
+                before = before[-len(ending) :] + byte
+            channel.settimeout(SILENCE_S)
+        except BROKEN as error:
+            raise self.lost(error) from error
+        return channel
+
+    def _start(self, script: str, arguments: Iterable[str]) -> paramiko.Channel:
+        """Start a script, before whose output there may be that of `~/.ssh/rc` and of the login shell's own files."""
         command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments])
         try:
             channel = self._transport.open_session(timeout=CONNECT_S)
@@ -177,9 +194,12 @@ class Connection(Closing):
             OSError: the board refuses.
         """
         try:
-            with self._transport.open_sftp_client() as sftp:
-                sftp.posix_rename(source, target)
-        except BROKEN as error:
+            channel = self._transport.open_session(timeout=CONNECT_S)
+            with _closing(channel):
+                channel.settimeout(SILENCE_S)
+                channel.invoke_subsystem("sftp")
+                paramiko.SFTPClient(_AfterText(channel)).posix_rename(source, target)  # type: ignore[arg-type]
+        except (*BROKEN, paramiko.SFTPError) as error:
             if not self.alive:
                 raise self.lost(error) from error
             if isinstance(error, OSError):
@@ -214,7 +234,7 @@ class Connection(Closing):
         self.sent += len(part)
         return True
 
-    def _completed(self, channel: paramiko.Channel, timeout_s: float) -> Completed:
+    def _completed(self, channel: paramiko.Channel, mark: str, timeout_s: float) -> Completed:
         channel.settimeout(timeout_s)
         try:
             output = b"".join(iter(lambda: channel.recv(_BLOCK), b""))
@@ -230,7 +250,34 @@ class Connection(Closing):
         code = channel.recv_exit_status() if channel.exit_status_ready() else -1
         if code < 0 and not self.alive:
             raise self.lost()
+        ending = f"{mark}\n".encode()
+        output, messages = output.rpartition(ending)[2], messages.rpartition(ending)[2]
         return Completed(code, output, messages.decode(errors="replace").strip())
+
+
+def _new_mark() -> str:
+    """What a script prints first, and nothing else does."""
+    return secrets.token_hex(8)
+
+
+class _AfterText:
+    """A channel for SFTP without the text before its first packet, whose length begins with a zero byte."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self._begun = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def recv(self, count: int) -> bytes:
+        """As the channel's."""
+        content = self._channel.recv(count if self._begun else 1)
+        while content and not self._begun:
+            self._begun = content == b"\0"
+            if not self._begun:
+                content = self._channel.recv(1)
+        return content
 
 
 @contextlib.contextmanager

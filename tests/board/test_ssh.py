@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from pathlib import Path
 import paramiko
 import pytest
 from notebook import Notebook
+from rpc_clients import becomes
 from ssh_homes import own_home
-from virtual_boards import Start
+from virtual_boards import Start, root_of
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError
 from edgedeploy.remote.address import Address, address_of, parse_address
@@ -22,7 +24,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
 from edgedeploy.remote.hostkeys import known_hosts_file
 from edgedeploy.remote.login import destination
-from edgedeploy.virtual.board import VirtualBoard
+from edgedeploy.virtual.board import VirtualBoard, down
 
 
 @pytest.fixture
@@ -305,6 +307,35 @@ def test_says_why_a_board_is_not_reached(board: VirtualBoard, spoil: Spoil, mess
     assert caught.value.hints
 
 
+def open_ends() -> tuple[int, int]:
+    """How many sockets and threads this process has."""
+    sockets = sum(path.is_socket() for path in Path("/proc/self/fd").iterdir())
+    return sockets, threading.active_count()
+
+
+@pytest.mark.parametrize(
+    "cause", ["no key is taken", "the host key is refused", "the jump host's is", "the greeting is none"]
+)
+def test_logins_that_fail_leave_nothing_open(board: VirtualBoard, start: Start, ssh: Path, cause: str) -> None:
+    """sshd drops new logins while ten do not come to an end (MaxStartups); each failure is one more that would not."""
+    behind = stanza("behind", board, more=f"ProxyCommand {sys.executable} -c 'print(1); input()'")
+    if cause == "the jump host's is":
+        behind = stanza("behind", board, more="ProxyJump desk")
+        known_hosts_file().parent.mkdir(parents=True)
+        known_hosts_file().write_text(f"@revoked * {board.known_hosts.read_text().split(maxsplit=1)[1]}")
+    write_config(ssh, stanza("desk", board), behind)
+    address = parse_address("desk" if cause == "the host key is refused" else "behind")
+    if cause == "no key is taken":
+        address = replace(like_any_other(board), user="nobody-here")
+    before = open_ends()
+    for _ in range(25):
+        with pytest.raises(BoardConnectionError) as caught:
+            logged_in(address, strict=True)
+        assert ("cannot be reached" in str(caught.value)) is (cause == "the greeting is none")
+    assert becomes(lambda: all(now <= then for now, then in zip(open_ends(), before, strict=True)))
+    assert logged_in(replace(address_of(board), name=None)) == "own"
+
+
 @pytest.mark.parametrize("text", ["", "-oProxyCommand=x", "pi:secret@host", "a b", "pi@host:0", "pi@host:99999", "x;y"])
 def test_what_is_no_address_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(InputError) as caught:
@@ -318,6 +349,62 @@ def test_addresses_have_their_usual_forms() -> None:
     assert parse_address("pi@[fe80::1]:22") == Address("fe80::1", "pi", 22)
     with pytest.raises(UnknownNameError):
         parse_address("virtual:absent")
+
+
+def test_an_ipv6_address_without_brackets_gets_a_hint() -> None:
+    for text in ("fe80::1", "pi@2001:db8::7", "fe80::1:22", "::1", "fe80::1%eth0"):
+        with pytest.raises(InputError) as caught:
+            parse_address(text)
+        assert "brackets" in caught.value.hints[0]
+    assert parse_address("pi@[fe80::1%eth0]:2222") == Address("fe80::1%eth0", "pi", 2222)
+    assert str(parse_address("pi@[fe80::1]:2222")) == "pi@[fe80::1]:2222"
+    with pytest.raises(InputError) as caught:
+        parse_address("pi:fe80@host")
+    assert "brackets" not in caught.value.hints[0]
+
+
+CHATTY = "echo you have mail; printf 'no end of line'; echo warning >&2"
+
+
+@pytest.mark.parametrize("who", ["~/.ssh/rc", "the login shell"])
+def test_what_is_printed_before_a_command_is_no_answer(start: Start, who: str) -> None:
+    """sshd runs ~/.ssh/rc, and bash its own start-up file, before each command and before SFTP."""
+    board = start("local", name="chatty")
+    root = root_of(board)
+    if who == "~/.ssh/rc":
+        rc = root / "home" / board.user / ".ssh" / "rc"
+        rc.parent.mkdir()
+        rc.write_text(CHATTY)
+    else:
+        shell = root / "bin" / "chatty"
+        shell.write_text(f'#!/bin/sh\n{CHATTY}\nexec /bin/sh "$@"\n')
+        shell.chmod(0o755)
+        accounts = root / "etc" / "passwd"
+        accounts.write_text(
+            accounts.read_text().replace(f"/home/{board.user}:/bin/sh", f"/home/{board.user}:/bin/chatty")
+        )
+    try:
+        with Connection(address_of(board)) as connection:
+            assert b"you have mail" in raw_output(connection, "true")
+            done = connection.run("echo out; echo err >&2; exit 7")
+            assert (done.code, done.output, done.messages) == (7, b"out\n", "err")
+            channel = connection.open("cat; echo end")
+            channel.sendall(b"content")
+            channel.shutdown_write()
+            assert channel.makefile("rb").read() == b"contentend\n"
+            connection.run("ln -s a old && ln -s b new")
+            connection.rename("new", "old")
+            assert connection.run("readlink old").text == "b"
+            assert probe(connection).glibc == "2.36"
+    finally:
+        down(board)
+
+
+def raw_output(connection: Connection, command: str) -> bytes:
+    """What a command prints, with all that comes before it."""
+    channel = connection._transport.open_session()
+    channel.exec_command(command)
+    return channel.makefile("rb").read()
 
 
 def test_a_board_says_what_it_is_before_anything_was_put_there(board: VirtualBoard) -> None:
