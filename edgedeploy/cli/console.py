@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,20 @@ def stderr() -> Console:
     from edgedeploy.cli.terminal import Terminal
 
     return Terminal(stderr=True, soft_wrap=True)
+
+
+class _AsText(logging.Formatter):
+    """Messages of libraries, which may hold what others wrote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(printable, super().format(record).splitlines()))
+
+
+def log(level: int) -> None:
+    """Print what is logged at a level or above to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_AsText("%(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def print_lines(lines: Iterable[str]) -> None:
