@@ -108,7 +108,7 @@ class Login(Closing):
         except BROKEN as error:
             raise BoardConnectionError(
                 f"{who} cannot be reached",
-                why=said() or getattr(error, "strerror", None) or last_line(error),
+                why=said() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error),
                 hints=["look whether it is switched on and runs an SSH server", f"correct {_WHERE}", "use --virtual"],
             ) from error
         return transport
@@ -170,7 +170,7 @@ def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKe
             except paramiko.BadAuthenticationType as error:
                 why = f"it takes no keys, but {' or '.join(error.allowed_types)}"
                 break
-            except BROKEN as error:
+            except Exception as error:  # also what paramiko raises for keys of an agent that it does not know
                 why = "none of the keys that were offered is taken"
                 if not transport.is_active():
                     why = f"it hung up: {last_line(error)}"

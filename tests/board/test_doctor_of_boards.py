@@ -137,6 +137,8 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual: VirtualBoard) 
 
 
 def write_config(folder: Path, virtual: VirtualBoard, user: str | None = None, key: Path | None = None) -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("OpenSSH's client is not installed")
     lines = ["Host desk", "HostName 127.0.0.1", f"Port {virtual.port}", f"User {user or virtual.user}"]
     (folder / "config").write_text("\n".join([*lines, f"IdentityFile {key or virtual.key}"]))
 

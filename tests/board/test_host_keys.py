@@ -143,6 +143,7 @@ def test_a_host_key_is_trusted_where_openssh_trusts_it(case: str, server: Server
 
 CONFIGURED = {
     "UserKnownHostsFile": (["UserKnownHostsFile {folder}/elsewhere"], "{name} {key}", True),
+    "GlobalKnownHostsFile": (["GlobalKnownHostsFile {folder}/elsewhere"], "{name} {key}", True),
     "one of several files": (["UserKnownHostsFile {folder}/none {folder}/elsewhere"], "{name} {key}", True),
     "a file with a space in its name": (['UserKnownHostsFile "{folder}/a b" {folder}/c'], "{name} {key}", True),
     "HostKeyAlias": (["UserKnownHostsFile {folder}/elsewhere", "HostKeyAlias bench"], "bench {key}", True),

@@ -131,6 +131,8 @@ def test_a_host_key_that_openssh_knows_is_trusted(board: VirtualBoard, ssh: Path
 
 
 def write_config(ssh: Path, *stanzas: str) -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("OpenSSH's client is not installed")
     (ssh / "config").write_text("\n".join(stanzas))
 
 
@@ -269,6 +271,9 @@ def test_keys_of_the_ssh_agent_are_offered(board: VirtualBoard, ssh: Path, agent
         logged_in(parse_address("desk"))
     agent(board.key)
     assert logged_in(parse_address("desk")) == "own"
+    write_config(ssh, stanza("desk", board, key=False, more="IdentityAgent none"))
+    with pytest.raises(LoginError, match="there is no key to offer"):
+        logged_in(parse_address("desk"))
 
 
 @pytest.fixture
