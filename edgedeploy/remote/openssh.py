@@ -122,7 +122,7 @@ def _resolved(host: str, user: str | None, port: int | None, jump: str = "") -> 
     if done.returncode != 0:
         raise BoardConnectionError(
             f"OpenSSH refuses to say how {host} is reached",
-            why=done.stderr.decode(errors="replace").strip() or f"it ended with {done.returncode}",
+            why="\n".join(done.stderr.decode(errors="replace").splitlines()) or f"it ended with {done.returncode}",
             hints=[f"correct ~/.ssh/config until `ssh -G {host}` prints settings"],
         )
     said: dict[str, list[str]] = {}
