@@ -319,7 +319,12 @@ def open_ends() -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    "cause", ["no key is taken", "the host key is refused", "the jump host's is", "the greeting is none"]
+    "cause",
+    [
+        "no key is taken",
+        *(pytest.param(cause, marks=pytest.mark.slow) for cause in ("the host key is refused", "the greeting is none")),
+        "the jump host's is",
+    ],
 )
 def test_logins_that_fail_leave_nothing_open(board: VirtualBoard, start: Start, ssh: Path, cause: str) -> None:
     """sshd drops new logins while ten do not come to an end (MaxStartups); each failure is one more that would not."""
@@ -333,7 +338,7 @@ def test_logins_that_fail_leave_nothing_open(board: VirtualBoard, start: Start, 
     if cause == "no key is taken":
         address = replace(like_any_other(board), user="nobody-here")
     before = open_ends()
-    for _ in range(25):
+    for _ in range(12):
         with pytest.raises(BoardConnectionError) as caught:
             logged_in(address, strict=True)
         assert ("cannot be reached" in str(caught.value)) is (cause == "the greeting is none")
@@ -371,7 +376,7 @@ def test_an_ipv6_address_without_brackets_gets_a_hint() -> None:
 CHATTY = "echo you have mail; printf 'no end of line'; echo warning >&2"
 
 
-@pytest.mark.parametrize("who", ["~/.ssh/rc", "the login shell"])
+@pytest.mark.parametrize("who", ["~/.ssh/rc", pytest.param("the login shell", marks=pytest.mark.slow)])
 def test_what_is_printed_before_a_command_is_no_answer(start: Start, who: str) -> None:
     """sshd runs ~/.ssh/rc, and bash its own start-up file, before each command and before SFTP."""
     board = start("local", name="chatty")

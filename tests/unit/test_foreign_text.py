@@ -45,7 +45,7 @@ def test_a_networks_names_are_text_when_it_is_built_shown_and_run(command: Comma
     code, out, err = command("build", network, "--explain")
     assert code == 0, err
     assert_is_text(out, err)
-    for words in (["package", "show"], ["package", "verify"], ["run"], ["run", "--print-top", "2", "--print-time"]):
+    for words in (["package", "show"], ["package", "verify"], ["run", "--print-top", "2"]):
         code, out, err = command(*words, "dist/local/net.tar.gz")
         assert code == 0, err
         assert_is_text(out, err)
