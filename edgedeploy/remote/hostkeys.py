@@ -62,12 +62,13 @@ class HostKeys:
         self._strict = strict or settings.strict
         entries = [entry for path in [*settings.known_hosts, *([record] if record else [])] for entry in read(path)]
         self._known = [entry for entry in entries if entry.is_of(self.name.lower())]
-        # As in OpenSSH, a key that is known without the port is the host's as well, but says nothing against another.
-        self._without_port = [] if settings.alias else [each for each in entries if each.is_of(settings.host.lower())]
+        # As in OpenSSH, what is known of the host without its port counts, but does not speak against another key.
+        further = [] if settings.alias else [entry for entry in entries if entry.is_of(settings.host.lower())]
+        self._all = [*self._known, *(entry for entry in further if entry not in self._known)]
 
     def ordered(self, algorithms: Sequence[str]) -> list[str]:
         """Algorithms of host keys, those first with which the host can show what is known of it."""
-        known = self._of(Marker.NONE) or self._of(Marker.NONE, self._without_port)
+        known = self._of(Marker.NONE, self._known) or self._of(Marker.NONE)
         first = [name for entry in known for name in _ALGORITHMS.get(entry.type, (entry.type,))]
         plain = sorted(algorithms, key=lambda name: name not in first)
         return [*(name + _CERTIFICATE for name in plain), *plain] if self._of(Marker.AUTHORITY) else plain
@@ -91,12 +92,11 @@ class HostKeys:
                 [authority, *_] = [entry for entry in authorities if entry.blob == authority_of(certificate)]
                 return f"certified by {authority}"
             why = refused
-        known = self._of(Marker.NONE)
-        for entry in [*known, *self._of(Marker.NONE, self._without_port)]:
+        for entry in self._of(Marker.NONE):
             if entry.blob == blob:
                 return str(entry)
-        if known:
-            raise self._changed(known, shown)
+        if others := self._of(Marker.NONE, self._known):
+            raise self._changed(others, shown)
         if authorities:
             raise HostKeyError(
                 f"no certificate vouches for the host key of {self.name}",
@@ -109,12 +109,11 @@ class HostKeys:
         return self._first_use(key, shown)
 
     def _of(self, marker: Marker, entries: Sequence[Entry] | None = None) -> list[Entry]:
-        return [entry for entry in (self._known if entries is None else entries) if entry.marker is marker]
+        return [entry for entry in (self._all if entries is None else entries) if entry.marker is marker]
 
     def _refuse_revoked(self, blob: bytes, certificate: bytes | None, shown: str) -> None:
         blobs = {blob, certificate and authority_of(certificate)}
-        revoked = self._of(Marker.REVOKED, [*self._known, *self._without_port])
-        places = [str(entry) for entry in revoked if entry.blob in blobs]
+        places = [str(entry) for entry in self._of(Marker.REVOKED) if entry.blob in blobs]
         if self._settings.revoked and not places:
             places = _revoked_by(self._settings.revoked, [each for each in (blob, certificate) if each], blobs)
         if places:
@@ -144,7 +143,10 @@ class HostKeys:
             raise HostKeyError(
                 f"the host key of {self.name} is not known",
                 why=f"it shows {shown}",
-                hints=[_COMPARE, "if it is right, leave out --strict-host-key once: the key is then recorded"],
+                hints=[
+                    _COMPARE,
+                    "if it is right, let it be recorded: once without --strict-host-key and StrictHostKeyChecking",
+                ],
             )
         if not _PLAIN_NAME.fullmatch(self.name):
             raise HostKeyError(f"the host key of {self.name!r} cannot be recorded", why="its name would be a pattern")

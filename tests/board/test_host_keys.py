@@ -272,6 +272,9 @@ def test_a_host_certificate_is_trusted_where_openssh_trusts_it(case: str, certif
     server.configure(known=authority_line(authority))
     assert server.openssh_lets_in() is trusted
     assert server.we_let_in() is trusted
+    server.configure(known=authority_line(authority).replace("127.0.0.1,[127.0.0.1]:*", "127.0.0.1"))
+    assert server.openssh_lets_in() is trusted
+    assert server.we_let_in() is trusted
     server.configure("HostKeyAlias bench", known=authority_line(authority).replace("127.0.0.1,", "bench,"))
     assert server.openssh_lets_in() is (case == "of an alias")
     assert server.we_let_in() is (case == "of an alias")
