@@ -118,7 +118,7 @@ class LoginError(BoardConnectionError):
 
 
 class HostKeyError(BoardConnectionError):
-    """A board shows another host key than the one that is known, or an unknown one where that is not allowed."""
+    """A board shows a host key that is not trusted: changed, revoked, without a certificate, or unknown."""
 
     exit_code = 14
 

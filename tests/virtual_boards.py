@@ -66,6 +66,13 @@ def start(_needs_virtual_boards: None) -> Start:
     return start_or_skip
 
 
+def root_of(virtual: VirtualBoard) -> Path:
+    """The root file system of a virtual board, as its own root sees it."""
+    pid = virtual.process.pid
+    [first] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return Path(f"/proc/{first}/root")
+
+
 @pytest.fixture
 def board_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, start: Start

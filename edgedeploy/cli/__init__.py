@@ -30,7 +30,9 @@ from edgedeploy.cli import (
     tune,
     virtual,
 )
+from edgedeploy.cli.console import log
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.text import printable
 
 app = typer.Typer(
     name="edgedeploy",
@@ -77,7 +79,7 @@ def _options(
 ) -> None:
     global _verbosity
     _verbosity = verbose
-    logging.basicConfig(level=[logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)], format="%(message)s")
+    log([logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)])
 
 
 def main() -> None:
@@ -102,7 +104,7 @@ def main() -> None:
     except Exception as error:
         if _verbosity >= 2:
             raise
-        message = " ".join(str(error).split())[:300]
+        message = printable(" ".join(str(error).split()))[:300]
         print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
         print(
             "  try: the same command with `edgedeploy -vv ...` for a traceback, and report it",

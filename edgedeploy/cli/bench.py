@@ -105,7 +105,7 @@ def bench(
     from edgedeploy.bench.networks import candidates
     from edgedeploy.bench.report import as_dict, as_markdown
     from edgedeploy.board import load_board
-    from edgedeploy.cli.console import print_json, quiet_if
+    from edgedeploy.cli.console import print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.runtime.opening import Place
     from edgedeploy.runtime.session import check_threads, processors
@@ -131,7 +131,7 @@ def bench(
     if json_output:
         print_json(as_dict(report))
     elif markdown:
-        print(as_markdown(report), end="")
+        print_lines(as_markdown(report).splitlines())
     else:
         _print(report)
 
@@ -144,9 +144,9 @@ def _print(report: Report) -> None:
     from edgedeploy.cli.console import stdout
 
     console = stdout()
-    console.print(heading(report), markup=False)
+    console.print(heading(report))
     for title, cells in tables(report):
-        console.print(f"\n{title}", markup=False)
+        console.print("", title, sep="\n")
         table = Table(box=None, pad_edge=False)
         for index, name in enumerate(cells[0]):
             table.add_column(name, justify="right" if index else "left")
@@ -154,4 +154,4 @@ def _print(report: Report) -> None:
             table.add_row(*line)
         console.print(table)
     for note in notes(report):
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")

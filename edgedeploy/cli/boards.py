@@ -82,12 +82,12 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
     import yaml
 
     console = stdout()
-    console.print(f"# {path}", markup=False)
+    console.print(f"# {path}")
     stated = {**board.model_dump(mode="json", exclude_defaults=True), "cores": board.cores}
-    console.print(yaml.safe_dump(stated, sort_keys=False).rstrip(), markup=False)
-    console.print(f"\nTVM target: {json.dumps(board.target())}", markup=False)
+    console.print(*yaml.safe_dump(stated, sort_keys=False).rstrip().split("\n"), sep="\n")
+    console.print("", f"TVM target: {json.dumps(board.target())}", sep="\n")
     for each in probed:
-        console.print(f"\nprobed {each.time:%Y-%m-%d %H:%M} UTC, {each.host}: {each.facts.line()}", markup=False)
+        console.print("", f"probed {each.time:%Y-%m-%d %H:%M} UTC, {each.host}: {each.facts.line()}", sep="\n")
         _print_facts(each.facts)
 
 
@@ -123,9 +123,9 @@ def new(
     is_another = name in BOARDS.names()
     with replacing(path) as temporary:
         temporary.write_bytes(source.read_bytes())
-    stdout().print(f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`", markup=False)
+    stdout().print(f"{path}: a copy of {template}; edit it, then `edgedeploy boards show {name}`")
     if is_another:
-        stdout().print(f"there is another board {name} already; {BOARDS.find(name)} is used", markup=False)
+        stdout().print(f"there is another board {name} already; {BOARDS.find(name)} is used")
 
 
 @app.command()
@@ -166,9 +166,9 @@ def probe(
     if json_output:
         print_json({"host": str(address), "file": str(path), **facts.model_dump()})
         return
-    stdout().print(f"{address}: {facts.line()}", markup=False)
+    stdout().print(f"{address}: {facts.line()}")
     _print_facts(facts)
-    stdout().print(f"stored in {path}", markup=False)
+    stdout().print(f"stored in {path}")
 
 
 def _as_dict(board: Board) -> dict[str, Any]:
@@ -180,6 +180,6 @@ def _print_facts(facts: Facts) -> None:
 
     for name, value in facts.model_dump(exclude_none=True, exclude={"opencl"}).items():
         shown = " ".join(value) if isinstance(value, list) else value
-        stdout().print(f"  {name:<14} {shown}", markup=False)
+        stdout().print(f"  {name:<14} {shown}")
     for device in facts.opencl:
-        stdout().print(f"  {'opencl':<14} {device.line()}", markup=False)
+        stdout().print(f"  {'opencl':<14} {device.line()}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -23,29 +24,54 @@ if TYPE_CHECKING:
     from edgedeploy.documents import Document
 
 
-def stdout() -> Console:
-    """The console of results."""
-    from rich.console import Console
+def stdout(*, wrap: bool = False) -> Console:
+    """The console of results, which leaves lines as long as they are unless `wrap`."""
+    from edgedeploy.cli.terminal import Terminal
 
     # Into a pipe, tables are as wide as they need to be.
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    return Terminal(soft_wrap=not wrap, width=None if sys.stdout.isatty() else 200)
 
 
 def stderr() -> Console:
     """The console of progress, notes and errors."""
-    from rich.console import Console
+    from edgedeploy.cli.terminal import Terminal
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Terminal(stderr=True, soft_wrap=True)
+
+
+class _AsText(logging.Formatter):
+    """Messages of libraries, which may hold what others wrote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(printable, super().format(record).splitlines()))
+
+
+def log(level: int) -> None:
+    """Print what is logged at a level or above to standard error."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_AsText("%(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of a form that scripts compare, as they come; what cannot be printed in them as its escape."""
+    print(*map(printable, lines), sep="\n", flush=True)
 
 
 def print_json(content: Any) -> None:
     """Print one JSON value for scripts."""
-    print(json.dumps(content, indent=2, ensure_ascii=False))
+    print(_json(content, indent=2))
 
 
 def print_json_line(content: Any) -> None:
     """Print one JSON value of several, on a line of its own and at once."""
-    print(json.dumps(content, ensure_ascii=False), flush=True)
+    print(_json(content), flush=True)
+
+
+def _json(content: Any, indent: int | None = None) -> str:
+    """JSON whose strings are exact, with what cannot be printed as its escape."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False)
+    return "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 @contextmanager
@@ -72,21 +98,25 @@ def readable(catalog: Catalog[Document]) -> list[tuple[Path, Document]]:
         try:
             entries.append((catalog.find(name), catalog.load(name)))
         except ConfigurationError as error:
-            stderr().print(f"warning: the {catalog.noun} {name} is left out: {error}", markup=False)
+            stderr().print(f"warning: the {catalog.noun} {name} is left out: {error}")
     return entries
 
 
 def print_error(error: EdgedeployError) -> None:
-    """Print what happened, why, and what to try. Names from files, and what boards and drivers say, are in there."""
+    """Print what happened, why, and what to try.
+
+    Further lines, which compilers, boards and drivers wrote, have a bar before them: no hint looks so.
+    """
     console = stderr()
     console.print("error:", style="bold red", end=" ")
-    console.print(foreign(*str(error).expandtabs().splitlines()))
+    first, *further = str(error).expandtabs().splitlines() or [""]
+    console.print(first, *(f"  | {line}" for line in further), sep="\n")
     for hint in error.hints:
-        console.print(foreign(f"  try: {hint}"))
+        console.print(f"  try: {hint}")
 
 
 def foreign(*lines: str, style: str = "") -> Text:
-    """Text that anybody may have written, as a console and tables take it: no markup, nothing that moves the cursor."""
+    """Lines that anybody may have written in one place, such as a cell of a table, or one in a style."""
     from rich.text import Text
 
     return Text("\n".join(map(printable, lines)), style)
@@ -103,11 +133,11 @@ class ConsoleProgress(Progress):
         """Show a spinner while the step runs, and one line with its time after it."""
         started = perf_counter()
         if self._console.is_terminal:
-            with self._console.status(title):
+            with self._console.status(foreign(title)):
                 yield
         else:
             yield
-        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s", markup=False)
+        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
@@ -122,12 +152,12 @@ class ConsoleProgress(Progress):
         from rich.progress import Progress as Bars
 
         if not self._console.is_terminal:
-            self._console.print(f"  {title} ({total:,} bytes)", markup=False)
+            self._console.print(f"  {title} ({total:,} bytes)")
             yield lambda count: None
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
         with Bars(*columns, TransferSpeedColumn(), TimeRemainingColumn(), console=self._console) as bars:
-            task = bars.add_task(title, total=total, completed=done)
+            task = bars.add_task(printable(title), total=total, completed=done)
             yield lambda count: bars.advance(task, count)
 
     @contextmanager
@@ -138,20 +168,25 @@ class ConsoleProgress(Progress):
 
         started = perf_counter()
         if self._console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
             # By default rich would take over results on their way into a file, too.
             redirect = sys.stdout.isatty()
             with Bars(*columns, console=self._console, transient=True, redirect_stdout=redirect) as bars:
-                task = bars.add_task(title, total=total)
+                task = bars.add_task(printable(title), total=total)
                 yield lambda: bars.advance(task)
         else:
-            self._console.print(f"  {title} ({total} steps)", markup=False)
+            self._console.print(f"  {title} ({total} steps)")
             yield lambda: None
-        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s", markup=False)
+        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
     def note(self, text: str) -> None:
         """Print the line."""
-        self._console.print(text, markup=False)
+        self._console.print(text)
 
 
 def quiet_if(json_output: bool) -> Progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.cli.console import print_json, print_json_line
+from edgedeploy.cli.console import print_json, print_json_line, print_lines
 
 if TYPE_CHECKING:
     from edgedeploy.demo.program import Screening, Show
@@ -40,7 +40,7 @@ class Printer:
             self._as_lines = True
             print_json_line(screening.frame_dict())
         elif source.is_film:
-            print(*screening.frame_log(), sep="\n", flush=True)
+            print_lines(screening.frame_log())
         else:
             self.picture(screening)
 
@@ -50,7 +50,7 @@ class Printer:
             about = show.as_dict(source.path)
             print_json_line({"summary": {**about, **summary.as_dict(), "interrupted": interrupted}})
         elif source.is_film:
-            print(summary.line(), *show.tail(), sep="\n", flush=True)
+            print_lines([summary.line(), *show.tail()])
         else:
             self._block([summary.line()])
 
@@ -60,5 +60,5 @@ class Printer:
             print_json(self._objects if self._several else self._objects[0])
 
     def _block(self, lines: list[str]) -> None:
-        print(*([""] if self._printed else []), *lines, sep="\n", flush=True)
+        print_lines([*([""] if self._printed else []), *lines])
         self._printed = True

@@ -66,13 +66,11 @@ def _print(results: list[Result]) -> None:
     from edgedeploy.cli.console import stdout
 
     if sys.stdout.isatty():
-        from rich.console import Console
-
         # Texts are long: unlike elsewhere, cells are to wrap.
-        Console(highlight=False).print(_table(results))
+        stdout(wrap=True).print(_table(results))
         return
     for line in _lines(results):
-        stdout().print(line, markup=False)
+        stdout().print(line)
 
 
 def _table(results: list[Result]) -> Table:
@@ -86,7 +84,6 @@ def _table(results: list[Result]) -> Table:
     group = None
     for result in results:
         finding, name = result.finding, result.check.group.value
-        # A board's name, its messages and its drivers' names are what anybody may have written.
         cell = foreign(*finding.found.split("\n"))
         for hint in finding.hints:
             cell.append("\n→ ", style="cyan").append(foreign(hint, style="cyan"))
@@ -100,12 +97,10 @@ def _table(results: list[Result]) -> Table:
 
 
 def _lines(results: list[Result]) -> Iterator[str]:
-    from edgedeploy.text import printable
-
     for result in results:
         state, found = result.finding.state.value, result.finding.found.replace("\n", "; ")
-        yield printable(f"{result.check.group.value}: {result.check.name}: {state}: {found}")
-        yield from (printable(f"  try: {hint}") for hint in result.finding.hints)
+        yield f"{result.check.group.value}: {result.check.name}: {state}: {found}"
+        yield from (f"  try: {hint}" for hint in result.finding.hints)
 
 
 def _as_dict(result: Result) -> dict[str, Any]:

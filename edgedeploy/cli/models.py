@@ -83,7 +83,7 @@ def show(
         if json_output:
             print_json({"name": name, "graph": str(graph), "layers": count})
         else:
-            stdout().print(f"{graph}: {count} layers", markup=False)
+            stdout().print(f"{graph}: {count} layers")
         return
     path, model = _entry(name)
     summary = _summary(path, model)
@@ -94,12 +94,12 @@ def show(
     import yaml
 
     console = stdout()
-    console.print(f"# {path}", markup=False)
+    console.print(f"# {path}")
     document = yaml.safe_dump(model.model_dump(exclude_defaults=True), sort_keys=False, width=1000)
-    console.print(document.rstrip() + "\n", markup=False)
+    console.print(*document.rstrip().split("\n"), "", sep="\n")
     for file in summary["files"]:
         where = f"{file['state']}, {file['path']}" if file["path"] else "absent"
-        console.print(f"{file['name']}: {where}", markup=False)
+        console.print(f"{file['name']}: {where}")
 
 
 @app.command()
@@ -131,7 +131,7 @@ def pull(
         try:
             source, obtained = store.obtainable(path, model, progress)
             for copy in store.pull(obtained, folder=source.parent, progress=progress):
-                stdout().print(f"{path.stem}: {copy}", markup=False)
+                stdout().print(f"{path.stem}: {copy}")
         except DownloadError as error:
             if len(entries) == 1:
                 raise
@@ -159,8 +159,8 @@ def import_model(
 
     path = import_network(name, files, parse_shapes(input_shape), replace=force, progress=ConsoleProgress())
     console = stdout()
-    console.print(f"{name}: {path}", markup=False)
-    console.print("what is marked as guessed there decides what a demo shows: please check it", markup=False)
+    console.print(f"{name}: {path}")
+    console.print("what is marked as guessed there decides what a demo shows: please check it")
 
 
 @app.command()
@@ -181,10 +181,10 @@ def verify(names: ModelNames = None) -> None:
         for file, copies in store.verify(model, path.parent).items():
             for copy in copies:
                 verdict = f"ok, {copy.place}" if copy.sound else f"DAMAGED, {copy.place}"
-                console.print(f"{path.stem}: {verdict}: {copy.path}", markup=False)
+                console.print(f"{path.stem}: {verdict}: {copy.path}")
                 failed += not copy.sound
             if not copies and names:
-                console.print(f"{path.stem}: absent: {file.name}", markup=False)
+                console.print(f"{path.stem}: absent: {file.name}")
                 failed += 1
     if failed:
         raise DownloadError(
@@ -207,14 +207,14 @@ def remove(names: Annotated[list[str], typer.Argument(metavar="NAME", autocomple
     for path, model in [_entry(name) for name in names]:
         if path.parent == own_models():
             for removed_file in forget(path.stem):
-                stdout().print(f"{path.stem}: removed: {removed_file}", markup=False)
+                stdout().print(f"{path.stem}: removed: {removed_file}")
             continue
         for file in model.files:
             removed = store.remove(file, progress)
             text = "removed from the cache" if removed else "nothing removed, it is not in the cache"
             for copy in store.copies(file, path.parent):
                 text += f"; the {'copy in a mirror' if copy.place == 'mirror' else 'bundled copy'} stays: {copy.path}"
-            stdout().print(f"{path.stem}: {file.name}: {text}", markup=False)
+            stdout().print(f"{path.stem}: {file.name}: {text}")
 
 
 def _entry(name: str) -> tuple[Path, ZooModel]:

@@ -10,6 +10,8 @@ import typer
 from edgedeploy.cli.options import JsonOption
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from edgedeploy.heads import Head
     from edgedeploy.runtime.interface import TensorSpec
 
@@ -27,7 +29,7 @@ def show(
 
     Example: edgedeploy package show dist/rpi4/digits.tar.gz
     """
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import foreign, print_json, stdout
     from edgedeploy.package.archive import read_manifest
 
     manifest = read_manifest(package)
@@ -35,13 +37,12 @@ def show(
         print_json(manifest.model_dump(mode="json"))
         return
     from rich.table import Table
-    from rich.text import Text
 
     needs = [f"{manifest.abi.elf_class}-bit {manifest.abi.machine}", f"CPU {manifest.abi.cpu}", *manifest.abi.features]
     needs += [f"{manifest.abi.float_abi}-float ABI"] * (manifest.abi.float_abi is not None)
     needs += [f"glibc {manifest.abi.glibc}"] * (manifest.abi.glibc is not None)
     test = manifest.selftest
-    rows = {
+    rows: dict[str, str | Text] = {
         "model": manifest.model,
         "imported from": f"a file of SHA-256 {manifest.model_sha256}",
         "board": manifest.board,
@@ -49,28 +50,26 @@ def show(
         "linked by": manifest.linker,
         "built with": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
         "tuned": f"with records of SHA-256 {manifest.tuning_records}" if manifest.tuning_records else "no",
-        "inputs": _tensors(manifest.inputs),
-        "outputs": _tensors(manifest.outputs),
-        "heads": "\n".join(map(_head, manifest.heads)),
+        "inputs": foreign(*map(_tensor, manifest.inputs)),
+        "outputs": foreign(*map(_tensor, manifest.outputs)),
+        "heads": foreign(*map(_head, manifest.heads)),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
-        "self-test": "\n".join(
-            [
-                *(
-                    f"outputs of {test.reference} for {case.name} inputs, within {case.usual:g} of the largest and "
-                    f"{case.absolute:g}"
-                    for case in test.cases
-                ),
-                *test.raised(manifest.outputs),
-            ]
+        "self-test": foreign(
+            *(
+                f"outputs of {test.reference} for {case.name} inputs, within {case.usual:g} of the largest and "
+                f"{case.absolute:g}"
+                for case in test.cases
+            ),
+            *test.raised(manifest.outputs),
         ),
         "checked": manifest.checked.line(),
-        "files": "\n".join(f"{name}  {member.size:,} bytes" for name, member in manifest.files.items()),
+        "files": foreign(*(f"{name}  {member.size:,} bytes" for name, member in manifest.files.items())),
     }
     table = Table.grid(padding=(0, 2))
     for name, value in rows.items():
         if value:
-            table.add_row(name, Text(value))
+            table.add_row(name, value)
     stdout().print(table)
 
 
@@ -102,8 +101,8 @@ def verify(
         print_json(found)
 
 
-def _tensors(tensors: list[TensorSpec]) -> str:
-    return "\n".join(f"{tensor.name}  {tensor.dtype} {tensor.shape}" for tensor in tensors)
+def _tensor(tensor: TensorSpec) -> str:
+    return f"{tensor.name}  {tensor.dtype} {tensor.shape}"
 
 
 def _head(head: Head) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.console import ConsoleProgress, foreign, print_json, stderr, stdout
+from edgedeploy.cli.console import ConsoleProgress, print_json, stderr, stdout
 from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_board, complete_records
 from edgedeploy.text import count, milliseconds, times
 
@@ -39,7 +39,7 @@ def list_records(json_output: JsonOption = False) -> None:
         try:
             summaries.append(_summary(folder))
         except RecordsError as error:
-            stderr().print(f"warning: {folder} is left out: {error}", markup=False)
+            stderr().print(f"warning: {folder} is left out: {error}")
     if json_output:
         print_json(summaries)
         return
@@ -55,9 +55,9 @@ def list_records(json_output: JsonOption = False) -> None:
     for each in summaries:
         cpu = cpu_of(each["target"])
         table.add_row(
-            foreign(each["board"]),
-            foreign(str(cpu.get("mcpu", ""))),
-            foreign(str(cpu.get("mtriple", ""))),
+            each["board"],
+            str(cpu.get("mcpu", "")),
+            str(cpu.get("mtriple", "")),
             f"{each['workloads']}",
             f"{each['trials']}",
             f"{each['failures']}",
@@ -98,12 +98,12 @@ def show(
         print_json({**content, "tasks": [each.as_json() for each in tasks]})
         return
     console = stdout()
-    console.print(foreign(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}"))
-    console.print(foreign(" ".join(f"{key}={value}" for key, value in header.target.items())))
+    console.print(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}")
+    console.print(" ".join(f"{key}={value}" for key, value in header.target.items()))
     for run in runs:
         hosts = ", ".join(run.hosts)
         tasks_of_run = count(len(run.tasks), "task")
-        console.print(foreign(f"run {run.run}: {run.model} on {hosts}, {tasks_of_run}, {run.tuner}, {run.space}"))
+        console.print(f"run {run.run}: {run.model} on {hosts}, {tasks_of_run}, {run.tuner}, {run.space}")
     console.print(_task_table(tasks))
 
 
@@ -159,7 +159,7 @@ def export(
     from edgedeploy.tune.header import find_folder
 
     trials = export_records(find_folder(name), output)
-    stdout().print(foreign(f"{output}: {count(trials, 'trial')}, {output.stat().st_size:,} bytes"))
+    stdout().print(f"{output}: {count(trials, 'trial')}, {output.stat().st_size:,} bytes")
 
 
 @app.command(name="import")
@@ -218,7 +218,7 @@ def prune(
     folder = find_folder(name)
     pruned = prune_records(folder, keep, dry_run=dry_run, progress=ConsoleProgress())
     verb = "would go" if dry_run else "went"
-    stdout().print(foreign(f"{folder}: {count(pruned.removed, 'trial')} {verb}, {pruned.kept} stay"))
+    stdout().print(f"{folder}: {count(pruned.removed, 'trial')} {verb}, {pruned.kept} stay")
 
 
 def _summary(folder: Path) -> dict[str, Any]:
@@ -276,10 +276,10 @@ def _show_task(entries: list[Entry], json_output: bool) -> None:
         table.add_row(
             f"{trial.number}{' final' if trial.final else ''}",
             f"{trial.time:%Y-%m-%d %H:%M:%S}",
-            foreign(trial.host),
+            trial.host,
             milliseconds(trial.median_ms),
             f"{warmth:.0f} °C" if warmth is not None else "",
-            foreign(said),
+            said,
         )
     stdout().print(table)
 
@@ -294,14 +294,14 @@ def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table
         table.add_column("candidate")
     for each in tasks:
         table.add_row(
-            foreign(each.name),
-            foreign(each.workload),
+            each.name,
+            each.workload,
             f"{each.trials}",
             f"{each.failures}",
             milliseconds(each.default_ms),
             milliseconds(each.best_ms),
             times(each.speed_up),
-            *([foreign(_candidate(each.best))] if candidates else []),
+            *([_candidate(each.best)] if candidates else []),
         )
     return table
 
@@ -321,7 +321,7 @@ def _print_merged(merged: Merged) -> None:
     text = f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known"
     if merged.unfit:
         text += f"; {merged.unfit} of other machines left out"
-    stdout().print(foreign(text))
+    stdout().print(text)
 
 
 def _destination(name: str) -> Path:

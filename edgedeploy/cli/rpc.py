@@ -291,12 +291,12 @@ def _parts_table(parts: list[Part]) -> Table:
     table = Table("name", "what", "at", "key", "boards", "registered at", "process", box=None, pad_edge=False)
     for part in parts:
         table.add_row(
-            foreign(part.name),
+            part.name,
             part.kind,
             foreign(*part.addresses),
-            foreign(part.key or ""),
+            part.key or "",
             foreign(*part.hosts),
-            foreign(part.tracker or ""),
+            part.tracker or "",
             str(part.process.pid),
         )
     return table
@@ -313,7 +313,7 @@ def _devices_table(address: str, found: Summary) -> Table:
         table.add_column(column, justify="right")
     for key, devices in found.items():
         addresses = foreign(*devices.addresses or ["none"])
-        table.add_row(foreign(key), addresses, str(devices.free), str(devices.pending))
+        table.add_row(key, addresses, str(devices.free), str(devices.pending))
     return table
 
 

@@ -77,4 +77,4 @@ def cmake(
         return
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    stdout().print(f"{output}: use it with `cmake -B build -DCMAKE_TOOLCHAIN_FILE={output.absolute()}`", markup=False)
+    stdout().print(f"{output}: use it with `cmake -B build -DCMAKE_TOOLCHAIN_FILE={output.absolute()}`")

@@ -268,12 +268,12 @@ def report(
     from edgedeploy.tune.report import write_report
 
     folder = find_folder(records)
-    stdout().print(str(write_report(folder, output or folder / "report.html")), markup=False)
+    stdout().print(str(write_report(folder, output or folder / "report.html")))
 
 
 def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_output: bool) -> None:
     """Show what there is to tune."""
-    from edgedeploy.cli.console import foreign, print_json, stdout
+    from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.tune.tuning import list_tasks
 
     found = {source.name: list_tasks(source, profile, space) for source in sources}
@@ -283,14 +283,12 @@ def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_outpu
     from rich.table import Table
 
     for name, tasks in found.items():
-        table = Table(box=None, pad_edge=False, title=foreign(name), title_justify="left")
+        table = Table(box=None, pad_edge=False, title=name, title_justify="left")
         for title in ("task", "function", "weight", "MFLOP", "candidates"):
             table.add_column(title, justify="left" if title == "function" else "right")
         for task in tasks:
             candidates = _described(task, space)["candidates"]
-            table.add_row(
-                str(task.number), foreign(task.name), str(task.weight), f"{task.mflop:.2f}", str(candidates or "")
-            )
+            table.add_row(str(task.number), task.name, str(task.weight), f"{task.mflop:.2f}", str(candidates or ""))
         stdout().print(table)
 
 

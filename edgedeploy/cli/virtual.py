@@ -53,7 +53,6 @@ def up(
     stdout().print(
         f"{virtual.name}: {virtual.suite}, {virtual.architecture}, {how}; end it with "
         f"`edgedeploy virtual down {virtual.name}`, log in with `edgedeploy virtual ssh {virtual.name}`",
-        markup=False,
     )
 
 
@@ -110,7 +109,7 @@ def down(
         raise InputError("no virtual board is named", hints=["name some, or give --all"])
     for virtual in running() if everything else [require(name) for name in names or []]:
         end(virtual)
-        stdout().print(f"{virtual.name} has ended", markup=False)
+        stdout().print(f"{virtual.name} has ended")
 
 
 # What follows the name is the board's, `--help` too.

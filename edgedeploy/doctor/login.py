@@ -8,8 +8,8 @@ from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
 from edgedeploy.errors import LoginError
 from edgedeploy.progress import Progress
-from edgedeploy.remote.connection import Connection, destination
-from edgedeploy.remote.hostkeys import known_hosts_file
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.login import destination
 
 _NAME_S, _PORT_S, _LOGIN_S = 5, 5, 15
 
@@ -39,11 +39,11 @@ def address(case: Case) -> Finding:
     host, port = place
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         hints = [_WHERE, "or use a virtual one: --virtual"]
         if host.endswith(".local"):
             hints.insert(0, f"for names in .local: sudo apt install libnss-mdns; then try `getent hosts {host}`")
-        return failed(f"there is no host {host}: {error.strerror}", *hints)
+        return failed(f"there is no host {host}: {getattr(error, 'strerror', None) or error}", *hints)
     numbers = ", ".join(sorted(map(str, found)))
     return ok(f"{case.address} is {numbers}" if host not in found else str(case.address))
 
@@ -102,8 +102,7 @@ def host_key(case: Case) -> Finding:
     if said.notes:
         hint = "compare that with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the board"
         return warning("; ".join(said.notes), hint)
-    own = case.address.known_hosts
-    return ok(f"known, in {own or f'~/.ssh/known_hosts or {known_hosts_file()}'}")
+    return ok(f"known: {case.line.known_from}" if case.connection else "known")
 
 
 @check("login", Group.BOARD, needs=("host key",), applies=_is_remote)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
 # No address begins with a dash or holds what a shell or an SSH client would take for something else.
 _ADDRESS = re.compile(
-    r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
+    r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
 )
 
 
@@ -41,7 +42,8 @@ class Address:
     def __str__(self) -> str:
         user = f"{self.user}@" if self.user else ""
         port = f":{self.port}" if self.port and self.port != 22 else ""
-        return self.name or f"{user}{self.host}{port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.name or f"{user}{host}{port}"
 
 
 def parse_address(text: str) -> Address:
@@ -62,11 +64,22 @@ def parse_address(text: str) -> Address:
     port = int(parts["port"]) if parts and parts["port"] else None
     if parts is None or (port is not None and not 0 < port < 65536):
         # What was typed may hold a password: it is not repeated.
+        bare = ["put an IPv6 address in brackets: [fe80::1%eth0], USER@[fe80::1%eth0]:PORT"] if _is_bare(text) else []
+        forms = "write it as HOST, USER@HOST, USER@HOST:PORT or virtual:NAME"
         raise InputError(
             "an address has another form than USER@HOST:PORT",
-            hints=["write it as HOST, USER@HOST, USER@HOST:PORT or virtual:NAME", "passwords are not taken: use a key"],
+            hints=[*bare, forms, "passwords are not taken: use a key"],
         )
     return Address(parts["host"].strip("[]"), parts["user"], port)
+
+
+def _is_bare(text: str) -> bool:
+    """Whether an address is one of IPv6, with a user perhaps, but without brackets."""
+    try:
+        ipaddress.IPv6Address(text.rpartition("@")[2])
+    except ValueError:
+        return False
+    return True
 
 
 def address_of(virtual: VirtualBoard) -> Address:

@@ -1,46 +1,32 @@
 """One board over SSH: commands with their output, files streamed into commands, channels that stay open.
 
-Fabric reads `~/.ssh/config` and makes the connection, through jump hosts if need be; what it trusts and how
-commands run is decided here. On the board nothing is needed but sshd and a POSIX shell.
+`login` makes the connection; how commands run is decided here. On the board nothing is needed but sshd and a POSIX
+shell.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import logging
+import secrets
 import shlex
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import fabric
 import paramiko
-from paramiko.ssh_exception import NoValidConnectionsError
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import BoardConnectionError, LoginError, last_line
+from edgedeploy.errors import BoardConnectionError, last_line
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
-from edgedeploy.remote.hostkeys import FirstUse, changed, known_as, known_hosts_file, openssh_known_hosts
+from edgedeploy.remote.login import BROKEN, CONNECT_S, SILENCE_S, Login
 
-# What paramiko logs as errors also ends in an exception, which is reported once, as ours.
-logging.getLogger("paramiko").setLevel(logging.CRITICAL)
-
-CONNECT_S = 15
 COMMAND_S = 120
 
-# A connection whose other end is silent for so long is broken; TCP alone would wait for a quarter of an hour.
-_SILENCE_S = 30
-_KEEPALIVE_S = 5
 _BLOCK = 1 << 15
-
-# What paramiko raises where a connection breaks: each of them, depending on the moment.
-BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 # RFC 4254, section 5.1
 _PROHIBITED = 1
@@ -66,6 +52,7 @@ class Connection(Closing):
     Attributes:
         address: where it is.
         sent: bytes of commands and content that were sent to it.
+        known_from: where its host key is known from.
     """
 
     def __init__(self, address: Address, *, strict: bool = False, progress: Progress = SILENT) -> None:
@@ -83,20 +70,14 @@ class Connection(Closing):
         """
         self.address = address
         self.sent = 0
-        self._fabric = _configured(address, strict=strict, progress=progress)
-        with _explained(address, self._fabric):
-            self._fabric.open()
-        self._transport: paramiko.Transport = self._fabric.transport
-        self._transport.set_keepalive(_KEEPALIVE_S)
-        with contextlib.suppress(AttributeError, OSError):  # through a jump host there is no socket of our own
-            self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENCE_S * 1000)
-            # Requests and replies are small and wait for each other.
-            self._transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._login = Login(address, strict=strict, progress=progress)
+        self.known_from = self._login.known_from
+        self._transport = self._login.transport
 
     def close(self) -> None:
         """Log out; whatever still runs in channels of this connection loses its input."""
         with contextlib.suppress(Exception):
-            self._fabric.close()
+            self._login.close()
 
     def run(
         self,
@@ -118,7 +99,8 @@ class Connection(Closing):
         Raises:
             BoardConnectionError: the connection broke, or the time was over.
         """
-        with _closing(self.open(script, *arguments)) as channel:
+        mark = _new_mark()
+        with _closing(self._start(f"echo {mark}; echo {mark} >&2\n{script}", arguments)) as channel:
             for block in content:
                 view = memoryview(block)
                 for start in range(0, len(view), _BLOCK):
@@ -128,7 +110,7 @@ class Connection(Closing):
                     advance(len(part))
             with contextlib.suppress(*BROKEN):
                 channel.shutdown_write()
-            return self._completed(channel, timeout_s)
+            return self._completed(channel, mark, timeout_s)
 
     def open(self, script: str, *arguments: str) -> paramiko.Channel:
         """Start a POSIX shell script on the board; its input and output are the channel's.
@@ -136,10 +118,24 @@ class Connection(Closing):
         Raises:
             BoardConnectionError: the connection broke.
         """
+        mark = _new_mark()
+        channel = self._start(f"echo {mark}\n{script}", arguments)
+        before, ending = b"", f"{mark}\n".encode()
+        try:
+            channel.settimeout(COMMAND_S)
+            while not before.endswith(ending) and (byte := channel.recv(1)):
+                before = before[-len(ending) :] + byte
+            channel.settimeout(SILENCE_S)
+        except BROKEN as error:
+            raise self.lost(error) from error
+        return channel
+
+    def _start(self, script: str, arguments: Iterable[str]) -> paramiko.Channel:
+        """Start a script, before whose output there may be that of `~/.ssh/rc` and of the login shell's own files."""
         command = shlex.join(["exec", "sh", "-c", script, "sh", *arguments])
         try:
             channel = self._transport.open_session(timeout=CONNECT_S)
-            channel.settimeout(_SILENCE_S)
+            channel.settimeout(SILENCE_S)
             channel.exec_command(command)
         except BROKEN as error:
             raise self.lost(error) from error
@@ -198,9 +194,12 @@ class Connection(Closing):
             OSError: the board refuses.
         """
         try:
-            with self._transport.open_sftp_client() as sftp:
-                sftp.posix_rename(source, target)
-        except BROKEN as error:
+            channel = self._transport.open_session(timeout=CONNECT_S)
+            with _closing(channel):
+                channel.settimeout(SILENCE_S)
+                channel.invoke_subsystem("sftp")
+                paramiko.SFTPClient(_AfterText(channel)).posix_rename(source, target)  # type: ignore[arg-type]
+        except (*BROKEN, paramiko.SFTPError) as error:
             if not self.alive:
                 raise self.lost(error) from error
             if isinstance(error, OSError):
@@ -235,7 +234,7 @@ class Connection(Closing):
         self.sent += len(part)
         return True
 
-    def _completed(self, channel: paramiko.Channel, timeout_s: float) -> Completed:
+    def _completed(self, channel: paramiko.Channel, mark: str, timeout_s: float) -> Completed:
         channel.settimeout(timeout_s)
         try:
             output = b"".join(iter(lambda: channel.recv(_BLOCK), b""))
@@ -251,102 +250,34 @@ class Connection(Closing):
         code = channel.recv_exit_status() if channel.exit_status_ready() else -1
         if code < 0 and not self.alive:
             raise self.lost()
+        ending = f"{mark}\n".encode()
+        output, messages = output.rpartition(ending)[2], messages.rpartition(ending)[2]
         return Completed(code, output, messages.decode(errors="replace").strip())
 
 
-def destination(address: Address) -> tuple[str, int] | None:
-    """Host and port that a login connects to, as `~/.ssh/config` has them; None through jump hosts or a command."""
-    connection = _configured(address, strict=True, progress=SILENT)
-    return None if connection.gateway else (str(connection.host), int(connection.port))
+def _new_mark() -> str:
+    """What a script prints first, and nothing else does."""
+    return secrets.token_hex(8)
 
 
-def _configured(address: Address, *, strict: bool, progress: Progress) -> Any:
-    """A connection of Fabric's that trusts the host keys that we trust, at each hop."""
-    connection = fabric.Connection(
-        address.host,
-        user=address.user,
-        port=address.port,
-        connect_timeout=CONNECT_S,
-        connect_kwargs=_offers(address.key),
-        # A virtual board is no host of the user's network: what `~/.ssh/config` says of 127.0.0.1 is not meant.
-        config=fabric.Config(overrides={"load_ssh_configs": address.key is None}),
-    )
-    for hop in _hops(connection):
-        own = address.known_hosts if hop is connection else None
-        record = None if own else known_hosts_file()
-        for path in _trusted(own):
-            if path.is_file():
-                hop.client.load_system_host_keys(str(path))
-        hop.client.set_missing_host_key_policy(FirstUse(record, strict=strict, progress=progress))
-    return connection
+class _AfterText:
+    """A channel for SFTP without the text before its first packet, whose length begins with a zero byte."""
 
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self._begun = False
 
-def _hops(connection: Any) -> Iterator[Any]:
-    """A connection of Fabric's, and those of the jump hosts before it."""
-    while isinstance(connection, fabric.Connection):
-        yield connection
-        connection = connection.gateway
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
 
-
-def _offers(key: Path | None) -> dict[str, Any]:
-    common = {"banner_timeout": CONNECT_S, "auth_timeout": CONNECT_S}
-    if key is None:
-        return common
-    return common | {"key_filename": str(key), "allow_agent": False, "look_for_keys": False}
-
-
-def _trusted(own: Path | None) -> list[Path]:
-    return [own] if own else [openssh_known_hosts(), known_hosts_file()]
-
-
-@contextlib.contextmanager
-def _explained(address: Address, connection: Any) -> Iterator[None]:
-    """Turn what goes wrong while connecting into our errors."""
-    where = "the profile's `ssh`, or --host USER@HOST"
-    try:
-        yield
-    except paramiko.BadHostKeyException as error:
-        names = [known_as(hop.host, hop.port) for hop in _hops(connection)]
-        raise changed(error, names, _trusted(address.known_hosts)) from error
-    except paramiko.PasswordRequiredException as error:
-        raise LoginError(f"a key for {address} needs its passphrase", hints=["add it to the agent: ssh-add"]) from error
-    except paramiko.AuthenticationException as error:
-        raise _refused(address, error) from error
-    except socket.gaierror as error:
-        raise BoardConnectionError(
-            f"there is no host {address.host}", why=error.strerror, hints=[f"correct {where}"]
-        ) from error
-    except BROKEN as error:
-        if _is_at_login(connection):
-            raise _refused(address, error) from error
-        raise BoardConnectionError(
-            f"{address} cannot be reached",
-            why=_cause(error),
-            hints=["look whether it is switched on and runs an SSH server", f"correct {where}", "use --virtual"],
-        ) from error
-
-
-def _cause(error: Exception) -> str:
-    """Why no connection came about: paramiko keeps what the system said of each of a host's addresses."""
-    if isinstance(error, NoValidConnectionsError):
-        return ", ".join(sorted({getattr(each, "strerror", None) or str(each) for each in error.errors.values()}))
-    return last_line(error)
-
-
-def _is_at_login(connection: Any) -> bool:
-    """Whether a connection stands and its host key was taken, so that only keys of ours can be what is wrong."""
-    transport = connection.client.get_transport()
-    return transport is not None and transport.is_active() and transport.initial_kex_done
-
-
-def _refused(address: Address, error: Exception) -> LoginError:
-    # paramiko raises what it met last: for a refused key in an older form, that it is not in the newer one.
-    told = isinstance(error, paramiko.AuthenticationException) or "No authentication methods" in str(error)
-    return LoginError(
-        f"{address} does not let us in",
-        why=last_line(error) if told else "none of the keys that were offered is taken",
-        hints=[f"give it your key: ssh-copy-id {address}", "look whether the user is right: --host USER@HOST"],
-    )
+    def recv(self, count: int) -> bytes:
+        """As the channel's."""
+        content = self._channel.recv(count if self._begun else 1)
+        while content and not self._begun:
+            self._begun = content == b"\0"
+            if not self._begun:
+                content = self._channel.recv(1)
+        return content
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
 # Says what a board is, with nothing but a POSIX shell: lines "NAME VALUE", an empty line, and the head of the
 # ELF file of its shell.
+line() { tr '\n' ' '; }
 first() { sed -n "s/^$1[[:space:]]*:[[:space:]]*//p" /proc/cpuinfo | head -n 1; }
 
 echo "machine $(uname -m)"
 echo "kernel $(uname -r)"
-echo "system $(. /etc/os-release 2>/dev/null && echo "$PRETTY_NAME")"
-echo "hardware $(tr -d '\0' 2>/dev/null </proc/device-tree/model || first 'model name')"
+printf 'system %s\n' "$(. /etc/os-release 2>/dev/null && printf %s "$PRETTY_NAME" | line)"
+printf 'hardware %s\n' "$({ tr -d '\0' 2>/dev/null </proc/device-tree/model || first 'model name'; } | line)"
 glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null)
 if [ -z "$glibc" ]; then
     for library in /lib/libc.so.6 /lib/*/libc.so.6 /lib64/libc.so.6; do

@@ -12,7 +12,8 @@ import paramiko
 from edgedeploy.closing import Closing
 from edgedeploy.errors import BoardConnectionError, EdgedeployError
 from edgedeploy.remote import LOOPBACK
-from edgedeploy.remote.connection import BROKEN, CONNECT_S, Connection
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.login import BROKEN, CONNECT_S
 
 _BLOCK = 1 << 16
 _POLL_S = 0.2

@@ -27,8 +27,9 @@ from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.lock import locked
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
-from edgedeploy.remote.connection import BROKEN, Connection
+from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE, probe
+from edgedeploy.remote.login import BROKEN
 from edgedeploy.remote.tunnel import backward, forward
 from edgedeploy.rpc.tracker import Endpoint
 

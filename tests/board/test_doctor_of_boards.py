@@ -19,6 +19,7 @@ import pytest
 import yaml
 from conftest import Command
 from rpc_clients import becomes
+from ssh_homes import own_home
 from ssh_servers import own_servers
 from virtual_boards import Start
 
@@ -129,16 +130,15 @@ def test_an_agent_that_was_not_built_yet_is_no_fault(
 @pytest.fixture
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual: VirtualBoard) -> Path:
     """A home folder from which `desk` is the board's name, but with no trust in its host key."""
-    folder = tmp_path / "home" / ".ssh"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(folder.parent))
+    folder = own_home(tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     write_config(folder, virtual)
     return folder
 
 
 def write_config(folder: Path, virtual: VirtualBoard, user: str | None = None, key: Path | None = None) -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("OpenSSH's client is not installed")
     lines = ["Host desk", "HostName 127.0.0.1", f"Port {virtual.port}", f"User {user or virtual.user}"]
     (folder / "config").write_text("\n".join([*lines, f"IdentityFile {key or virtual.key}"]))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +14,17 @@ from pathlib import Path
 import paramiko
 import pytest
 from notebook import Notebook
-from virtual_boards import Start
+from rpc_clients import becomes
+from ssh_homes import own_home
+from virtual_boards import Start, root_of
 
-from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, UnknownNameError
+from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError
 from edgedeploy.remote.address import Address, address_of, parse_address
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
 from edgedeploy.remote.hostkeys import known_hosts_file
-from edgedeploy.virtual.board import VirtualBoard
+from edgedeploy.remote.login import destination
+from edgedeploy.virtual.board import VirtualBoard, down
 
 
 @pytest.fixture
@@ -30,12 +35,8 @@ def board(start: Start) -> VirtualBoard:
 @pytest.fixture(autouse=True)
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder with an empty `.ssh`, and empty files of edgedeploy."""
-    folder = tmp_path / "home" / ".ssh"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv("HOME", str(folder.parent))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return folder
+    return own_home(tmp_path, monkeypatch)
 
 
 def like_any_other(board: VirtualBoard) -> Address:
@@ -130,6 +131,8 @@ def test_a_host_key_that_openssh_knows_is_trusted(board: VirtualBoard, ssh: Path
 
 
 def write_config(ssh: Path, *stanzas: str) -> None:
+    if shutil.which("ssh") is None:
+        pytest.skip("OpenSSH's client is not installed")
     (ssh / "config").write_text("\n".join(stanzas))
 
 
@@ -154,31 +157,141 @@ def test_a_jump_host_is_gone_through_and_its_host_key_checked(board: VirtualBoar
         logged_in(parse_address("behind"))
 
 
+def test_several_jump_hosts_are_gone_through_in_the_order_that_is_stated(
+    board: VirtualBoard, start: Start, ssh: Path, tmp_path: Path
+) -> None:
+    """As OpenSSH does: the second board is asked for the third, and each is known under the name that it has there."""
+    first, second, third = board, start("local", name="second"), start("local", name="third")
+    aliases = [stanza("one", first), stanza("two", second, more="ProxyJump none")]
+    target = stanza("three", third, more="ProxyJump one,two")
+    log = tmp_path / "asked"
+    # Each name is asked of OpenSSH once, and on the way to two it is told to go through one.
+    program = tmp_path / "bin" / "ssh"
+    program.write_text(program.read_text().replace("exec ", f'echo "$@" >>{log}\nexec ', 1))
+    write_config(ssh, *aliases, target, "Host *\n StrictHostKeyChecking no\n BatchMode yes")
+    assert logged_in(parse_address("three")) == "third"
+    assert log.read_text().splitlines() == ["-T -G -- three", "-T -G -J one -- two", "-T -G -- one"]
+    assert (
+        subprocess.run(["ssh", "three", "hostname"], capture_output=True, text=True, check=True).stdout.strip()
+        == "third"
+    )
+
+
+def test_a_jump_host_may_have_the_name_of_the_board(board: VirtualBoard, start: Start, ssh: Path) -> None:
+    behind = start("local", name="second")
+    jump = f"ProxyJump {board.user}@127.0.0.1:{board.port}"
+    write_config(ssh, stanza("behind", behind, more=jump), f"Host 127.0.0.1\n IdentityFile {board.key}\n")
+    notes = Notebook()
+    assert logged_in(parse_address("behind"), progress=notes) == "second"
+    assert [str(board.port) in notes.lines[0], str(behind.port) in notes.lines[1]] == [True, True]
+
+
+def test_no_jump_host_is_one_that_is_called_none(board: VirtualBoard, ssh: Path) -> None:
+    write_config(ssh, stanza("desk", board, more="ProxyJump none"), "Host *\n ProxyJump nowhere.invalid\n")
+    assert logged_in(parse_address("desk")) == "own"
+    assert destination(parse_address("desk")) == ("127.0.0.1", board.port)
+
+
+def test_jump_hosts_in_a_circle_are_named(board: VirtualBoard, ssh: Path) -> None:
+    write_config(ssh, stanza("one", board, more="ProxyJump two"), stanza("two", board, more="ProxyJump one"))
+    with pytest.raises(BoardConnectionError, match="circle: one is reached through two is reached through one"):
+        logged_in(parse_address("one"))
+
+
+def test_a_proxy_command_is_run_by_a_shell(board: VirtualBoard, ssh: Path) -> None:
+    relay = f"{sys.executable} {Path(__file__).with_name('relay.py')} %h %p | cat"
+    write_config(ssh, stanza("desk", board, more=f"ProxyCommand {relay}"))
+    assert destination(parse_address("desk")) is None
+    assert logged_in(parse_address("desk")) == "own"
+    write_config(ssh, stanza("desk", board, more="ProxyCommand echo cannot reach %h >&2; exit 1"))
+    with pytest.raises(BoardConnectionError, match=r"desk cannot be reached: cannot reach 127.0.0.1"):
+        logged_in(parse_address("desk"))
+
+
+def test_a_configuration_that_openssh_refuses_is_refused_with_its_words(ssh: Path) -> None:
+    write_config(ssh, "NoSuchOption yes")
+    with pytest.raises(BoardConnectionError, match=r"(?s)OpenSSH refuses.*nosuchoption"):
+        logged_in(parse_address("desk"))
+
+
+def test_without_openssh_its_configuration_is_said_not_to_be_heeded(
+    board: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_config(ssh, stanza("desk", board))
+    shutil.copy(board.key, ssh / "id_ed25519")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    notes = Notebook()
+    assert logged_in(parse_address(f"{board.user}@127.0.0.1:{board.port}"), progress=notes) == "own"
+    assert "config is not heeded: OpenSSH is not installed here" in notes.lines[0]
+    with pytest.raises(BoardConnectionError, match="there is no host desk"):
+        logged_in(parse_address("desk"))
+
+
+def test_only_the_keys_that_are_configured_are_offered_where_that_is_asked_for(
+    board: VirtualBoard, ssh: Path, agent: Callable[..., None]
+) -> None:
+    """sshd ends a login after six keys; OpenSSH offers those of the agent that are configured first."""
+    others = [str(made_key(ssh / f"other{number}")) for number in range(6)]
+    agent(*others, board.key)
+    write_config(ssh, stanza("desk", board, key=False))
+    with pytest.raises(BoardConnectionError, match="does not let us in"):
+        logged_in(parse_address("desk"))
+    write_config(ssh, stanza("desk", board, key=False, more=f"IdentityFile {ssh}/mine"))
+    shutil.copy(board.key, ssh / "mine")
+    public = subprocess.run(["ssh-keygen", "-y", "-f", str(board.key)], capture_output=True, check=True).stdout
+    (ssh / "mine.pub").write_bytes(public)
+    assert logged_in(parse_address("desk")) == "own"
+    write_config(ssh, stanza("desk", board, more="IdentitiesOnly yes"))
+    assert logged_in(parse_address("desk")) == "own"
+
+
+def test_a_key_that_needs_its_passphrase_is_named(board: VirtualBoard, ssh: Path) -> None:
+    locked = made_key(ssh / "id_ed25519", "secret")
+    write_config(ssh, stanza("desk", board, key=False, more=f"IdentityFile {locked}"))
+    with pytest.raises(LoginError, match="there is no key to offer") as caught:
+        logged_in(parse_address("desk"))
+    assert caught.value.hints[0].endswith(f"ssh-add {locked}")
+
+
+def made_key(path: Path, passphrase: str = "") -> Path:
+    command = ["ssh-keygen", "-q", "-N", passphrase, "-t", "ed25519", "-f", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
 def swapped(board: VirtualBoard) -> tuple[str, str]:
     """The known line of a board, and another one in its place."""
     [line] = [line for line in known_hosts_file().read_text().splitlines(True) if f":{board.port} " in line]
     return line, other_key(board)
 
 
-def test_keys_of_the_ssh_agent_are_offered(
-    board: VirtualBoard, ssh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if shutil.which("ssh-agent") is None:
-        pytest.skip("OpenSSH's client is not installed")
+def test_keys_of_the_ssh_agent_are_offered(board: VirtualBoard, ssh: Path, agent: Callable[..., None]) -> None:
     write_config(ssh, stanza("desk", board, key=False))
     with pytest.raises(BoardConnectionError, match="does not let us in"):
         logged_in(parse_address("desk"))
+    agent(board.key)
+    assert logged_in(parse_address("desk")) == "own"
+    write_config(ssh, stanza("desk", board, key=False, more="IdentityAgent none"))
+    with pytest.raises(LoginError, match="there is no key to offer"):
+        logged_in(parse_address("desk"))
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Starts an ssh-agent that holds keys."""
+    if shutil.which("ssh-agent") is None:
+        pytest.skip("OpenSSH's client is not installed")
     socket = tmp_path / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
-    try:
-        while not socket.exists():
-            assert agent.poll() is None
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
-        subprocess.run(["ssh-add", "-q", str(board.key)], check=True, capture_output=True)
-        assert logged_in(parse_address("desk")) == "own"
-    finally:
-        agent.terminate()
-        agent.wait()
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as process:
+
+        def hold(*keys: Path) -> None:
+            while not socket.exists():
+                assert process.poll() is None
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+            subprocess.run(["ssh-add", "-q", *map(str, keys)], check=True, capture_output=True)
+
+        yield hold
+        process.terminate()
 
 
 Spoil = Callable[[Address], Address]
@@ -199,6 +312,40 @@ def test_says_why_a_board_is_not_reached(board: VirtualBoard, spoil: Spoil, mess
     assert caught.value.hints
 
 
+def open_ends() -> tuple[int, int]:
+    """How many sockets and threads this process has."""
+    sockets = sum(path.is_socket() for path in Path("/proc/self/fd").iterdir())
+    return sockets, threading.active_count()
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "no key is taken",
+        *(pytest.param(cause, marks=pytest.mark.slow) for cause in ("the host key is refused", "the greeting is none")),
+        "the jump host's is",
+    ],
+)
+def test_logins_that_fail_leave_nothing_open(board: VirtualBoard, start: Start, ssh: Path, cause: str) -> None:
+    """sshd drops new logins while ten do not come to an end (MaxStartups); each failure is one more that would not."""
+    behind = stanza("behind", board, more=f"ProxyCommand {sys.executable} -c 'print(1); input()'")
+    if cause == "the jump host's is":
+        behind = stanza("behind", board, more="ProxyJump desk")
+        known_hosts_file().parent.mkdir(parents=True)
+        known_hosts_file().write_text(f"@revoked * {board.known_hosts.read_text().split(maxsplit=1)[1]}")
+    write_config(ssh, stanza("desk", board), behind)
+    address = parse_address("desk" if cause == "the host key is refused" else "behind")
+    if cause == "no key is taken":
+        address = replace(like_any_other(board), user="nobody-here")
+    before = open_ends()
+    for _ in range(12):
+        with pytest.raises(BoardConnectionError) as caught:
+            logged_in(address, strict=True)
+        assert ("cannot be reached" in str(caught.value)) is (cause == "the greeting is none")
+    assert becomes(lambda: all(now <= then for now, then in zip(open_ends(), before, strict=True)))
+    assert logged_in(replace(address_of(board), name=None)) == "own"
+
+
 @pytest.mark.parametrize("text", ["", "-oProxyCommand=x", "pi:secret@host", "a b", "pi@host:0", "pi@host:99999", "x;y"])
 def test_what_is_no_address_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(InputError) as caught:
@@ -212,6 +359,62 @@ def test_addresses_have_their_usual_forms() -> None:
     assert parse_address("pi@[fe80::1]:22") == Address("fe80::1", "pi", 22)
     with pytest.raises(UnknownNameError):
         parse_address("virtual:absent")
+
+
+def test_an_ipv6_address_without_brackets_gets_a_hint() -> None:
+    for text in ("fe80::1", "pi@2001:db8::7", "fe80::1:22", "::1", "fe80::1%eth0"):
+        with pytest.raises(InputError) as caught:
+            parse_address(text)
+        assert "brackets" in caught.value.hints[0]
+    assert parse_address("pi@[fe80::1%eth0]:2222") == Address("fe80::1%eth0", "pi", 2222)
+    assert str(parse_address("pi@[fe80::1]:2222")) == "pi@[fe80::1]:2222"
+    with pytest.raises(InputError) as caught:
+        parse_address("pi:fe80@host")
+    assert "brackets" not in caught.value.hints[0]
+
+
+CHATTY = "echo you have mail; printf 'no end of line'; echo warning >&2"
+
+
+@pytest.mark.parametrize("who", ["~/.ssh/rc", pytest.param("the login shell", marks=pytest.mark.slow)])
+def test_what_is_printed_before_a_command_is_no_answer(start: Start, who: str) -> None:
+    """sshd runs ~/.ssh/rc, and bash its own start-up file, before each command and before SFTP."""
+    board = start("local", name="chatty")
+    root = root_of(board)
+    if who == "~/.ssh/rc":
+        rc = root / "home" / board.user / ".ssh" / "rc"
+        rc.parent.mkdir()
+        rc.write_text(CHATTY)
+    else:
+        shell = root / "bin" / "chatty"
+        shell.write_text(f'#!/bin/sh\n{CHATTY}\nexec /bin/sh "$@"\n')
+        shell.chmod(0o755)
+        accounts = root / "etc" / "passwd"
+        accounts.write_text(
+            accounts.read_text().replace(f"/home/{board.user}:/bin/sh", f"/home/{board.user}:/bin/chatty")
+        )
+    try:
+        with Connection(address_of(board)) as connection:
+            assert b"you have mail" in raw_output(connection, "true")
+            done = connection.run("echo out; echo err >&2; exit 7")
+            assert (done.code, done.output, done.messages) == (7, b"out\n", "err")
+            channel = connection.open("cat; echo end")
+            channel.sendall(b"content")
+            channel.shutdown_write()
+            assert channel.makefile("rb").read() == b"contentend\n"
+            connection.run("ln -s a old && ln -s b new")
+            connection.rename("new", "old")
+            assert connection.run("readlink old").text == "b"
+            assert probe(connection).glibc == "2.36"
+    finally:
+        down(board)
+
+
+def raw_output(connection: Connection, command: str) -> bytes:
+    """What a command prints, with all that comes before it."""
+    channel = connection._transport.open_session()
+    channel.exec_command(command)
+    return channel.makefile("rb").read()
 
 
 def test_a_board_says_what_it_is_before_anything_was_put_there(board: VirtualBoard) -> None:

@@ -107,4 +107,4 @@ def test_tab_completes(words: str, expected: str) -> None:
 
 def test_errors_show_what_drivers_and_boards_say_without_doing_it(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(KernelBuildError("no kernels\n1: \x1b[2J[red]wrong[/red]\n\t^"))
-    assert capsys.readouterr().err == "error: no kernels: 1: \\x1b[2J[red]wrong[/red]\n        ^\n"
+    assert capsys.readouterr().err == "error: no kernels: 1: \\x1b[2J[red]wrong[/red]\n  |         ^\n"

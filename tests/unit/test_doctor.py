@@ -99,14 +99,15 @@ def test_on_a_terminal_a_table_wraps_texts_and_keeps_the_commands(capsys: pytest
 
 
 def test_what_a_board_says_of_itself_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    from edgedeploy.cli.doctor import _lines, _table
+    from edgedeploy.cli.doctor import _print, _table
+    from edgedeploy.cli.terminal import Terminal
     from edgedeploy.doctor.check import Result
 
     result = Result(NAMED["SSH server"], ok("SSH-2.0-\x1b[2Jfine [bold]board[/bold]", "ssh \x07"))
-    Console(width=100, force_terminal=True, color_system=None).print(_table([result]))
-    for shown in (capsys.readouterr().out, "\n".join(_lines([result]))):
+    Terminal(width=100, force_terminal=True, color_system=None).print(_table([result]))
+    as_table = capsys.readouterr().out
+    _print([result])
+    for shown in (as_table, capsys.readouterr().out):
         assert "\x1b" not in shown
         assert "\x07" not in shown
         assert "SSH-2.0-\\x1b[2Jfine [bold]board[/bold]" in shown

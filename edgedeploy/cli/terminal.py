@@ -1,0 +1,37 @@
+"""A console that prints text as text: whatever a board, a package or a network says, it moves no cursor.
+
+Everything that the commands print with rich goes through here, be it a string, a table or a bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from edgedeploy.text import printable
+
+
+class Terminal(Console):
+    """A console on which a string, also one in a table, is one line of text: no markup, no emoji codes, no escapes.
+
+    Several lines are several strings, or a `Text`, as `console.lines` makes it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """As rich does, which calls this for each string that it is to print."""
+        return super().render_str(printable(text), **{**options, "markup": False, "emoji": False})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich does, which calls this for all that it is to print; only its own codes stay what they are."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text == "\n" or segment.text.isprintable():
+                yield segment
+            else:
+                yield Segment("\n".join(map(printable, segment.text.split("\n"))), segment.style)

@@ -1,0 +1,211 @@
+"""Logging in to a board, through jump hosts or a command if need be; all that was opened for it is closed again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import paramiko
+
+from edgedeploy.closing import Closing
+from edgedeploy.errors import BoardConnectionError, LoginError, last_line
+from edgedeploy.progress import Progress
+from edgedeploy.remote.address import Address
+from edgedeploy.remote.hostkeys import HostKeys, known_hosts_file
+from edgedeploy.remote.known_hosts import key_blob
+from edgedeploy.remote.openssh import Settings, route
+
+# What paramiko logs as errors also ends in an exception, which is reported once, as ours.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+CONNECT_S = 15
+
+# A connection whose other end is silent for so long is broken; TCP alone would wait for a quarter of an hour.
+SILENCE_S = 30
+_KEEPALIVE_S = 5
+_END_S = 2
+
+# What paramiko raises where a connection breaks: each of them, depending on the moment.
+BROKEN = (paramiko.SSHException, OSError, EOFError)
+
+_WHERE = "the profile's `ssh`, or --host USER@HOST"
+
+
+class Login(Closing):
+    """A board that we are logged in to; a context manager.
+
+    Attributes:
+        transport: the SSH connection.
+        known_from: where the board's host key is known from.
+    """
+
+    transport: paramiko.Transport
+    known_from: str
+
+    def __init__(self, address: Address, *, strict: bool, progress: Progress) -> None:
+        """Log in. If that fails, nothing stays open.
+
+        Args:
+            address: the board.
+            strict: refuse a host key that is not known.
+            progress: is told when a host key is recorded.
+
+        Raises:
+            BoardConnectionError: the board, or a jump host before it, cannot be reached.
+            HostKeyError: its host key, or that of a jump host, is refused.
+            LoginError: it, or a jump host, does not let us in.
+        """
+        hops = route(address, progress)
+        record = None if address.known_hosts else known_hosts_file()
+        self._opened = contextlib.ExitStack()
+        try:
+            before = None
+            for hop in hops:
+                who = str(address) if hop is hops[-1] else f"jump host {hop.name}"
+                keys = HostKeys(hop, record=record, strict=strict, progress=progress)
+                before = self._reach(hop, who, keys, before)
+                self.known_from = _let_in(before, hop, who, keys)
+                before.set_keepalive(_KEEPALIVE_S)
+                self.transport = before
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Log out, of jump hosts too."""
+        self._opened.close()
+
+    def _reach(self, hop: Settings, who: str, keys: HostKeys, before: paramiko.Transport | None) -> paramiko.Transport:
+        """An SSH connection to a host that has shown its key, which is not checked yet."""
+        said: Callable[[], str | None] = str
+        try:
+            stream: socket.socket | paramiko.Channel
+            if before is not None:
+                stream = before.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=CONNECT_S)
+                self._opened.callback(stream.close)
+            elif hop.command is not None:
+                stream, said = self._opened.enter_context(_program(hop.command))
+            else:
+                stream = self._opened.enter_context(socket.create_connection((hop.host, hop.port), CONNECT_S))
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000)
+                # Requests and replies are small and wait for each other.
+                stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport = paramiko.Transport(stream)
+            self._opened.callback(transport.close)
+            transport.banner_timeout = transport.auth_timeout = CONNECT_S
+            algorithms = transport.get_security_options()
+            algorithms.key_types = keys.ordered(algorithms.key_types)
+            transport.start_client(timeout=CONNECT_S)
+        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: no name of a host could be so
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise BoardConnectionError(f"there is no host {hop.host}", why=why, hints=[f"correct {_WHERE}"]) from error
+        except BROKEN as error:
+            raise BoardConnectionError(
+                f"{who} cannot be reached",
+                why=said() or getattr(error, "strerror", None) or getattr(error, "text", None) or last_line(error),
+                hints=["look whether it is switched on and runs an SSH server", f"correct {_WHERE}", "use --virtual"],
+            ) from error
+        return transport
+
+
+def destination(address: Address) -> tuple[str, int] | None:
+    """Host and port that a login connects to; None through jump hosts or a command.
+
+    Raises:
+        BoardConnectionError: OpenSSH's configuration does not say.
+    """
+    [first, *others] = route(address)
+    return None if others or first.command else (first.host, first.port)
+
+
+@contextlib.contextmanager
+def _program(command: str) -> Iterator[tuple[socket.socket, Callable[[], str | None]]]:
+    """A ProxyCommand, run by the user's shell: its input and output as one stream, and what it says of errors."""
+    near, far = socket.socketpair()
+    with near, tempfile.TemporaryFile() as messages:
+        with far:
+            shell = os.environ.get("SHELL", "/bin/sh")
+            process = subprocess.Popen(
+                [shell, "-c", f"exec {command}"], stdin=far.fileno(), stdout=far.fileno(), stderr=messages.fileno()
+            )
+
+        def said() -> str | None:
+            messages.seek(0)
+            lines = messages.read().decode(errors="replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+        try:
+            yield near, said
+        finally:
+            near.close()
+            process.terminate()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _let_in(transport: paramiko.Transport, hop: Settings, who: str, keys: HostKeys) -> str:
+    """Check the host's key, then offer ours, one after the other. Gives where the host's is known from."""
+    known_from = keys.check(transport.get_remote_server_key())
+    why, locked = "there is no key to offer", []
+    with contextlib.ExitStack() as agents:
+        for offer in _offers(hop, agents):
+            try:
+                key = paramiko.PKey.from_path(offer) if isinstance(offer, Path) else offer
+            except (paramiko.PasswordRequiredException, TypeError):  # TypeError is cryptography's
+                locked.append(offer)
+                continue
+            except Exception:  # whatever else the parsers of two libraries say of a file that is no private key
+                continue
+            try:
+                further = transport.auth_publickey(hop.user, key)
+            except paramiko.BadAuthenticationType as error:
+                why = f"it takes no keys, but {' or '.join(error.allowed_types)}"
+                break
+            except Exception as error:  # also what paramiko raises for keys of an agent that it does not know
+                why = "none of the keys that were offered is taken"
+                if not transport.is_active():
+                    why = f"it hung up: {last_line(error)}"
+                    break
+                continue
+            if not further:
+                return known_from
+            why = f"it wants more than a key: {', '.join(further)}"
+    add = [f"{locked[0]} needs its passphrase, so give it to the agent: ssh-add {locked[0]}"] if locked else []
+    port = "" if hop.port == 22 else f"-p {hop.port} "
+    give = f"give it your key: ssh-copy-id {port}{hop.user}@{hop.name}"
+    user = "look whether the user is right: --host USER@HOST"
+    raise LoginError(f"{who} does not let us in", why=why, hints=[*add, give, user])
+
+
+def _offers(hop: Settings, agents: contextlib.ExitStack) -> Iterator[Path | paramiko.PKey]:
+    """Keys to log in with, in OpenSSH's order: the agent's that are configured, its others, and those in files.
+
+    Servers count how many are offered.
+    """
+    held: dict[bytes, paramiko.PKey] = {}
+    if hop.agent:
+        with contextlib.suppress(*BROKEN):
+            held = {key.asbytes(): key for key in agents.enter_context(contextlib.closing(paramiko.Agent())).get_keys()}
+    public = [_public(path) for path in hop.identities]
+    yield from (held.pop(blob) for blob in public if blob in held)
+    if not hop.identities_only:
+        yield from held.values()
+    yield from hop.identities
+
+
+def _public(identity: Path) -> bytes:
+    """The public key of an identity, which lies beside it or is all of it; empty if there is none."""
+    for path in (Path(f"{identity}.pub"), identity):
+        with contextlib.suppress(OSError, ValueError):  # it is absent, or no public key
+            kind, text = path.read_text(encoding="utf-8").split()[:2]
+            return key_blob(kind, text)
+    return b""

@@ -1,0 +1,182 @@
+"""What OpenSSH's configuration says of a host, as `ssh -G` states it: nothing here reads that language.
+
+Where OpenSSH's client is not installed its configuration has no meaning, and none of it is heeded; a note says so.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgedeploy.errors import BoardConnectionError
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.remote.address import Address
+
+# `Match exec` may run programs that ask the network.
+_ANSWER_S = 15
+_MOST_JUMPS = 8
+
+_SSH_FOLDER = Path("~/.ssh")
+_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ed25519")
+_KNOWN_HOSTS = ("known_hosts", "known_hosts2")
+_JUMP = re.compile(r"(?:(?P<user>.+)@)?(?P<host>\[[^]]+\]|[^:]+)(?::(?P<port>\d+))?")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How one host is logged in to. Names are those of ssh_config(5).
+
+    Attributes:
+        name: what was asked for: a name, a number or an alias.
+        host, port, user: HostName, Port and User.
+        identities: IdentityFile: those that are there.
+        identities_only: IdentitiesOnly: of the agent's keys, offer only those that `identities` names.
+        agent: whether keys of ssh-agent are offered; not with `IdentityAgent none`.
+        alias: HostKeyAlias: the name under which its host key is known, if that is another.
+        known_hosts: UserKnownHostsFile and GlobalKnownHostsFile.
+        revoked: RevokedHostKeys.
+        strict: StrictHostKeyChecking is `yes`.
+        jump: ProxyJump: `[USER@]HOST[:PORT],...` in the order in which they are gone through.
+        command: ProxyCommand, with its tokens replaced.
+    """
+
+    name: str
+    host: str
+    port: int
+    user: str
+    identities: tuple[Path, ...] = ()
+    identities_only: bool = False
+    agent: bool = True
+    alias: str | None = None
+    known_hosts: tuple[Path, ...] = ()
+    revoked: Path | None = None
+    strict: bool = False
+    jump: str | None = None
+    command: str | None = None
+
+
+def route(address: Address, progress: Progress = SILENT) -> list[Settings]:
+    """The hosts that lead to an address, each reached through the one before; the last is the board.
+
+    As OpenSSH does, the last host of a ProxyJump is reached through those before it, and the first one as its own
+    configuration says.
+
+    Raises:
+        BoardConnectionError: OpenSSH refuses its configuration, or jump hosts go round in a circle.
+    """
+    hops = [_of_address(address, progress)]
+    while (jump := hops[0].jump) is not None:
+        if len(hops) > _MOST_JUMPS:
+            raise BoardConnectionError(
+                f"the jump hosts of {address} go round in a circle",
+                why=" is reached through ".join(hop.name for hop in reversed(hops[-3:])),
+                hints=["`ssh -G HOST` shows the ProxyJump of each; give the first one `ProxyJump none`"],
+            )
+        before, _, last = jump.rpartition(",")
+        parts = _JUMP.fullmatch(last)
+        if parts is None:
+            raise BoardConnectionError(f"{last!r} is no jump host", hints=["correct ProxyJump in ~/.ssh/config"])
+        port = int(parts["port"]) if parts["port"] else None
+        hops.insert(0, _resolved(parts["host"].strip("[]"), parts["user"], port, before))
+    return hops
+
+
+def _of_address(address: Address, progress: Progress) -> Settings:
+    folder = _SSH_FOLDER.expanduser()
+    plain = Settings(
+        address.host,
+        address.host,
+        address.port or 22,
+        address.user or getpass.getuser(),
+        identities=_present(folder / name for name in _IDENTITIES),
+        known_hosts=tuple(folder / name for name in _KNOWN_HOSTS),
+    )
+    if address.known_hosts:
+        plain = replace(plain, known_hosts=(address.known_hosts,))
+    if address.key:
+        # A virtual board is no host of the user's network: what is configured for 127.0.0.1 is not meant.
+        return replace(plain, identities=(address.key,), agent=False)
+    if shutil.which("ssh"):
+        return _resolved(address.host, address.user, address.port)
+    if (folder / "config").exists():
+        progress.note(f"{folder / 'config'} is not heeded: OpenSSH is not installed here (apt install openssh-client)")
+    return plain
+
+
+def _resolved(host: str, user: str | None, port: int | None, jump: str = "") -> Settings:
+    """What `ssh -G` says of a host; what is stated here goes before the configuration."""
+    options = [*(["-l", user] if user else []), *(["-p", str(port)] if port else []), *(["-J", jump] if jump else [])]
+    command = ["ssh", "-T", "-G", *options, "--", host]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BoardConnectionError(f"OpenSSH does not say how {host} is reached", why=str(error)) from error
+    if done.returncode != 0:
+        raise BoardConnectionError(
+            f"OpenSSH refuses to say how {host} is reached",
+            why="\n".join(done.stderr.decode(errors="replace").splitlines()) or f"it ended with {done.returncode}",
+            hints=[f"correct ~/.ssh/config until `ssh -G {host}` prints settings"],
+        )
+    said: dict[str, list[str]] = {}
+    for line in done.stdout.decode(errors="replace").splitlines():
+        name, _, value = line.partition(" ")
+        said.setdefault(name, []).append(value)
+    return _settings(host, said)
+
+
+def _settings(original: str, said: Mapping[str, Sequence[str]]) -> Settings:
+    def one(name: str) -> str | None:
+        return next((value for value in said.get(name, ()) if value != "none"), None)
+
+    host, port, user = one("hostname") or original, one("port") or "22", one("user") or ""
+    alias, revoked, command = one("hostkeyalias"), one("revokedhostkeys"), one("proxycommand")
+    tokens = {"%": "%", "h": host, "n": original, "p": port, "r": user}
+    entry = pwd.getpwuid(os.getuid())
+    here = socket.gethostname()
+    everywhere = tokens | {
+        **{"d": entry.pw_dir, "i": str(entry.pw_uid), "u": entry.pw_name, "k": alias or original},
+        **{"j": one("proxyjump") or "", "l": here, "L": here.partition(".")[0]},
+    }
+    return Settings(
+        original,
+        host,
+        int(port),
+        user,
+        identities=_present(_file(path, everywhere) for path in said.get("identityfile", ())),
+        identities_only=one("identitiesonly") == "yes",
+        agent=said.get("identityagent") != ["none"],
+        alias=alias,
+        known_hosts=tuple(
+            path for name in ("userknownhostsfile", "globalknownhostsfile") for path in _files(one(name) or "")
+        ),
+        revoked=_file(revoked, everywhere) if revoked else None,
+        strict=one("stricthostkeychecking") in ("yes", "true"),
+        jump=one("proxyjump"),
+        command=_replaced(command, tokens) if command else None,
+    )
+
+
+def _files(stated: str) -> list[Path]:
+    """The files of a list. Spaces divide it and may be in names: what begins no path belongs to the one before."""
+    return [Path(part).expanduser() for part in re.split(r" (?=[/~])", stated) if part not in ("", "none")]
+
+
+def _file(stated: str, tokens: Mapping[str, str]) -> Path:
+    named = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], ""), stated)
+    return Path(_replaced(named, tokens)).expanduser()
+
+
+def _replaced(text: str, tokens: Mapping[str, str]) -> str:
+    return re.sub("%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def _present(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if os.access(path, os.R_OK) and path.is_file())

@@ -1,0 +1,84 @@
+"""Files of known hosts, read as `ssh-keygen -F` reads them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from edgedeploy.remote.known_hosts import Marker, name_of, read
+
+KEY = paramiko.ECDSAKey.generate()
+LINE = f"{KEY.get_name()} {KEY.get_base64()}"
+
+NAMES = (
+    "plain",
+    "PLAIN",
+    "one,two,three",
+    "*.example.org,!bad.example.org",
+    "!bad.example.org,*.example.org",
+    "10.0.0.?",
+    "[10.0.0.*]:22??",
+    "[plain]:2222",
+    "fe80::1",
+    "[fe80::1]:2222",
+    "a[bc]d",
+    "a.c",
+    "!only",
+    "*",
+)
+HOSTS = (
+    *("plain", "Plain", "two", "good.example.org", "bad.example.org", "example.org", "10.0.0.7", "10.0.0.77"),
+    *("[10.0.0.7]:2222", "[10.0.0.7]:22", "[plain]:2222", "fe80::1", "[fe80::1]:2222", "abd", "a[bc]d", "abc", "only"),
+)
+
+
+@pytest.fixture
+def known_hosts(tmp_path: Path) -> Path:
+    path = tmp_path / "known_hosts"
+    lines = [f"{names} {LINE}" for names in NAMES]
+    odd = [
+        "",
+        "# a comment",
+        "plain",
+        "plain ssh-rsa",
+        "plain ssh-rsa AAAA",
+        f"@other plain {LINE}",
+        "plain ssh-ed25519 ?",
+    ]
+    marked = [f"@revoked plain {LINE}", f"@cert-authority *.example.org {LINE}", f"\t plain\t {LINE} x y"]
+    path.write_text("\n".join([*lines, *odd, *marked]))
+    return path
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH's client is not installed")
+@pytest.mark.parametrize("hashes", [False, True])
+def test_a_host_has_the_lines_that_openssh_finds(known_hosts: Path, hashes: bool) -> None:
+    # It finds lines without a key too, and refuses to hash a file that has some.
+    valid = {entry.line for entry in read(known_hosts)}
+    lines = enumerate(known_hosts.read_text().split("\n"), 1)
+    known_hosts.write_text("".join(f"{line}\n" for number, line in lines if number in valid))
+    if hashes:
+        subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(known_hosts)], check=True, capture_output=True)
+    for host in map(str.lower, HOSTS):  # as ssh has them
+        command = ["ssh-keygen", "-F", host, "-f", str(known_hosts)]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        found = {int(number) for number in re.findall(r"found: line (\d+)", said)}
+        assert {entry.line for entry in read(known_hosts) if entry.is_of(host)} == found, host
+
+
+def test_lines_have_markers_names_types_and_keys(known_hosts: Path) -> None:
+    entries = list(read(known_hosts))
+    assert [entry.marker for entry in entries[-3:]] == [Marker.REVOKED, Marker.AUTHORITY, Marker.NONE]
+    assert {entry.blob for entry in entries} == {KEY.asbytes()}
+    assert [entry.names for entry in entries[: len(NAMES)]] == list(NAMES)
+    assert len(entries) == len(NAMES) + 3
+    assert list(read(known_hosts.parent / "absent")) == []
+
+
+def test_ports_are_part_of_a_name_unless_they_are_the_usual_one() -> None:
+    assert [name_of("Host", 22), name_of("fe80::1", 2222)] == ["host", "[fe80::1]:2222"]
