@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import DeviceLostError, RpcError
+from edgedeploy.errors import DeviceLostError, NoTrackerError, RpcError
 from edgedeploy.remote.failures import opencl_failure
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
@@ -84,7 +84,7 @@ class Measurer(Closing):
             evaluation: how a function is timed.
             devices: how many are used at the same time.
             threads: how many threads functions run with.
-            patience_s: how long to wait for a device that others use.
+            patience_s: how long to wait for a device that others use, or for a tracker that is away.
         """
         self._tracker, self._key = tracker, key
         self._evaluation, self._threads, self._patience_s = evaluation, threads, patience_s
@@ -104,7 +104,8 @@ class Measurer(Closing):
         """Time each candidate, on as many devices as there are.
 
         Raises:
-            DeviceLostError: a device or the tracker went away.
+            DeviceLostError: a device went away.
+            NoTrackerError: the tracker did, and does not come back.
             RpcError: a device cannot load the library: it is another board, or its disk is full.
             OpenCLError: it has no OpenCL device as the profile names it.
         """
@@ -116,7 +117,7 @@ class Measurer(Closing):
         """Time candidates one after the other, `rounds` times over, on one device: what changes meets them all.
 
         Raises:
-            DeviceLostError: as `measure`.
+            DeviceLostError, NoTrackerError: as `measure`.
         """
         return self._measure(batch, [_built(batch) * rounds])
 
@@ -170,12 +171,19 @@ class Measurer(Closing):
                 share.done(order[message.job], message)
 
     def _device(self, share: _Share) -> tuple[Endpoint, str]:
-        """A device from the tracker, as soon as one is free."""
-        try:
-            require_device(self._tracker, self._key, _REGISTERED_S)
-            return request(self._tracker, self._key, self._patience_s)
-        except RpcError as error:
-            raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
+        """A device from the tracker, as soon as one is free. A tracker that is away is waited for: no device is lost."""
+        deadline, registered_s = time.monotonic() + self._patience_s, _REGISTERED_S
+        while True:
+            try:
+                require_device(self._tracker, self._key, registered_s)
+                return request(self._tracker, self._key, self._patience_s)
+            except NoTrackerError:
+                if time.monotonic() > deadline:
+                    raise
+                registered_s = self._patience_s  # all servers register anew, some of them after the session at hand
+                time.sleep(0.2)
+            except RpcError as error:
+                raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
 
 
 class _Share:
