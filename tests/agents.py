@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+import pytest
 
-from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, build_executable
+from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, agent_for, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes, read_package
@@ -17,6 +19,24 @@ from edgedeploy.package.manifest import MANIFEST_NAME
 
 # The user's own, which is known before tests get folders of their own.
 KEPT = platformdirs.user_cache_path()
+
+
+# The emulators of boards' processors, and the systems of theirs that Debian has.
+EMULATED = {
+    "rpi4": ("qemu-aarch64-static", "aarch64-linux-gnu"),
+    "rpi-armhf": ("qemu-arm-static", "arm-linux-gnueabihf"),
+}
+
+
+def command_of(board: str) -> list[str]:
+    """How a board's agent is called here, under emulation if need be; skips the test where that is not installed."""
+    if board not in EMULATED:
+        return [str(agent_for(load_board(board)).path)]
+    program, system = EMULATED[board]
+    root = Path("/usr") / system
+    if not shutil.which(program) or not (root / "lib").is_dir():
+        pytest.skip(f"needs {program} and {root}: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
+    return [program, "-L", str(root), str(agent_for(load_board(board)).path)]
 
 
 def keep_agents(cache_home: Path) -> None:

@@ -66,8 +66,8 @@ def begun_late(endpoint: Endpoint, wait_s: float) -> Iterator[None]:
         time.sleep(wait_s)
         with ExitStack() as stack:
             stack.enter_context(tracker(endpoint.port))
-            for session in range(2):
-                stack.enter_context(device(endpoint, "k", Board.port, f"secret-{session}"))
+            for number in range(2):
+                stack.enter_context(device(endpoint, "k", Board.port, f"secret-{number}"))
             done.wait(60)
 
     done = threading.Event()
@@ -91,7 +91,7 @@ def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None
     with Measurer(endpoint, "k") as measurer:
         measurer.start()
         farm = Farm([cast(BoardServer, board)], measurer, endpoint, "k", told := Notebook())
-        with begun_late(endpoint, 2):
+        with begun_late(endpoint, 1):
             outcomes = farm.measure(BATCH)
             turns = farm.measure_in_turns(BATCH, 3)
     assert list(told.counts.values()) == [(2, 2), (6, 6)]
