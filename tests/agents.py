@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +51,45 @@ def keep_agents(cache_home: Path) -> None:
         (folder / name).symlink_to(kept)
 
 
-def build_probe() -> Agent:
+# A toolchain whose programs end at the first wrong access to memory and the first undefined behaviour. It takes
+# minutes to compile TVM's runtime, once.
+SANITIZED = "sanitized"
+_SANITIZED_FILE = """
+description: this machine's C++ compiler with the address and undefined-behaviour sanitizers
+linkers: [[gcc]]
+compilers: [[g++]]
+options: ["-fsanitize=address,undefined", -fno-sanitize-recover=undefined, -fno-omit-frame-pointer]
+install: apt install g++
+architectures: native
+"""
+
+# With and without it: parameters of fixtures.
+TOOLCHAINS = [DEFAULT_TOOLCHAIN, pytest.param(SANITIZED, marks=pytest.mark.slow)]
+
+
+@contextmanager
+def known_toolchain(toolchain: str, folder: Path) -> Iterator[None]:
+    """Within the block the sanitizers' toolchain can be named, and findings of what runs are the test's failure."""
+    if toolchain != SANITIZED:
+        yield
+        return
+    reports = folder / "reports"
+    reports.mkdir()
+    (folder / "toolchains").mkdir()
+    (folder / "toolchains" / f"{SANITIZED}.yaml").write_text(_SANITIZED_FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+            patch.setenv(variable, f"log_path={reports}/{variable}:print_stacktrace=1:exitcode=99")
+        yield
+    assert [path.read_text(errors="replace") for path in reports.iterdir()] == []
+
+
+def build_probe(toolchain: str = DEFAULT_TOOLCHAIN) -> Agent:
     """The program that shows the agent's parts to the tests."""
     sources = [path for path in own_sources() if path.name != "main.cc"]
     probe = agent_folder() / "tests" / "probe.cc"
-    return build_executable([*sources, probe], load_board("local"), DEFAULT_TOOLCHAIN, name="probe")
+    return build_executable([*sources, probe], load_board("local"), toolchain, name="probe")
 
 
 def unpack(archive: Path, folder: Path) -> Path:

@@ -6,18 +6,20 @@ import hashlib
 import json
 import random
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from agents import build_probe, call
+from agents import TOOLCHAINS, build_probe, call, known_toolchain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-@pytest.fixture(scope="module")
-def probe() -> Path:
-    return build_probe().path
+@pytest.fixture(scope="module", params=TOOLCHAINS)
+def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
+        yield build_probe(request.param).path
 
 
 def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]:
