@@ -319,6 +319,24 @@ def under_a_tracker_that_takes_no_connection(agent: Sequence[str], work: Path, s
     return stack.enter_context(serving(agent, work, "--heartbeat", "60", "--tracker", address))
 
 
+def while_a_name_is_asked_for(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    """In a name space of its own, whose name server says nothing."""
+    name_server = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    try:
+        name_server.bind(("127.0.0.97", 53))
+        subprocess.run(["unshare", "-m", "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root has name servers")
+    settings = work.parent / f"{work.name}.conf"
+    settings.write_text("nameserver 127.0.0.97\noptions timeout:30\n")
+    script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+    isolated = ["unshare", "-m", "sh", "-c", script, str(settings), *agent]
+    server = stack.enter_context(serving(isolated, work, "--heartbeat", "60", "--tracker", "board.example:9190"))
+    name_server.settimeout(10)
+    assert b"example" in name_server.recv(512)
+    return server
+
+
 def while_nobody_reads_its_messages(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
     _, writer = map(stack.enter_context, map(open, os.pipe(), "rw"))
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
@@ -338,6 +356,7 @@ STATES = [
     under_a_silent_tracker,
     under_a_slow_tracker,
     under_a_tracker_that_takes_no_connection,
+    while_a_name_is_asked_for,
     while_nobody_reads_its_messages,
 ]
 
