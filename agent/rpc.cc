@@ -1,16 +1,11 @@
 // `agent rpc`: a server of TVM's RPC for tuning, alone or under a tracker (`tvm/rpc/server.py`).
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -19,62 +14,25 @@
 
 #include "arguments.h"
 #include "commands.h"
-#include "heartbeat.h"
 #include "machine.h"
+#include "reception.h"
 #include "rpc_session.h"
 #include "socket.h"
 #include "tracker.h"
+#include "watch.h"
 
 namespace agent {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // tvm/rpc/base.py
 constexpr int32_t kMagic = 0xff271;
 constexpr int32_t kMismatch = kMagic + 2;
 
-constexpr int kHandshakeSeconds = 10;
-constexpr int32_t kMaximumGreeting = 4096;
 // How often the tracker is asked, and after how many answers an offer that was taken and not used is made anew.
-constexpr int kPingMilliseconds = 2000;
+constexpr std::chrono::milliseconds kPingTime{2000};
 constexpr int kUnusedPings = 3;
-
-void Log(const std::string& text) { std::fprintf(stderr, "agent: %s\n", text.c_str()); }
-
-// What asks the server to end: SIGINT, SIGTERM, or a heartbeat that stopped. SIGINT, SIGTERM and SIGCHLD are blocked
-// from the first of these on, and waited for instead.
-class End {
- public:
-  explicit End(int heartbeat_s) : heartbeat_(heartbeat_s) {
-    sigemptyset(&set_);
-    for (const int each : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set_, each);
-    sigprocmask(SIG_BLOCK, &set_, &before_);
-  }
-  // Waits until a child ends, the end is asked for, or the time is over. Returns whether the end is asked for.
-  bool Wait(std::chrono::milliseconds limit) {
-    const timespec time{static_cast<time_t>(limit.count() / 1000), static_cast<long>(limit.count() % 1000 * 1'000'000)};
-    const int signal = sigtimedwait(&set_, nullptr, &time);
-    return signal == SIGINT || signal == SIGTERM || Asked();
-  }
-  // Does not wait; signals stay pending.
-  bool Asked() {
-    sigset_t pending;
-    sigpending(&pending);
-    return sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM) || heartbeat_.Stopped();
-  }
-  // For a child: signals are as they were before, and signs of life are not its own to read.
-  void Leave() const {
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  }
-
- private:
-  sigset_t set_;
-  sigset_t before_;
-  Heartbeat heartbeat_;
-};
+// Of a client's own limit: three years. Clocks count no further than some hundred.
+constexpr double kLongestSessionSeconds = 1e8;
 
 // A new folder that goes with this object.
 class WorkFolder {
@@ -99,15 +57,13 @@ struct Client {
   double limit_s;  // 0: none
 };
 
-// The client's greeting; nothing if it is none of ours. `secret` is what it must name.
-std::optional<Client> Welcome(Connection connection, const std::string& secret, const std::string& key) {
-  connection.SetTimeout(kHandshakeSeconds);
-  if (connection.ReceiveInteger() != kMagic) return std::nullopt;
-  std::istringstream words(connection.ReceiveText(kMaximumGreeting));
+// The client that a greeting is from; nothing if it is none of ours. `secret` is what it must name.
+std::optional<Client> Welcome(Greeting greeting, const std::string& secret, const std::string& key) {
+  std::istringstream words(greeting.text);
   std::string word;
   words >> word;
   if (word != "client:" + secret) {
-    connection.SendInteger(kMismatch);
+    greeting.connection.Send(IntegerBytes(kMismatch));
     Log("a client named another key");
     return std::nullopt;
   }
@@ -116,61 +72,86 @@ std::optional<Client> Welcome(Connection connection, const std::string& secret, 
   while (words >> word) {
     if (word.rfind(kTimeout, 0) == 0) limit_s = std::strtod(word.c_str() + std::strlen(kTimeout), nullptr);
   }
-  connection.SendInteger(kMagic);
-  connection.SendText("server:" + key);
-  connection.SetForSession();
-  return Client{std::move(connection), limit_s};
+  if (!(limit_s > 0)) limit_s = 0;
+  const std::string name = "server:" + key;
+  const std::string answer = IntegerBytes(kMagic) + IntegerBytes(static_cast<int32_t>(name.size())) + name;
+  if (greeting.connection.Send(answer) != answer.size()) return std::nullopt;  // a new connection has room for this
+  greeting.connection.SetForSession();
+  return Client{std::move(greeting.connection), std::min(limit_s, kLongestSessionSeconds)};
 }
 
-// Runs one session to its end. Returns false if the server was asked to end.
-bool Serve(Client client, const std::string& base, int threads, End& end) {
+// The process of a session. With this object it ends, and whatever it started.
+class Session {
+ public:
+  Session(const Connection& connection, const std::string& folder, int threads, const Watch& watch) {
+    const pid_t parent = getpid();
+    child_ = fork();
+    if (child_ < 0) throw Failure(Code::kOther, "cannot start a session", SystemError());
+    if (child_ == 0) {
+      // With the server, its sessions end; what a session starts ends with its process group.
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      setpgid(0, 0);
+      watch.Leave();
+      if (getppid() != parent || chdir(folder.c_str()) != 0) _exit(1);
+      _exit(ServeSession(connection.get(), folder, threads));
+    }
+    setpgid(child_, child_);
+  }
+  ~Session() { Kill(); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Waits for its end, which comes at the deadline at the latest. Returns whether it came before. Throws Ended.
+  bool Wait(Watch& watch, Clock::time_point deadline) {
+    std::vector<pollfd> none;
+    while (waitpid(child_, &status_, WNOHANG) == 0) {
+      if (Clock::now() >= deadline) {
+        Kill();
+        return false;
+      }
+      watch.Wait(none, deadline);
+    }
+    ended_ = true;
+    Kill();
+    return true;
+  }
+  int status() const { return status_; }
+
+ private:
+  void Kill() {
+    kill(-child_, SIGKILL);
+    if (ended_) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, &status_, 0);
+    ended_ = true;
+  }
+
+  pid_t child_;
+  int status_ = 0;
+  bool ended_ = false;
+};
+
+// Runs one session to its end. Throws Ended.
+void Serve(Client client, const std::string& base, int threads, Watch& watch) {
   const WorkFolder folder(base);
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  if (child < 0) throw Failure(Code::kOther, "cannot start a session", SystemError());
-  if (child == 0) {
-    // With the server, its sessions end; what a session starts ends with its process group.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setpgid(0, 0);
-    end.Leave();
-    if (getppid() != parent || chdir(folder.path().c_str()) != 0) _exit(1);
-    _exit(ServeSession(client.connection.get(), folder.path(), threads));
-  }
-  setpgid(child, child);
-  const auto begin = Clock::now();
+  Session session(client.connection, folder.path(), threads, watch);
   const auto limit = std::chrono::duration<double>(client.limit_s);
-  bool end_asked = false;
-  bool over = false;
-  int status = 0;
-  while (waitpid(child, &status, WNOHANG) == 0) {
-    over = client.limit_s > 0 && Clock::now() - begin >= limit;
-    if (over || end_asked) {
-      kill(-child, SIGKILL);
-      kill(child, SIGKILL);
-      waitpid(child, &status, 0);
-      break;
-    }
-    auto wait = std::chrono::milliseconds(1000);
-    if (client.limit_s > 0) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - (Clock::now() - begin));
-      wait = std::min(wait, std::max(left, std::chrono::milliseconds(1)));
-    }
-    end_asked = end.Wait(wait);
-  }
-  kill(-child, SIGKILL);  // what the session left running
-  if (over) {
+  const Clock::time_point deadline = client.limit_s > 0
+                                         ? Clock::now() + std::chrono::duration_cast<Clock::duration>(limit)
+                                         : Clock::time_point::max();
+  if (!session.Wait(watch, deadline)) {
     Log("a session was ended: it took longer than its client allowed");
+    client.connection.SetNonBlocking();
     ReturnTimeout(client.connection.get(), client.limit_s);
-  } else if (WIFSIGNALED(status) && !end_asked) {
-    Log(std::string("a session ended by signal: ") + strsignal(WTERMSIG(status)));
+  } else if (WIFSIGNALED(session.status())) {
+    Log(std::string("a session ended by signal: ") + strsignal(WTERMSIG(session.status())));
   }
-  return !end_asked;
 }
 
 class Server {
  public:
   Server(const Arguments& arguments, Descriptor listener, int port)
-      : listener_(std::move(listener)),
+      : reception_(std::move(listener)),
         key_(arguments.Text("key", "default")),
         base_(arguments.Text("work-dir", std::filesystem::temp_directory_path().string())),
         threads_(ChooseThreads(arguments.Integer("threads", 0, 1, 1'000'000), Processors())) {
@@ -180,19 +161,18 @@ class Server {
     }
   }
 
-  // Serves one session after another until it is to end.
-  void Loop(End& end) {
+  // Serves one session after another, until Ended is thrown.
+  [[noreturn]] void Loop(Watch& watch) {
     for (;;) {
       try {
-        if (tracker_ && !tracker_->connected()) tracker_->Connect();
-        if (tracker_) tracker_->Offer();
-        std::optional<Client> client = NextClient(end);
-        if (!client || !Serve(std::move(*client), base_, threads_, end)) return;
+        if (tracker_ && !tracker_->connected()) tracker_->Connect(watch);
+        if (tracker_) tracker_->Offer(watch);
+        Serve(NextClient(watch), base_, threads_, watch);
       } catch (const Failure& failure) {
         if (failure.code() != Code::kOther) throw;
         Log(std::string(failure.what()) + "; trying again");
         if (tracker_) tracker_->Disconnect();
-        if (end.Wait(std::chrono::milliseconds(kPingMilliseconds))) return;
+        watch.Sleep(kPingTime);
       }
     }
   }
@@ -200,38 +180,27 @@ class Server {
   const std::string& key() const { return key_; }
 
  private:
-  // The next client that knows the key; nothing if the server is to end.
-  std::optional<Client> NextClient(End& end) {
+  // The next client that knows the key.
+  Client NextClient(Watch& watch) {
     int unused = 0;
-    for (;;) {
-      // Signals stay pending while blocked: this wakes up often enough for them.
-      pollfd waiting{listener_.get(), POLLIN, 0};
-      bool arrived = false;
-      for (int waited = 0; !arrived && waited < kPingMilliseconds; waited += 100) {
-        arrived = poll(&waiting, 1, 100) > 0;
-        if (end.Asked()) return std::nullopt;
+    for (Clock::time_point ping = Clock::now() + kPingTime;;) {
+      if (std::optional<Greeting> greeting = reception_.Next(watch, ping)) {
+        const std::string& secret = tracker_ ? tracker_->secret() : key_;
+        if (auto client = Welcome(std::move(*greeting), secret, key_)) return std::move(*client);
       }
-      if (!arrived) {
-        if (!tracker_) continue;
-        unused = tracker_->OfferWaits() ? 0 : unused + 1;
-        if (unused > kUnusedPings) {
-          Log("a client took the key and did not come");
-          tracker_->Offer();
-          unused = 0;
-        }
-        continue;
-      }
-      Connection connection(Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)));
-      if (!connection) continue;
-      try {
-        if (auto client = Welcome(std::move(connection), tracker_ ? tracker_->secret() : key_, key_)) return client;
-      } catch (const Failure& failure) {
-        Log(std::string("a client was turned away: ") + failure.what());
+      if (Clock::now() < ping) continue;
+      ping = Clock::now() + kPingTime;
+      if (!tracker_) continue;
+      unused = tracker_->OfferWaits(watch) ? 0 : unused + 1;
+      if (unused > kUnusedPings) {
+        Log("a client took the key and did not come");
+        tracker_->Offer(watch);
+        unused = 0;
       }
     }
   }
 
-  Descriptor listener_;
+  Reception reception_;
   std::string key_;
   std::string base_;
   int threads_;
@@ -248,15 +217,18 @@ Code RpcCommand(const Words& words) {
   const std::string host = arguments.Text("host", "127.0.0.1");
   const int first = arguments.Integer("port", 9090, 0, 65535);
   const int last = first == 0 ? 0 : arguments.Integer("port-end", std::min(first + 109, 65535), first, 65535);
-  End end(arguments.Integer("heartbeat", 0, 1, 86400));
-  auto [listener, port] = Listen(host, first, last);
-  Server server(arguments, std::move(listener), port);
-  Json ready = Json::NewObject();
-  ready.Set("ready", true).Set("host", host).Set("port", port).Set("key", server.key());
-  ready.Set("tracker", arguments.Has("tracker") ? Json(arguments.Text("tracker")) : Json());
-  Print(ready);
-  server.Loop(end);
-  return Code::kDone;
+  Watch watch(arguments.Integer("heartbeat", 0, 1, 86400));
+  try {
+    auto [listener, port] = Listen(host, first, last, watch);
+    Server server(arguments, std::move(listener), port);
+    Json ready = Json::NewObject();
+    ready.Set("ready", true).Set("host", host).Set("port", port).Set("key", server.key());
+    ready.Set("tracker", arguments.Has("tracker") ? Json(arguments.Text("tracker")) : Json());
+    Print(ready);
+    server.Loop(watch);
+  } catch (const Ended&) {
+    return Code::kDone;
+  }
 }
 
 }  // namespace agent

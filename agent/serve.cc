@@ -1,11 +1,14 @@
 // `agent serve`: one process that keeps a network loaded, and answers requests on standard input.
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "arguments.h"
 #include "commands.h"
@@ -257,6 +260,17 @@ Descriptor TakeStandardOutput() {
   return output;
 }
 
+// Ends the process when nobody can read replies any more, whatever it does then: measuring may take hours.
+void EndWithReader(int replies) {
+  // Of its own, and open until the process ends: readers wait for that before they go.
+  std::thread([output = dup(replies)] {
+    pollfd reader{output, 0, 0};
+    while (poll(&reader, 1, -1) <= 0) continue;
+    std::fprintf(stderr, "agent: the reader of the replies is gone\n");
+    _exit(static_cast<int>(Code::kOutput));
+  }).detach();
+}
+
 }  // namespace
 
 Code ServeCommand(const Words& words) {
@@ -265,6 +279,7 @@ Code ServeCommand(const Words& words) {
   const Package package(arguments.Only("package"));
   const int threads = ChooseThreads(asked, package.manifest().threads);
   Descriptor output = TakeStandardOutput();
+  EndWithReader(output.get());
   const double before_ms = MillisecondsSinceStart();
   Model model(package, threads);
   Server server(&model, std::move(output));

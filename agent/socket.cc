@@ -1,96 +1,204 @@
 #include "socket.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <memory>
+#include <cstring>
+#include <vector>
 
 namespace agent {
 namespace {
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+// What waits for `Accept`, as far as the kernel keeps it.
+constexpr int kBacklog = 16;
+constexpr std::chrono::seconds kResolveTime{30};
 
-Addresses Resolve(const std::string& host, const std::string& port, int flags) {
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+// The addresses of a host, or an error of getaddrinfo().
+int Resolve(const std::string& host, const std::string& port, int flags, std::vector<Address>* addresses) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = flags;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found);
-  if (error != 0) throw Failure(Code::kOther, "cannot resolve " + host, gai_strerror(error));
-  return Addresses(found, &freeaddrinfo);
+  for (const addrinfo* each = error == 0 ? found : nullptr; each; each = each->ai_next) {
+    Address address;
+    address.size = std::min<socklen_t>(each->ai_addrlen, sizeof address.storage);
+    std::memcpy(&address.storage, each->ai_addr, address.size);
+    addresses->push_back(address);
+  }
+  if (error == 0) freeaddrinfo(found);
+  return error;
 }
+
+// The process that asks for a name; it ends with this object.
+class Lookup {
+ public:
+  Lookup(const std::string& host, const std::string& port, int flags, const Watch& watch) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw Failure(Code::kOther, "cannot resolve " + host, SystemError());
+    output_ = Descriptor(ends[0]);
+    const Descriptor input(ends[1]);
+    child_ = fork();
+    if (child_ < 0) throw Failure(Code::kOther, "cannot resolve " + host, SystemError());
+    if (child_ > 0) return;
+    watch.Leave();
+    std::vector<Address> addresses;
+    const int error = Resolve(host, port, flags, &addresses);
+    const ssize_t told = write(input.get(), &error, sizeof error);
+    // One write is whole, up to 4096 bytes: 31 addresses.
+    const size_t size = std::min<size_t>(addresses.size(), 31) * sizeof(Address);
+    const ssize_t written = write(input.get(), addresses.data(), size);
+    _exit(told < 0 || written < 0);
+  }
+  ~Lookup() {
+    if (child_ <= 0) return;
+    kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+  }
+  Lookup(const Lookup&) = delete;
+  Lookup& operator=(const Lookup&) = delete;
+
+  // All that the process says until it ends.
+  std::string Answer(Watch& watch, Clock::time_point deadline) {
+    std::string answer;
+    char block[4096];
+    while (Clock::now() < deadline) {
+      if (!watch.Wait(output_.get(), POLLIN, deadline)) continue;
+      const ssize_t count = read(output_.get(), block, sizeof block);
+      if (count <= 0) break;
+      answer.append(block, static_cast<size_t>(count));
+    }
+    return answer;
+  }
+
+ private:
+  Descriptor output_;
+  pid_t child_ = -1;
+};
+
+// The addresses of a host. Names are asked for in another process: getaddrinfo() waits as long as it likes.
+std::vector<Address> Resolve(const std::string& host, const std::string& port, int flags, Watch& watch) {
+  std::vector<Address> addresses;
+  if (Resolve(host, port, flags | AI_NUMERICHOST | AI_NUMERICSERV, &addresses) == 0) return addresses;
+  const std::string answer = Lookup(host, port, flags, watch).Answer(watch, Clock::now() + kResolveTime);
+  int error = EAI_AGAIN;
+  if (answer.size() >= sizeof error) std::memcpy(&error, answer.data(), sizeof error);
+  if (error != 0) throw Failure(Code::kOther, "cannot resolve " + host, gai_strerror(error));
+  addresses.resize((answer.size() - sizeof error) / sizeof(Address));
+  if (addresses.empty()) throw Failure(Code::kOther, "cannot resolve " + host, "it has no address");
+  std::memcpy(addresses.data(), answer.data() + sizeof error, addresses.size() * sizeof(Address));
+  return addresses;
+}
+
+Descriptor NewSocket(int family) { return Descriptor(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 void SetOption(int descriptor, int level, int option, int value) {
   setsockopt(descriptor, level, option, &value, sizeof value);
 }
 
+void SetBlocking(int descriptor, bool blocking) {
+  const int flags = fcntl(descriptor, F_GETFL);
+  fcntl(descriptor, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
+}
+
+bool MayComeLater() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+void RequireTime(Clock::time_point deadline) {
+  if (Clock::now() >= deadline) throw Failure(Code::kOther, "the other side takes too long");
+}
+
+// Whether a socket that connects has done so, or could not; errno says why.
+bool Connected(int descriptor, const Address& address, Watch& watch, Clock::time_point deadline) {
+  if (connect(descriptor, address.get(), address.size) == 0) return true;
+  if (errno != EINPROGRESS) return false;
+  while (!watch.Wait(descriptor, POLLOUT, deadline)) {
+    errno = ETIMEDOUT;
+    if (Clock::now() >= deadline) return false;
+  }
+  socklen_t size = sizeof errno;
+  int error = 0;
+  getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &size);
+  errno = error;
+  return error == 0;
+}
+
 }  // namespace
 
-int32_t Connection::ReceiveInteger() {
-  int32_t value = 0;
-  Receive(&value, sizeof value);
+std::string IntegerBytes(int32_t value) {
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  return {bytes, sizeof value};
+}
+
+int32_t IntegerOf(const std::string& bytes) {
+  int32_t value;
+  std::memcpy(&value, bytes.data(), sizeof value);
   return value;
 }
 
-void Connection::SendText(const std::string& text) {
-  SendInteger(static_cast<int32_t>(text.size()));
-  Send(text.data(), text.size());
+bool Connection::Receive(std::string* text, size_t most) {
+  char block[4096];
+  while (most > 0) {
+    const ssize_t count = recv(get(), block, std::min(most, sizeof block), MSG_DONTWAIT);
+    if (count < 0) return MayComeLater();
+    if (count == 0) return false;
+    text->append(block, static_cast<size_t>(count));
+    most -= static_cast<size_t>(count);
+  }
+  return true;
 }
 
-std::string Connection::ReceiveText(int32_t most) {
-  const int32_t size = ReceiveInteger();
-  if (size < 0 || size > most) throw Failure(Code::kOther, "a message of an impossible length came");
-  std::string text(static_cast<size_t>(size), '\0');
-  Receive(text.data(), text.size());
-  return text;
+size_t Connection::Send(const std::string& text) {
+  const ssize_t count = send(get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count < 0 && !MayComeLater()) throw Failure(Code::kOther, "the connection is lost", SystemError());
+  return count < 0 ? 0 : static_cast<size_t>(count);
 }
 
-void Connection::SetTimeout(int seconds) {
-  const timeval limit{seconds, 0};
-  setsockopt(get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  setsockopt(get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+void Connection::SendAll(const std::string& text, Watch& watch, Clock::time_point deadline) {
+  for (size_t sent = Send(text); sent < text.size(); sent += Send(text.substr(sent))) {
+    watch.Wait(get(), POLLOUT, deadline);
+    RequireTime(deadline);
+  }
+}
+
+std::string Connection::ReceiveExactly(size_t size, Watch& watch, Clock::time_point deadline) {
+  std::string text;
+  for (;;) {
+    const bool open = Receive(&text, size - text.size());
+    if (text.size() == size) return text;
+    if (!open) throw Failure(Code::kOther, "the other side closed the connection");
+    watch.Wait(get(), POLLIN, deadline);
+    RequireTime(deadline);
+  }
 }
 
 void Connection::SetForSession() {
-  SetTimeout(0);
+  SetBlocking(get(), true);
   SetOption(get(), IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(get(), SOL_SOCKET, SO_KEEPALIVE, 1);
   SetOption(get(), IPPROTO_TCP, TCP_KEEPIDLE, 60);
 }
 
-void Connection::Send(const void* data, size_t size) {
-  const auto* bytes = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t count = send(get(), bytes, size, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) throw Failure(Code::kOther, "the connection is lost", SystemError());
-    bytes += count;
-    size -= static_cast<size_t>(count);
-  }
-}
+void Connection::SetNonBlocking() { SetBlocking(get(), false); }
 
-void Connection::Receive(void* data, size_t size) {
-  auto* bytes = static_cast<char*>(data);
-  while (size > 0) {
-    const ssize_t count = recv(get(), bytes, size, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw Failure(Code::kOther, "the connection is lost", SystemError());
-    if (count == 0) throw Failure(Code::kOther, "the other side closed the connection");
-    bytes += count;
-    size -= static_cast<size_t>(count);
-  }
-}
-
-Connection Connect(const std::string& host, const std::string& port) {
-  const Addresses addresses = Resolve(host, port, 0);
-  for (const addrinfo* each = addresses.get(); each; each = each->ai_next) {
-    Descriptor descriptor(socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (descriptor && connect(descriptor.get(), each->ai_addr, each->ai_addrlen) == 0) {
-      // Messages are sent in two parts: the second does not wait until the first is acknowledged, which takes 40 ms.
+Connection Connect(const std::string& host, const std::string& port, Watch& watch, Clock::time_point deadline) {
+  for (const Address& address : Resolve(host, port, 0, watch)) {
+    Descriptor descriptor = NewSocket(address.storage.ss_family);
+    if (descriptor && Connected(descriptor.get(), address, watch, deadline)) {
+      // Messages are small, and the next one does not wait until the last is acknowledged, which takes 40 ms.
       SetOption(descriptor.get(), IPPROTO_TCP, TCP_NODELAY, 1);
       return Connection(std::move(descriptor));
     }
@@ -98,21 +206,25 @@ Connection Connect(const std::string& host, const std::string& port) {
   throw Failure(Code::kOther, "cannot connect to " + host + ":" + port, SystemError());
 }
 
-std::pair<Descriptor, int> Listen(const std::string& host, int first, int last) {
+std::pair<Descriptor, int> Listen(const std::string& host, int first, int last, Watch& watch) {
   for (int port = first; port <= last; ++port) {
-    const Addresses addresses = Resolve(host, std::to_string(port), AI_PASSIVE);
-    Descriptor descriptor(socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const Address address = Resolve(host, std::to_string(port), AI_PASSIVE, watch).front();
+    Descriptor descriptor = NewSocket(address.storage.ss_family);
     SetOption(descriptor.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-    if (bind(descriptor.get(), addresses->ai_addr, addresses->ai_addrlen) == 0 && listen(descriptor.get(), 4) == 0) {
-      sockaddr_storage bound{};
-      socklen_t size = sizeof bound;
-      getsockname(descriptor.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+    if (bind(descriptor.get(), address.get(), address.size) == 0 && listen(descriptor.get(), kBacklog) == 0) {
+      Address bound;
+      bound.size = sizeof bound.storage;
+      getsockname(descriptor.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size);
       // The port lies at the same place for IPv4 and IPv6.
-      return {std::move(descriptor), ntohs(reinterpret_cast<sockaddr_in*>(&bound)->sin_port)};
+      return {std::move(descriptor), ntohs(reinterpret_cast<sockaddr_in*>(&bound.storage)->sin_port)};
     }
     if (errno != EADDRINUSE) throw Failure(Code::kOther, "cannot listen on " + host, SystemError());
   }
   throw Failure(Code::kOther, "no port from " + std::to_string(first) + " to " + std::to_string(last) + " is free");
+}
+
+Connection Accept(const Descriptor& listener) {
+  return Connection(Descriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
 }
 
 }  // namespace agent

@@ -1,4 +1,4 @@
-// TCP connections of the RPC server.
+// TCP connections of the RPC server. None of them blocks but in a session: whoever waits does so through `Watch`.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "files.h"
+#include "watch.h"
 
 namespace agent {
 
-// A connection; every transfer is whole, or throws Failure(kOther). Integers are 32 bits, little-endian, as TVM's.
+// A connection that is ours alone to use; all failures are Failure(kOther). Integers are 32 bits, little-endian, as
+// TVM's.
 class Connection {
  public:
   Connection() = default;
@@ -17,26 +19,31 @@ class Connection {
   explicit operator bool() const { return static_cast<bool>(descriptor_); }
   int get() const { return descriptor_.get(); }
 
-  void SendInteger(int32_t value) { Send(&value, sizeof value); }
-  int32_t ReceiveInteger();
-  // A length and as many bytes; lengths beyond `most` are refused.
-  void SendText(const std::string& text);
-  std::string ReceiveText(int32_t most);
-  // Transfers that take longer fail; 0 waits for ever.
-  void SetTimeout(int seconds);
-  // No delay for small messages, and an end if the other side has vanished.
+  // Appends what has come, up to `most` bytes. Returns false if nothing more can come.
+  bool Receive(std::string* text, size_t most);
+  // Sends all that is accepted at once, and returns how many bytes that is.
+  size_t Send(const std::string& text);
+  // What is sent or received in full, or not before the deadline, which fails.
+  void SendAll(const std::string& text, Watch& watch, Clock::time_point deadline);
+  std::string ReceiveExactly(size_t size, Watch& watch, Clock::time_point deadline);
+  // For a session, which waits by itself: no delay for small messages, and an end if the other side has vanished.
   void SetForSession();
+  // No transfer waits any more.
+  void SetNonBlocking();
 
  private:
-  void Send(const void* data, size_t size);
-  void Receive(void* data, size_t size);
-
   Descriptor descriptor_;
 };
 
-// Failure(kOther) if `host` cannot be resolved or nobody listens.
-Connection Connect(const std::string& host, const std::string& port);
+std::string IntegerBytes(int32_t value);
+// Of the first four of some bytes.
+int32_t IntegerOf(const std::string& bytes);
+
+// Failure(kOther) if `host` cannot be resolved, or nobody listens who answers before the deadline.
+Connection Connect(const std::string& host, const std::string& port, Watch& watch, Clock::time_point deadline);
 // Listens on the first free port of a range, 0 for any; the second is the port.
-std::pair<Descriptor, int> Listen(const std::string& host, int first, int last);
+std::pair<Descriptor, int> Listen(const std::string& host, int first, int last, Watch& watch);
+// The next client that waits; none if there is none.
+Connection Accept(const Descriptor& listener);
 
 }  // namespace agent

@@ -16,16 +16,18 @@ class Tracker {
 
   bool connected() const { return static_cast<bool>(connection_); }
   void Disconnect() { connection_ = Connection(); }
+  // The following throw Ended, and Failure(kOther) if the tracker is gone or does not answer in time.
+
   // Connects, and says what serves here.
-  void Connect();
+  void Connect(Watch& watch);
   // Offers one session under a new secret, which the client must name.
-  void Offer();
+  void Offer(Watch& watch);
   // Whether nobody has taken the offer yet.
-  bool OfferWaits();
+  bool OfferWaits(Watch& watch);
   const std::string& secret() const { return secret_; }
 
  private:
-  Json Ask(const Json& message);
+  Json Ask(const Json& message, Watch& watch);
 
   std::string host_;
   std::string tracker_port_;

@@ -159,8 +159,12 @@ class RpcError(EdgedeployError):
     exit_code = 19
 
 
+class NoTrackerError(RpcError):
+    """No tracker answers at an address: there is none, or it is away for a moment."""
+
+
 class DeviceLostError(RpcError):
-    """A device went away, or the tracker did: nobody is to blame, and the batch is to be measured again.
+    """A device went away: nobody is to blame, and the batch is to be measured again.
 
     Args:
         suspect: the index of the candidate that ran at that moment, if one did: one that is there twice may be why.

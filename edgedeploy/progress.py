@@ -6,8 +6,13 @@ Library code takes a `Progress` and says what it does; the command line shows it
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+# How often work that takes long is heard of where nothing can be drawn.
+SECONDS_PER_LINE = 10.0
 
 
 class Progress:
@@ -44,3 +49,18 @@ class Notes(Progress):
 
 
 SILENT = Progress()
+
+
+def paced(tell: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
+    """What counts steps, from any thread, and tells their number at most every `SECONDS_PER_LINE` of the clock."""
+    lock, done, told_at = threading.Lock(), 0, clock()
+
+    def advance() -> None:
+        nonlocal done, told_at
+        with lock:
+            done += 1
+            if clock() - told_at >= SECONDS_PER_LINE:
+                told_at = clock()
+                tell(done)
+
+    return advance

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import platformdirs
+import pytest
 
-from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, build_executable
+from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, agent_for, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes, read_package
@@ -17,6 +21,24 @@ from edgedeploy.package.manifest import MANIFEST_NAME
 
 # The user's own, which is known before tests get folders of their own.
 KEPT = platformdirs.user_cache_path()
+
+
+# The emulators of boards' processors, and the systems of theirs that Debian has.
+EMULATED = {
+    "rpi4": ("qemu-aarch64-static", "aarch64-linux-gnu"),
+    "rpi-armhf": ("qemu-arm-static", "arm-linux-gnueabihf"),
+}
+
+
+def command_of(board: str) -> list[str]:
+    """How a board's agent is called here, under emulation if need be; skips the test where that is not installed."""
+    if board not in EMULATED:
+        return [str(agent_for(load_board(board)).path)]
+    program, system = EMULATED[board]
+    root = Path("/usr") / system
+    if not shutil.which(program) or not (root / "lib").is_dir():
+        pytest.skip(f"needs {program} and {root}: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
+    return [program, "-L", str(root), str(agent_for(load_board(board)).path)]
 
 
 def keep_agents(cache_home: Path) -> None:
@@ -29,11 +51,47 @@ def keep_agents(cache_home: Path) -> None:
         (folder / name).symlink_to(kept)
 
 
-def build_probe() -> Agent:
+# A toolchain whose programs end at the first wrong access to memory and the first undefined behaviour. It takes
+# minutes to compile TVM's runtime, once.
+SANITIZED = "sanitized"
+_SANITIZED_FILE = """
+description: this machine's C++ compiler with the address and undefined-behaviour sanitizers
+linkers: [[gcc]]
+compilers: [[g++]]
+options: ["-fsanitize=address,undefined", -fno-sanitize-recover=undefined, -fno-omit-frame-pointer]
+install: apt install g++
+architectures: native
+"""
+
+# With and without it: parameters of fixtures.
+TOOLCHAINS = [DEFAULT_TOOLCHAIN, pytest.param(SANITIZED, marks=pytest.mark.slow)]
+
+
+@contextmanager
+def known_toolchain(toolchain: str, folder: Path) -> Iterator[None]:
+    """Within the block the sanitizers' toolchain can be named, and findings of what runs are the test's failure."""
+    if toolchain != SANITIZED:
+        yield
+        return
+    reports = folder / "reports"
+    reports.mkdir()
+    (folder / "toolchains").mkdir()
+    (folder / "toolchains" / f"{SANITIZED}.yaml").write_text(_SANITIZED_FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for variable in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+            patch.setenv(variable, f"log_path={reports}/{variable}:print_stacktrace=1:exitcode=99")
+        yield
+    found = [path.read_text(errors="replace") for path in reports.iterdir()]
+    # In the process of a session, TVM's own loop trusts the client.
+    assert [report for report in found if "tvm::runtime::RPCServerLoop" not in report] == []
+
+
+def build_probe(toolchain: str = DEFAULT_TOOLCHAIN) -> Agent:
     """The program that shows the agent's parts to the tests."""
     sources = [path for path in own_sources() if path.name != "main.cc"]
     probe = agent_folder() / "tests" / "probe.cc"
-    return build_executable([*sources, probe], load_board("local"), DEFAULT_TOOLCHAIN, name="probe")
+    return build_executable([*sources, probe], load_board("local"), toolchain, name="probe")
 
 
 def unpack(archive: Path, folder: Path) -> Path:

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
 from edgedeploy.errors import ConfigurationError, EdgedeployError
-from edgedeploy.progress import Progress
+from edgedeploy.progress import Progress, paced
 from edgedeploy.text import printable
 
 if TYPE_CHECKING:
@@ -125,8 +125,10 @@ def foreign(*lines: str, style: str = "") -> Text:
 class ConsoleProgress(Progress):
     """Progress as bars on a terminal, and as plain lines elsewhere; always on standard error."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        """With a clock that gives seconds."""
         self._console = stderr()
+        self._clock = clock
 
     @contextmanager
     def stage(self, title: str) -> Iterator[None]:
@@ -162,7 +164,7 @@ class ConsoleProgress(Progress):
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """Show a bar with the remaining time, and one line with the whole time after it."""
+        """Show a bar with the remaining time, or a line now and then; and one line with the whole time after it."""
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bars
 
@@ -181,12 +183,16 @@ class ConsoleProgress(Progress):
                 yield lambda: bars.advance(task)
         else:
             self._console.print(f"  {title} ({total} steps)")
-            yield lambda: None
+            yield self._counted(title, total)
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
     def note(self, text: str) -> None:
         """Print the line."""
         self._console.print(text)
+
+    def _counted(self, title: str, total: int) -> Callable[[], None]:
+        """What counts steps, and prints a line now and then."""
+        return paced(lambda done: self._console.print(f"  {title}: {done} of {total}"), self._clock)
 
 
 def quiet_if(json_output: bool) -> Progress:

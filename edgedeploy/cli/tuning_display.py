@@ -8,17 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, stderr, stdout
-from edgedeploy.progress import Progress
+from edgedeploy.progress import Progress, paced
 from edgedeploy.text import count, duration, milliseconds, significant, times
 from edgedeploy.tune.events import (
     Event,
     Measured,
     Noted,
+    Progressed,
     RunEnded,
     RunStarted,
     TaskEnded,
@@ -76,8 +78,9 @@ def display(json_output: bool) -> Iterator[Display]:
 class JsonDisplay(Display):
     """One line of JSON for each event; notes are events too. What a terminal shows besides is another display's."""
 
-    def __init__(self, beside: Display) -> None:
+    def __init__(self, beside: Display, *, clock: Callable[[], float] = monotonic) -> None:
         self._beside = beside
+        self._clock = clock
         self._lock = RLock()
 
     def __call__(self, event: Event) -> None:
@@ -104,9 +107,15 @@ class JsonDisplay(Display):
 
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """Leave it to the display beside this one."""
+        """Print an event now and then; else leave it to the display beside this one."""
+        counted = paced(lambda done: self(Progressed(title=title, done=done, total=total)), self._clock)
         with self._beside.steps(title, total) as advance:
-            yield advance
+
+            def step() -> None:
+                counted()
+                advance()
+
+            yield step
 
     def close(self) -> None:
         """Close the display beside this one."""
@@ -118,9 +127,8 @@ class _TextDisplay(ConsoleProgress, Display):
 
     def __init__(self, *, results: bool = True, clock: Callable[[], float] = monotonic) -> None:
         """With `results`, those are printed at the end of a run; `clock` gives seconds."""
-        super().__init__()
+        super().__init__(clock=clock)
         self._state = RunState(clock)
-        self._clock = clock
         self._results = results
         self._lock = RLock()
 
@@ -175,6 +183,11 @@ class LineDisplay(_TextDisplay):
                     if task := self._state.tasks.get(trial.workload):
                         self._tell(task)
 
+    @contextmanager
+    def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """Print a line now and then, and none where it is done before."""
+        yield self._counted(title, total)
+
     def _tell(self, task: TaskState) -> None:
         measured, waited = len(task.measured), self._clock() - self._told_at
         if (measured - self._told >= TRIALS_PER_LINE and waited >= TOGETHER) or waited >= SECONDS_PER_LINE:
@@ -192,7 +205,7 @@ class LiveDisplay(_TextDisplay):
         """As the base."""
         super().__init__(results=results, clock=clock)
         self._live: Live | None = None
-        self._doing: list[str] = []
+        self._doing: list[_Activity] = []
 
     def __call__(self, event: Event) -> None:
         """Show the event."""
@@ -225,20 +238,26 @@ class LiveDisplay(_TextDisplay):
     @contextmanager
     def steps(self, title: str, total: int) -> Iterator[Callable[[], None]]:
         """Name it in the last line while it runs."""
-        with self._activity(title) if self._live else super().steps(title, total) as advance:
+        with self._activity(title, total) if self._live else super().steps(title, total) as advance:
             yield advance
 
     @contextmanager
-    def _activity(self, title: str) -> Iterator[Callable[..., None]]:
-        self._do(self._doing.append, title)
-        try:
-            yield lambda *count: None
-        finally:
-            self._do(self._doing.remove, title)
+    def _activity(self, title: str, steps: int | None = None) -> Iterator[Callable[..., None]]:
+        activity = _Activity(title, steps)
 
-    def _do(self, change: Callable[[str], None], title: str) -> None:
+        def advance(*count: int) -> None:
+            activity.done += 1
+            self._do(lambda: None)
+
+        self._do(lambda: self._doing.append(activity))
+        try:
+            yield advance
+        finally:
+            self._do(lambda: self._doing.remove(activity))
+
+    def _do(self, change: Callable[[], None]) -> None:
         with self._lock:
-            change(title)
+            change()
             self._update()
 
     def _update(self) -> None:
@@ -271,9 +290,21 @@ class LiveDisplay(_TextDisplay):
             table.add_row(ProgressBar(task.summary.trials, task.done, width=width), _trial_line(task))
         for line in _board_lines(state):
             table.add_row("", foreign(line, style="red" if THROTTLED in line else ""))
-        for title in self._doing[-1:]:
-            table.add_row("", foreign(title, style="dim"))
+        for activity in self._doing[-1:]:
+            table.add_row("", foreign(str(activity), style="dim"))
         return table
+
+
+@dataclass(eq=False)
+class _Activity:
+    """What is done between events, in so many steps if that is known."""
+
+    title: str
+    steps: int | None
+    done: int = 0
+
+    def __str__(self) -> str:
+        return self.title if self.steps is None else f"{self.title}: {self.done} of {self.steps}"
 
 
 def print_results(ended: RunEnded, started: RunStarted | None) -> None:

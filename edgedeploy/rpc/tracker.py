@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgedeploy.errors import InputError, RpcError
+from edgedeploy.errors import InputError, NoTrackerError, RpcError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote import LOOPBACK
 
@@ -32,8 +32,8 @@ _MOST_BYTES = 1 << 24
 # A first import of TVM from a slow disk takes half a minute.
 _START_S = 60
 _END_S = 5
-# How often a tracker that ends by itself is started again, and how long one that holds must run.
-_RESTARTS = 5
+# A tracker that ends is started again, the first time at once, then after longer and longer pauses, until one holds.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
 _HOLDS_S = 60
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][\w.-]*):(?P<port>\d{1,5})")
@@ -100,24 +100,20 @@ def tracker(port: int = 0, *, host: str = LOOPBACK, progress: Progress = SILENT)
 
     def watch() -> None:
         nonlocal process
-        restarts, began = 0, time.monotonic()
-        while not done.is_set():
+        pause_s, began = 0.0, time.monotonic()
+        while True:
             process.wait()
             if time.monotonic() - began > _HOLDS_S:
-                restarts = 0
-            if done.is_set():
+                pause_s = 0.0
+            if done.wait(pause_s):
                 return
-            if restarts == _RESTARTS:
-                progress.note(f"the tracker at {endpoint} ended {restarts} times; it stays so")
-                return
-            restarts, began = restarts + 1, time.monotonic()
+            pause_s, began = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S), time.monotonic()
             _end(process)
             progress.note(f"the tracker at {endpoint} ended; it is started again")
             try:
                 started, _ = _start(endpoint)
             except RpcError as error:
                 progress.note(str(error))
-                done.wait(1)
                 continue
             with lock:
                 process = started
@@ -139,7 +135,8 @@ def summary(endpoint: Endpoint, timeout_s: float = 10) -> Summary:
     """What a tracker has, by key, within that time.
 
     Raises:
-        RpcError: no tracker answers there.
+        NoTrackerError: no tracker answers there.
+        RpcError: what answers is none.
     """
     answer = _ask(endpoint, [_SUMMARY], timeout_s)
     try:
@@ -158,19 +155,31 @@ def summary(endpoint: Endpoint, timeout_s: float = 10) -> Summary:
         raise _strange(endpoint) from error
 
 
-def require_device(endpoint: Endpoint, key: str, timeout_s: float = 15) -> Devices:
+def require_device(endpoint: Endpoint, key: str, timeout_s: float = 15, *, patient: bool = False) -> Devices:
     """The devices of a key; waits for one to register as long as the time allows.
 
+    Args:
+        endpoint, key: which tracker, and which devices of it.
+        timeout_s: how long to wait.
+        patient: wait for the tracker as well, which may be about to be started again.
+
     Raises:
-        RpcError: there is none, or no tracker answers there.
+        NoTrackerError: no tracker answers there.
+        RpcError: there is no such device.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        known = summary(endpoint, max(deadline - time.monotonic(), 0.5))
-        if key in known and known[key].total:
-            return known[key]
-        if time.monotonic() + 0.5 > deadline:
-            raise _no_device(endpoint, key, [name for name, devices in known.items() if devices.total])
+        over = time.monotonic() + 0.5 > deadline
+        try:
+            known = summary(endpoint, max(deadline - time.monotonic(), 0.5))
+        except NoTrackerError:
+            if over or not patient:
+                raise
+        else:
+            if key in known and known[key].total:
+                return known[key]
+            if over:
+                raise _no_device(endpoint, key, [name for name, devices in known.items() if devices.total])
         time.sleep(0.2)
 
 
@@ -178,7 +187,8 @@ def request(endpoint: Endpoint, key: str, timeout_s: float) -> tuple[Endpoint, s
     """A device of a key from a tracker, for one session: where it listens, and the secret to name there.
 
     Raises:
-        RpcError: none was free in that time, or no tracker answers there.
+        NoTrackerError: no tracker answers there.
+        RpcError: none was free in that time.
     """
     answer = _ask(endpoint, [_REQUEST, key, "", 1], timeout_s, nothing=f"no device of key {key!r} was free")
     try:
@@ -278,7 +288,7 @@ def _receive(stream: socket.socket, count: int, deadline: float) -> bytes:
 
 
 def _unreachable(endpoint: Endpoint, why: str) -> RpcError:
-    return RpcError(
+    return NoTrackerError(
         f"no tracker answers at {endpoint}",
         why=why,
         hints=["start one with `edgedeploy rpc tracker`", "look at those that run here with `edgedeploy rpc status`"],

@@ -90,14 +90,20 @@ class Stand:
             with opened_together(packages, self.place, None, self.progress, temporarily=True) as networks:
                 runners = [network.runner for network in networks]
                 tensors = {spec.name: fill(spec, "random") for spec in built.manifest.inputs}
-                typical = max(runner.measure(tensors, repeat=3, warmup=2).median_ms for runner in runners)
+                with self.progress.steps(f"try each of {len(runners)} ways", len(runners)) as advance:
+                    typical = 0.0
+                    for runner in runners:
+                        typical = max(typical, runner.measure(tensors, repeat=3, warmup=2).median_ms)
+                        advance()
                 yield runners, tensors, max(1, min(_MOST_INFERENCES, round(_TURN_MS / max(typical, 1e-3))))
 
     def _rounds(self, runners: Sequence[Runner], turns: Sequence[T]) -> Iterator[tuple[Runner, T]]:
         """Each runner with its times so far, round by round, until the user asks for an end."""
-        with self.progress.stage("measure in turns"):
+        title = f"measure {self.source.name} in {len(runners)} ways, in turns"
+        with self.progress.steps(title, ROUNDS * len(runners)) as advance:
             for _ in range(ROUNDS):
                 for pair in zip(runners, turns, strict=True):
                     if self.stopping():
                         return
                     yield pair
+                    advance()

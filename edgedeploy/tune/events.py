@@ -117,6 +117,15 @@ class Noted(Record):
     text: str
 
 
+class Progressed(Record):
+    """So many steps of something that takes long are done: candidates of a batch, turns at the end of a run."""
+
+    event: Literal["progress"] = "progress"
+    title: str
+    done: Count
+    total: Count
+
+
 class TaskEnded(Record):
     """A task is done."""
 
@@ -136,7 +145,7 @@ class RunEnded(Record):
     interrupted: bool = False
 
 
-Event = RunStarted | TaskStarted | Measured | Noted | TaskEnded | RunEnded
+Event = RunStarted | TaskStarted | Measured | Noted | Progressed | TaskEnded | RunEnded
 Listener = Callable[[Event], None]
 
 EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])

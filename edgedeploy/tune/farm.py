@@ -55,7 +55,7 @@ class Farm:
         Raises:
             BoardConnectionError, RpcError: there is no board any more, and none comes back in time.
         """
-        return self._surviving(batch, self._measurer.measure)
+        return self._surviving(batch, "measure candidates", self._measurer.measure)
 
     def measure_in_turns(self, batch: Batch, rounds: int) -> list[Outcome]:
         """Time candidates one after the other, `rounds` times over, on one board.
@@ -63,7 +63,11 @@ class Farm:
         Raises:
             BoardConnectionError, RpcError: as `measure`.
         """
-        return self._surviving(batch, lambda part: self._measurer.measure_in_turns(part, rounds))
+
+        def measure(part: Batch, advance: Callable[[], None]) -> list[Outcome]:
+            return self._measurer.measure_in_turns(part, rounds, advance)
+
+        return self._surviving(batch, "let the best candidates take turns", measure, rounds)
 
     def conditions(self) -> Mapping[str, Conditions]:
         """The state of each board by its name; `throttled` tells of the time since the last reading."""
@@ -75,14 +79,23 @@ class Farm:
                 continue
         return found
 
-    def _surviving(self, batch: Batch, measure: Callable[[Batch], list[Outcome]]) -> list[Outcome]:
+    def _surviving(
+        self,
+        batch: Batch,
+        title: str,
+        measure: Callable[[Batch, Callable[[], None]], list[Outcome]],
+        rounds: int = 1,
+    ) -> list[Outcome]:
         losses: Counter[int] = Counter()
         blamed: dict[int, Outcome] = {}
         attempts = 0
         while True:
             attempts += 1
+            part = _without(batch, blamed)
+            steps = rounds * sum(entry.error is None for entry in part.entries)
             try:
-                outcomes = measure(_without(batch, blamed))
+                with self._progress.steps(title, steps) as advance:
+                    outcomes = measure(part, advance)
             except DeviceLostError as error:
                 if error.suspect is not None:
                     losses[error.suspect] += 1

@@ -10,12 +10,13 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import DeviceLostError, RpcError
+from edgedeploy.errors import DeviceLostError, NoTrackerError, RpcError
 from edgedeploy.remote.failures import opencl_failure
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
@@ -84,7 +85,7 @@ class Measurer(Closing):
             evaluation: how a function is timed.
             devices: how many are used at the same time.
             threads: how many threads functions run with.
-            patience_s: how long to wait for a device that others use.
+            patience_s: how long to wait for a device that others use, or for a tracker that is away.
         """
         self._tracker, self._key = tracker, key
         self._evaluation, self._threads, self._patience_s = evaluation, threads, patience_s
@@ -100,25 +101,29 @@ class Measurer(Closing):
         """
         list(self._pool.map(Worker.start, self._workers))
 
-    def measure(self, batch: Batch) -> list[Outcome]:
-        """Time each candidate, on as many devices as there are.
+    def measure(self, batch: Batch, advance: Callable[[], None] = lambda: None) -> list[Outcome]:
+        """Time each candidate, on as many devices as there are; `advance` is called after each, from any thread.
 
         Raises:
-            DeviceLostError: a device or the tracker went away.
+            DeviceLostError: a device went away.
+            NoTrackerError: the tracker did, and does not come back.
             RpcError: a device cannot load the library: it is another board, or its disk is full.
             OpenCLError: it has no OpenCL device as the profile names it.
         """
         built = _built(batch)
         built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
-        return self._measure(batch, [built[part :: len(self._workers)] for part in range(len(self._workers))])
+        parts = [built[part :: len(self._workers)] for part in range(len(self._workers))]
+        return self._measure(batch, parts, advance)
 
-    def measure_in_turns(self, batch: Batch, rounds: int) -> list[Outcome]:
+    def measure_in_turns(self, batch: Batch, rounds: int, advance: Callable[[], None] = lambda: None) -> list[Outcome]:
         """Time candidates one after the other, `rounds` times over, on one device: what changes meets them all.
 
+        `advance` is called after each turn.
+
         Raises:
-            DeviceLostError: as `measure`.
+            DeviceLostError, NoTrackerError: as `measure`.
         """
-        return self._measure(batch, [_built(batch) * rounds])
+        return self._measure(batch, [_built(batch) * rounds], advance)
 
     def close(self) -> None:
         """End the processes; sessions end with them."""
@@ -127,9 +132,9 @@ class Measurer(Closing):
         self._pool.shutdown(cancel_futures=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _measure(self, batch: Batch, parts: list[list[int]]) -> list[Outcome]:
+    def _measure(self, batch: Batch, parts: list[list[int]], advance: Callable[[], None]) -> list[Outcome]:
         outcomes = [Outcome([], None if entry.error is None else "build", entry.error) for entry in batch.entries]
-        shares = [_Share(batch, part, outcomes, self._evaluation.limit_s) for part in parts]
+        shares = [_Share(batch, part, outcomes, self._evaluation.limit_s, advance) for part in parts]
         runs = [
             self._pool.submit(self._run, worker, share) for worker, share in zip(self._workers, shares, strict=False)
         ]
@@ -170,12 +175,19 @@ class Measurer(Closing):
                 share.done(order[message.job], message)
 
     def _device(self, share: _Share) -> tuple[Endpoint, str]:
-        """A device from the tracker, as soon as one is free."""
-        try:
-            require_device(self._tracker, self._key, _REGISTERED_S)
-            return request(self._tracker, self._key, self._patience_s)
-        except RpcError as error:
-            raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
+        """A device from the tracker, as soon as one is free. A tracker that is away is waited for, too."""
+        deadline, registered_s = time.monotonic() + self._patience_s, _REGISTERED_S
+        while True:
+            try:
+                require_device(self._tracker, self._key, registered_s)
+                return request(self._tracker, self._key, self._patience_s)
+            except NoTrackerError:
+                if time.monotonic() > deadline:
+                    raise
+                registered_s = self._patience_s  # all servers register anew, some of them after the session at hand
+                time.sleep(0.2)
+            except RpcError as error:
+                raise DeviceLostError(error.what, why=error.why, suspect=share.suspect) from error
 
 
 class _Share:
@@ -188,12 +200,19 @@ class _Share:
         suspect: the candidate that ran when a session broke, until another one stood.
     """
 
-    def __init__(self, batch: Batch, waiting: list[int], outcomes: list[Outcome], limit_s: float) -> None:
-        """Outcomes are written to `outcomes`, of all candidates of the batch."""
+    def __init__(
+        self,
+        batch: Batch,
+        waiting: list[int],
+        outcomes: list[Outcome],
+        limit_s: float,
+        advance: Callable[[], None],
+    ) -> None:
+        """Write outcomes to `outcomes`, of all candidates of the batch; `advance` is called for each of `waiting`."""
         self.batch, self.waiting = batch, waiting
         self.doubtful = False
         self.suspect: int | None = None
-        self._outcomes, self._limit_s = outcomes, limit_s
+        self._outcomes, self._limit_s, self._advance = outcomes, limit_s, advance
         self._crashes: Counter[int] = Counter()
         self._false_starts = 0
         self._device = ""
@@ -213,10 +232,11 @@ class _Share:
         self._running, self._false_starts = None, 0
         if index not in self.waiting:
             return  # one that failed is not measured again
-        self.waiting.remove(index)
         if message.error:
             self._fail(index, "error", message.error)
         else:
+            self.waiting.remove(index)
+            self._advance()
             seconds = [*self._outcomes[index].seconds, *message.seconds]
             self._outcomes[index] = Outcome(seconds, device=self._device)
 
@@ -243,7 +263,9 @@ class _Share:
 
     def _fail(self, index: int, failure: Failure, error: str) -> None:
         self._outcomes[index] = Outcome([], failure, error, self._device)
-        self.waiting = [each for each in self.waiting if each != index]
+        for _ in range(self.waiting.count(index)):
+            self.waiting.remove(index)
+            self._advance()
 
 
 def _built(batch: Batch) -> list[int]:

@@ -108,7 +108,7 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
                 )
                 for place in places
             ]
-            require_device(endpoint, key)
+            require_device(endpoint, key, patient=True)
             devices = len(servers)
         if boards.governor:
             for server in servers:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
+import os
+import select
 import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
-from agents import answer, unpack
+from agents import EMULATED, answer, command_of, unpack
 from networks import tiny
 from rpc_clients import TRACKER_MAGIC
 
@@ -50,14 +54,17 @@ def agent() -> Path:
 
 
 @contextmanager
-def serving(agent: Path, work: Path, *options: str) -> Iterator[Server]:
-    command = [*ENDING_WITH_US, str(agent), "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), *options]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int | None = None) -> Iterator[Server]:
+    called = [str(agent)] if isinstance(agent, Path) else agent
+    command = [*ENDING_WITH_US, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
         assert process.stdout is not None
         try:
             yield Server(process, json.loads(process.stdout.readline())["port"], work)
         finally:
-            process.terminate()
+            if process.poll() is None:
+                process.kill()
 
 
 @pytest.fixture
@@ -185,3 +192,224 @@ def test_the_port_of_a_tunnel_is_announced(agent: Path, tmp_path: Path) -> None:
         serving(agent, tmp_path, "--tracker", str(endpoint), "--announce-port", "4321", "--custom-address", "::1"),
     ):
         assert require_device(endpoint, "k").addresses == ("::1:4321",)
+
+
+MAGIC = struct.pack("<i", 0xFF271)
+GREETING = MAGIC + struct.pack("<i", len(b"client:k")) + b"client:k"
+
+# Boards whose agents are tried: those of others than this machine take minutes to build.
+BOARDS = ["local", *(pytest.param(board, marks=pytest.mark.slow) for board in EMULATED)]
+
+
+@contextmanager
+def dripping(stream: socket.socket, content: bytes, pause_s: float = 0.2) -> Iterator[threading.Event]:
+    """The content goes out a byte at a time, over and over; gives what is set when the other side has had enough."""
+
+    def send() -> None:
+        with suppress(OSError):
+            while True:
+                for byte in content:
+                    stream.sendall(bytes([byte]))
+                    if over.wait(pause_s):
+                        return
+        refused.set()
+
+    over, refused = threading.Event(), threading.Event()
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield refused
+    finally:
+        over.set()
+        thread.join()
+
+
+def connected(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), 20)
+
+
+def welcomed(server: Server) -> socket.socket:
+    """A client that has a session."""
+    stream = connected(server)
+    stream.sendall(GREETING)
+    assert stream.recv(4, socket.MSG_WAITALL) == MAGIC
+    return stream
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_slow_greetings_keep_nobody_waiting_and_have_one_deadline(board: str, tmp_path: Path) -> None:
+    with serving(command_of(board), tmp_path) as server, ExitStack() as stack:
+        streams = [stack.enter_context(connected(server)) for _ in range(12)]
+        began = time.monotonic()
+        drips = [stack.enter_context(dripping(stream, GREETING, 1)) for stream in streams]
+        time.sleep(0.5)
+        welcomed(server).close()
+        assert time.monotonic() - began < 4
+        # A byte a second: none is silent for long, none is done before 16 s.
+        assert all(refused.wait(10) for refused in drips)
+        assert 4 < time.monotonic() - began < 12
+
+
+def test_more_silent_clients_than_are_waited_for_keep_nobody_out(server: Server) -> None:
+    with ExitStack() as stack:
+        for _ in range(50):
+            stack.enter_context(connected(server))
+        began = time.monotonic()
+        welcomed(server).close()
+        assert time.monotonic() - began < 4
+
+
+@pytest.mark.slow
+def test_clients_that_greet_at_once_are_served_one_after_the_other(server: Server) -> None:
+    with welcomed(server) as first, connected(server) as second, connected(server) as third:
+        for stream in (second, third):
+            stream.sendall(GREETING)
+        second.settimeout(6)  # longer than a greeting may take
+        with pytest.raises(TimeoutError):
+            second.recv(4)
+        first.close()
+        second.settimeout(20)
+        assert second.recv(4, socket.MSG_WAITALL) == MAGIC
+        second.close()
+        assert third.recv(4, socket.MSG_WAITALL) == MAGIC
+
+
+Start = Callable[[Sequence[str], Path, ExitStack], Server]
+
+
+def waiting_for_a_greeting(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    server = stack.enter_context(serving(agent, work, "--heartbeat", "60"))
+    stack.enter_context(dripping(stack.enter_context(connected(server)), GREETING))
+    return server
+
+
+def in_a_session(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    server = stack.enter_context(serving(agent, work, "--heartbeat", "60"))
+    stream = stack.enter_context(welcomed(server))
+    stack.enter_context(dripping(stream, struct.pack("<q", 1 << 20)))  # the length of a message
+    return server
+
+
+def under_a_tracker(agent: Sequence[str], work: Path, stack: ExitStack, *, says: bytes) -> Server:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    server = stack.enter_context(serving(agent, work, "--heartbeat", "60", "--tracker", address))
+    stream = stack.enter_context(listener.accept()[0])
+    assert stream.recv(4, socket.MSG_WAITALL) == struct.pack("<i", TRACKER_MAGIC)
+    if says:
+        stack.enter_context(dripping(stream, says))
+    return server
+
+
+def under_a_silent_tracker(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    return under_a_tracker(agent, work, stack, says=b"")
+
+
+def under_a_slow_tracker(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    return under_a_tracker(agent, work, stack, says=struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 100)
+
+
+def under_a_tracker_that_takes_no_connection(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+    for _ in range(3):  # what the kernel keeps; beyond that it does not answer
+        stream = stack.enter_context(socket.socket())
+        stream.setblocking(False)
+        stream.connect_ex(listener.getsockname())
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    return stack.enter_context(serving(agent, work, "--heartbeat", "60", "--tracker", address))
+
+
+def while_a_name_is_asked_for(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    """In a name space of its own, whose name server says nothing."""
+    name_server = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    try:
+        name_server.bind(("127.0.0.97", 53))
+        subprocess.run(["unshare", "-m", "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("only root has name servers")
+    settings = work.parent / f"{work.name}.conf"
+    settings.write_text("nameserver 127.0.0.97\noptions timeout:30\n")
+    script = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+    isolated = ["unshare", "-m", "sh", "-c", script, str(settings), *agent]
+    server = stack.enter_context(serving(isolated, work, "--heartbeat", "60", "--tracker", "board.example:9190"))
+    name_server.settimeout(10)
+    assert b"example" in name_server.recv(512)
+    return server
+
+
+def while_nobody_reads_its_messages(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
+    _, writer = map(stack.enter_context, map(open, os.pipe(), "rw"))
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    server = stack.enter_context(serving(agent, work, "--heartbeat", "60", stderr=writer.fileno()))
+    for _ in range(100):  # each refusal is a line of more than fifty bytes
+        with connected(server) as stream, suppress(ConnectionResetError):
+            stream.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            assert stream.recv(1) == b""
+    assert not select.select([], [writer], [], 0)[1]
+    welcomed(server).close()
+    return server
+
+
+STATES = [
+    waiting_for_a_greeting,
+    in_a_session,
+    under_a_silent_tracker,
+    under_a_slow_tracker,
+    under_a_tracker_that_takes_no_connection,
+    while_a_name_is_asked_for,
+    while_nobody_reads_its_messages,
+]
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", pytest.param("the end of its input", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("start", STATES, ids=lambda start: start.__name__)
+@pytest.mark.parametrize("board", BOARDS)
+def test_whatever_it_waits_for_it_ends_when_it_is_asked_to(board: str, start: Start, how: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server = start(command_of(board), tmp_path, stack)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        if how == "SIGTERM":
+            server.process.terminate()
+        else:
+            assert server.process.stdin is not None
+            server.process.stdin.close()
+        assert server.process.wait(3) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_ends_under_a_silent_tracker_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with serving(agent, tmp_path, "--heartbeat", "1", "--tracker", address) as server:
+            assert server.process.wait(4) == 0
+
+
+@pytest.mark.slow
+def test_a_tracker_that_answers_a_byte_at_a_time_is_left_and_tried_anew(agent: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with serving(agent, tmp_path, "--tracker", address):
+            with listener.accept()[0] as stream:
+                answer = struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 1000
+                with dripping(stream, answer, 1) as refused:
+                    assert refused.wait(25)
+            listener.settimeout(10)
+            listener.accept()[0].close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", [b"{}", b"[7]", b"nonsense", b"\xff"])
+def test_what_a_tracker_answers_does_not_end_it(agent: Path, tmp_path: Path, answer: bytes) -> None:
+    magic = struct.pack("<i", TRACKER_MAGIC)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with serving(agent, tmp_path, "--tracker", address) as server:
+            with listener.accept()[0] as stream:
+                stream.sendall(magic + (struct.pack("<i", len(answer)) + answer) * 4)
+                with suppress(OSError):
+                    while stream.recv(4096):
+                        pass
+            listener.settimeout(10)
+            listener.accept()[0].close()
+            assert server.process.poll() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -289,10 +290,15 @@ def kill_agent(virtual: VirtualBoard, run: Run) -> None:
         connection.run("kill -9 $(grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline | cut -d / -f 3)")
 
 
-def kill_tracker(virtual: VirtualBoard, run: Run) -> None:
-    for process in psutil.Process(run.process.pid).children(recursive=True):
-        if holds(process, "tracker_process"):
-            process.kill()
+def kill_tracker(virtual: VirtualBoard | None, run: Run) -> int:
+    """End the tracker of a run; gives how many there were."""
+    killed = 0
+    with suppress(psutil.Error):
+        for process in psutil.Process(run.process.pid).children(recursive=True):
+            if holds(process, "tracker_process"):
+                process.kill()
+                killed += 1
+    return killed
 
 
 def kill_connection(virtual: VirtualBoard, run: Run) -> None:
@@ -305,7 +311,7 @@ def kill_connection(virtual: VirtualBoard, run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("break_it", [kill_agent, kill_tracker, kill_connection])
 def test_a_run_survives_what_breaks(
-    break_it: Callable[[VirtualBoard, Run], None], start: Start, network: Path, tmp_path: Path
+    break_it: Callable[[VirtualBoard, Run], object], start: Start, network: Path, tmp_path: Path
 ) -> None:
     virtual = start("local", name="tune-faults")
     with running(network, "--host", f"virtual:{virtual.name}", "-o", tmp_path / "records", *LENGTHY) as run:
@@ -316,6 +322,22 @@ def test_a_run_survives_what_breaks(
     assert code == 0, run.messages()
     assert [trial["failure"] for trial in run.trials()] == [None] * 96
     assert left_on(virtual) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tracker_may_be_killed_at_any_moment_and_again(seed: int, network: Path, tmp_path: Path) -> None:
+    chance, killed = random.Random(seed), 0
+    arguments = (network, "-o", tmp_path / "records", "--tasks", "0-1", "--trials", 48)
+    with running(*arguments) as run:
+        while run.process.poll() is None and killed < 12:
+            time.sleep(chance.uniform(0, 6))
+            killed += kill_tracker(None, run)
+        code = run.end(400)
+    assert code == 0, run.messages()
+    assert killed >= 3
+    assert [trial["failure"] for trial in run.trials()] == [None] * 96
+    assert not any("waiting for" in note["text"] for note in run.of("note"))  # no board was given up
 
 
 @pytest.mark.slow

@@ -6,13 +6,14 @@ import hashlib
 import json
 import random
 import statistics
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from agents import build_probe, call
+from agents import TOOLCHAINS, build_probe, call, known_toolchain
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packages import FILE_NAMES, UNSOUND, changed, document, files_with, manifest
@@ -21,9 +22,10 @@ from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import parse_manifest
 
 
-@pytest.fixture(scope="module")
-def probe() -> Path:
-    return build_probe().path
+@pytest.fixture(scope="module", params=TOOLCHAINS)
+def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with known_toolchain(request.param, tmp_path_factory.mktemp("probe")):
+        yield build_probe(request.param).path
 
 
 def parsed(probe: Path, documents: list[bytes], part: str = "json") -> list[str]:

@@ -14,8 +14,8 @@ from rich.console import Console
 from tuning_runs import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display
-from edgedeploy.cli.tuning_display import LineDisplay, display
-from edgedeploy.tune.events import EVENT, Event, Measured, Noted, RunEnded, TaskEnded, TaskStarted
+from edgedeploy.cli.tuning_display import Display, JsonDisplay, LineDisplay, display
+from edgedeploy.tune.events import EVENT, Event, Measured, Noted, Progressed, RunEnded, TaskEnded, TaskStarted
 from edgedeploy.tune.trial import Conditions
 
 RUN = Simulation()
@@ -191,6 +191,10 @@ class TestTerminal:
                 with step:
                     assert screen.shows("building")
                 assert screen.shows("building", visible=False)
+            with show.steps("turns", 4) as advance:
+                assert screen.shows("turns: 0 of 4")
+                advance()
+                assert screen.shows("turns: 1 of 4")
         assert capsys.readouterr().out == ""
 
     def test_an_error_within_leaves_the_terminal_as_it_was(self, terminal: Terminal) -> None:
@@ -338,6 +342,21 @@ class TestPipe:
         # 2 of 48 trials are done, 45 s after this run began: 45 s / 2 x 46.
         assert re.match(r"  trial 2 of 16, .*about 17 min 15 s left", printed.err.splitlines()[-1])
 
+    def test_steps_that_take_long_are_counted_every_ten_seconds(self, capsys: pytest.CaptureFixture[str]) -> None:
+        clock = Clock()
+        show = LineDisplay(clock=clock)
+        for event in _until(RUN.events(), Measured, 3):
+            show(event)
+        capsys.readouterr()
+        with show.steps("quick", 3) as step:
+            step()
+        with show.steps("measure net in 8 ways, in turns", 120) as step:
+            for _ in range(7):
+                clock.now += 4
+                step()
+        lines = capsys.readouterr().err.splitlines()
+        assert lines == [f"  measure net in 8 ways, in turns: {done} of 120" for done in (3, 6)]
+
 
 class TestJson:
     def test_each_event_is_a_line_of_standard_output(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,6 +375,17 @@ class TestJson:
             show.note("waiting\nfor pi@a")
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert lines[1:] == [{"event": "note", "text": "waiting\nfor pi@a"}]
+
+    def test_steps_that_take_long_are_events(self, capsys: pytest.CaptureFixture[str]) -> None:
+        clock = Clock()
+        with JsonDisplay(Display(), clock=clock).steps("turns", 8) as step:
+            for _ in range(4):
+                clock.now += 9
+                step()
+        lines = capsys.readouterr().out.splitlines()
+        assert [EVENT.validate_json(line) for line in lines] == [
+            Progressed(title="turns", done=done, total=8) for done in (2, 4)
+        ]
 
     def test_a_terminal_shows_the_run_beside_it(self, terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
         screen = terminal(WIDTH)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar, cast
 
 import pytest
 from networks import Graph, three_convolutions
+from notebook import Notebook
 
-from edgedeploy.board import load_board
+from edgedeploy.board import NO_OVERRIDES, load_board
 from edgedeploy.compile.packing import scheduled_name
+from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.runtime.opening import Place
+from edgedeploy.runtime.timing import Timing
+from edgedeploy.source import Source
+from edgedeploy.tune import comparison
 from edgedeploy.tune.events import TaskResult
 from edgedeploy.tune.finals import Finals
 from edgedeploy.tune.spaces import Candidate
@@ -113,3 +123,38 @@ def test_a_withdrawal_leaves_the_defaults(finals: Finals, tasks: list[Task], rec
 
 def test_a_run_without_finalists_has_no_variants(tasks: list[Task]) -> None:
     assert Finals("run", tasks, lambda candidate, trial: None).variants() == []
+
+
+class Network:
+    """A network that is ready to run, and takes a second."""
+
+    inputs: ClassVar[list[TensorSpec]] = [TensorSpec(name="data", shape=[1], dtype="float32")]
+
+    @property
+    def runner(self) -> Network:
+        return self
+
+    def measure(self, tensors: Tensors, *, repeat: int, warmup: int) -> Timing:
+        return Timing((1000.0,))
+
+    def function_times(self, tensors: Tensors, *, repeat: int, warmup: int) -> dict[str, list[float]]:
+        return {"conv": [1000.0]}
+
+
+def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "build", lambda *_, **__: SimpleNamespace(path=None))
+    monkeypatch.setattr(
+        comparison, "opened_together", lambda packages, *_, **__: nullcontext([Network() for _ in packages])
+    )
+    told = Notebook()
+    source = cast(Source, SimpleNamespace(name="net"))
+    stand = comparison.Stand(source, "local", Place(), NO_OVERRIDES, told, lambda: False)
+    assert stand.function_times_s([untuned] * 3) == [{"conv": 1.0}] * 3
+    rounds = comparison.ROUNDS
+    assert told.counts == {
+        "build net in 3 ways": (3, 3),
+        "try each of 3 ways": (3, 3),
+        "measure net in 3 ways, in turns": (3 * rounds, 3 * rounds),
+    }
+    assert stand.inference_times_ms([untuned] * 2) == [1000.0] * 2
+    assert told.counts["measure net in 2 ways, in turns"] == (2 * rounds, 2 * rounds)

@@ -1,0 +1,38 @@
+// Clients of the RPC server from when they connect until they have said who they are.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "socket.h"
+
+namespace agent {
+
+// A client and what it said: `client:` with a secret, and options after blanks.
+struct Greeting {
+  Connection connection;
+  std::string text;
+};
+
+// Reads the greetings of several clients at a time. Each has one deadline in all; whoever is slow keeps nobody waiting.
+class Reception {
+ public:
+  explicit Reception(Descriptor listener) : listener_(std::move(listener)) {}
+  // The next client that has greeted; none if none has until the deadline. Throws Ended, and Failure(kOther) if the
+  // system gives no connection.
+  std::optional<Greeting> Next(Watch& watch, Clock::time_point deadline);
+
+ private:
+  struct Pending {
+    Connection connection;
+    Clock::time_point deadline;
+    std::string received;
+  };
+  void AcceptSome();
+
+  Descriptor listener_;
+  std::vector<Pending> pending_;  // the oldest first
+};
+
+}  // namespace agent

@@ -1,0 +1,155 @@
+"""Garbage sent to the agent, of which it takes no harm; with sanitizers in `make test-all`, which see what it hides."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, unpack
+from fuzzing import damaged
+from networks import tiny
+from rpc_clients import TRACKER_MAGIC
+
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import load_board
+from edgedeploy.build import build
+from edgedeploy.source import find_source
+
+MAGIC = struct.pack("<i", 0xFF271)
+GREETING = MAGIC + struct.pack("<i", 24) + b"client:k -timeout=0.0001"
+
+
+@pytest.fixture(scope="module", params=TOOLCHAINS)
+def toolchain(request: pytest.FixtureRequest) -> str:
+    name = request.param
+    assert isinstance(name, str)
+    return name
+
+
+@pytest.fixture(scope="module")
+def many(toolchain: str) -> Callable[[int], int]:
+    """How many cases there are of so many: without the sanitizers, which are for the slow tests, a fortieth."""
+    return lambda count: count if toolchain == SANITIZED else count // 40
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("package")
+    return unpack(
+        build(find_source(str(tiny(folder / "net.onnx"))), "local", folder / "net.tar.gz").path, folder / "net"
+    )
+
+
+@pytest.fixture
+def agent(toolchain: str, package: Path, tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "toolchain").mkdir()
+    with known_toolchain(toolchain, tmp_path / "toolchain"):
+        yield agent_for(load_board("local"), toolchain).path
+
+
+@contextmanager
+def serving(agent: Path, work: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A server with its port, which ends well when it is asked to."""
+    work.mkdir()
+    command = [str(agent), "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), "--heartbeat", "600", *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            yield process, json.loads(process.stdout.readline())["port"]
+            assert process.poll() is None
+            process.stdin.close()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    assert not list(work.iterdir())
+
+
+def said_to(port: int, content: bytes) -> bytes:
+    """What comes back for some bytes and the end of them."""
+    with socket.create_connection(("127.0.0.1", port), 30) as stream, suppress(OSError):
+        stream.sendall(content)
+        stream.shutdown(socket.SHUT_WR)
+        return stream.recv(1 << 16)
+    return b""
+
+
+def test_greetings(agent: Path, many: Callable[[int], int], tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    with serving(agent, tmp_path / "work") as (_, port):
+        for number in range(many(12_000)):
+            content = damaged(GREETING, random) if number % 4 else random.bytes(int(random.integers(64)))
+            said_to(port, content)
+        assert said_to(port, GREETING).startswith(MAGIC)
+
+
+def test_messages_of_sessions(agent: Path, many: Callable[[int], int], tmp_path: Path) -> None:
+    """What they do in their own process is TVM's business, but the server goes on."""
+    random = np.random.default_rng(2)
+    # Their length, and what TVM asks of a server first: its protocol's version (`RPCCode`, rpc_reference.h).
+    message = struct.pack("<qi", 32, 3) + b"0.27.0" + bytes(22)
+    with serving(agent, tmp_path / "work") as (_, port):
+        for _ in range(many(400)):
+            said_to(port, GREETING + damaged(message, random))
+        assert said_to(port, GREETING).startswith(MAGIC)
+
+
+def test_answers_of_trackers(agent: Path, many: Callable[[int], int], tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    sound = struct.pack("<ii", TRACKER_MAGIC, 1) + b"0" + struct.pack("<i", 1) + b"0" + struct.pack("<i", 4) + b'["k"]'
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with serving(agent, tmp_path / "work", "--tracker", address):
+            for _ in range(max(1, many(20))):
+                with listener.accept()[0] as stream, suppress(OSError):
+                    stream.sendall(damaged(sound, random))
+                    stream.shutdown(socket.SHUT_WR)
+                    while stream.recv(4096):
+                        pass
+
+
+def test_requests(agent: Path, package: Path, many: Callable[[int], int]) -> None:
+    random = np.random.default_rng(4)
+    data = (package / "selftest" / "input-0.bin").read_bytes()
+    requests = [
+        json.dumps({"id": "x", "command": command, "repeat": 2, "warmup": 0, "bytes": len(data)}).encode()
+        + b"\n"
+        + data
+        for command in ("run", "measure", "measure-end-to-end", "profile")
+    ] + [b'{"command": "status"}\n']
+    for _ in range(many(400)):
+        chosen = [requests[int(random.integers(len(requests)))] for _ in range(3)]
+        head, _, rest = damaged(chosen[1].partition(b"\n")[0], random).partition(b"\n")
+        done = call(agent, "serve", package, stdin=chosen[0] + head + b"\n" + rest + chosen[2])
+        assert done.returncode in (0, 7), done.stderr
+
+
+def test_packages(agent: Path, package: Path, many: Callable[[int], int], tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    manifest = (package / "manifest.json").read_bytes()
+    for number in range(many(400)):
+        shutil.copytree(package, tmp_path / "damaged", dirs_exist_ok=True)
+        (tmp_path / "damaged" / "manifest.json").write_bytes(damaged(manifest, random))
+        command = ("verify", "selftest", "run")[number % 3]
+        options = ["--fill", "selftest"] if command == "run" else []
+        done = call(agent, command, tmp_path / "damaged", *options)
+        assert done.returncode in (0, 6, 7, 8), done.stderr
+        shutil.rmtree(tmp_path / "damaged")
+
+
+def test_what_is_sound_passes(agent: Path, package: Path, tmp_path: Path) -> None:
+    """All commands, as they should be: what the sanitizers see must be seen where nothing is wrong, too."""
+    assert answer(agent, "verify", package)["files"] == 3
+    assert answer(agent, "selftest", package)["passed"]
+    assert answer(agent, "run", package, "--fill", "ones", "--output-dir", tmp_path / "out")["outputs"]
+    assert answer(agent, "facts")["cores"]
