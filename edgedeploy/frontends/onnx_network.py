@@ -13,6 +13,7 @@ import onnx
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.onnxruntime_session import cpu_session
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
@@ -49,11 +50,7 @@ def _reference(model: bytes) -> Reference:
     """One inference by onnxruntime."""
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        session = cpu_session(model)
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, dict(tensors)), strict=True))
 
