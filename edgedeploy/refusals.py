@@ -6,10 +6,16 @@ import errno
 import os
 import re
 import resource
-import tempfile
 from pathlib import Path
 
-from edgedeploy.errors import CompileError, EdgedeployError, MemoryExhaustedError, ModelError, ToolchainError
+from edgedeploy.errors import (
+    CompileError,
+    EdgedeployError,
+    MemoryExhaustedError,
+    ModelError,
+    OutputError,
+    ToolchainError,
+)
 from edgedeploy.files import cannot_write
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
@@ -17,6 +23,9 @@ _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCE
 _NO_MEMORY = re.compile(
     r"failed to map segment|cannot allocate memory|bad_alloc|can't start new thread|out of memory", re.IGNORECASE
 )
+# Python's tempfile, where it can write into none of its folders.
+_NO_FOLDER = "No usable temporary directory found"
+_ANOTHER_FOLDER = "make room, or name another folder for temporary files: TMPDIR=/some/folder"
 _NO_ROOM = re.compile(re.escape(os.strerror(errno.ENOSPC)), re.IGNORECASE)
 # Errors that tell what libraries or programs on this machine said.
 _TOLD = (ModelError, CompileError, ToolchainError)
@@ -32,10 +41,12 @@ def refusal(error: BaseException) -> EdgedeployError | None:
         return error
     if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
         return _no_memory(str(error) or None)
-    if isinstance(error, OSError) and error.errno in _UNWRITABLE:
-        return cannot_write(Path(os.fsdecode(error.filename or tempfile.gettempdir())), error)
+    if isinstance(error, OSError) and str(error.strerror).startswith(_NO_FOLDER):
+        return OutputError("there is no folder for temporary files", why=error.strerror, hints=[_ANOTHER_FOLDER])
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename:
+        return cannot_write(Path(os.fsdecode(error.filename)), error)
     if _NO_ROOM.search(str(error)):
-        return cannot_write(Path(tempfile.gettempdir()), OSError(errno.ENOSPC, str(error)))
+        return OutputError("there is no room left for what is to be written", why=str(error), hints=[_ANOTHER_FOLDER])
     if isinstance(error, EdgedeployError):
         return error
     return _no_memory(f"{type(error).__name__}: {error}") if _is_tight() else None

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy import interruption
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import Progress
 from edgedeploy.text import printable
@@ -107,6 +108,7 @@ class ConsoleProgress(Progress):
                 yield
         else:
             yield
+        interruption.check()
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s", markup=False)
 
     @contextmanager
