@@ -37,14 +37,13 @@ from edgedeploy.board import Board, load_board
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import cannot_write, folder_lock, replacing
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
+from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, cxx_compiler, run_tool
 
 # The oldest system that the agent is built for, unless the board's profile states an older one.
 OLDEST_GLIBC = "2.28"
 # Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
 DEFAULT_TOOLCHAIN = "zig"
 
-COMPILE_TIMEOUT_S = 1800
 
 _QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -186,7 +185,7 @@ def _compile_and_link(
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             objects = list(pool.map(compiled, jobs))
-        run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(output)], timeout_s=COMPILE_TIMEOUT_S)
+        run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(output)], timeout_s=TOOL_TIMEOUT_S)
         output.chmod(0o755)
         advance()
 
@@ -294,5 +293,5 @@ def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
         mapped = [f"-ffile-prefix-map={path}={name}" for path, name in roots.items()]
         command = [*compiler.command, *job.flags, *mapped, *_include_flags(tree), "-c", str(text), "-o", str(temporary)]
         # zig would keep a second copy of each object.
-        run_tool(command, timeout_s=COMPILE_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
+        run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
     return target

@@ -30,7 +30,7 @@ _SUCCESS, _REQUEST, _SUMMARY = 0, 4, 6
 _MOST_BYTES = 1 << 24
 
 # A first import of TVM from a slow disk takes half a minute.
-_START_S = 60
+_START_S = 300
 _END_S = 5
 # How often a tracker that ends by itself is started again, and how long one that holds must run.
 _RESTARTS = 5
