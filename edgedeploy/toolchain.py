@@ -26,8 +26,8 @@ from edgedeploy.errors import ToolchainError
 from edgedeploy.files import is_folder
 from edgedeploy.progress import SILENT, Progress
 
-# How long a compiler or linker may take: only one that hangs is to be ended. At its first start zig compiles the parts of
-# the C library that it links, and for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
+# How long a compiler or linker may take: only one that hangs is to be ended. At its first start zig compiles parts of
+# the C library, and for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
 TOOL_TIMEOUT_S = 3600
 
 ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"}

@@ -26,9 +26,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "except SystemExit: pass\n"
         "print('modules:', *sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=generous(60), check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     modules = set(done.stderr.rpartition("modules:")[2].split())
     assert "edgedeploy.cli.build" in modules
     assert not modules & HEAVY
