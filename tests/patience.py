@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
+from edgedeploy.hosts import busyness
 
 
 def generous(seconds: float) -> float:
     """Four times as long, and longer while more processes want to run than there are processors."""
-    waiting = os.getloadavg()[0] / len(os.sched_getaffinity(0))
-    return 4 * seconds * max(1.0, waiting)
+    return 4 * seconds * busyness()

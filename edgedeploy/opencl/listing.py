@@ -20,7 +20,7 @@ from edgedeploy.toolchain import link_program
 # What the program ends with where there is nothing to list.
 NO_LIBRARY, NO_PLATFORMS = 3, 4
 
-LIST_S = 25
+LIST_S = 12
 
 
 def as_here(board: Board) -> Board:

@@ -98,7 +98,7 @@ def test_the_same_function_takes_the_same_time(builder: Builder, measurer: Measu
     batch = builder.build([kernels.parallel_sum] * 3)
     first, second = measurer.measure(batch), measurer.measure(batch)
     times = [min(outcome.seconds) for outcome in first + second]
-    assert max(times) < 3 * min(times)
+    assert max(times) < 10 * min(times)  # others use the processors, too
 
 
 def test_sixteen_times_the_work_takes_longer(builder: Builder, measurer: Measurer) -> None:

@@ -20,7 +20,7 @@ from conftest import Command
 from patience import generous
 
 from edgedeploy.catalog import builtin_folder
-from edgedeploy.doctor import host, packages, tools
+from edgedeploy.doctor import host, isolation, packages, tools
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
 from edgedeploy.doctor.diagnosis import CHECKS
@@ -412,7 +412,8 @@ def test_something_else_at_the_port_is_not_taken_for_an_ssh_server() -> None:
 # The mechanism
 
 
-def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding() -> None:
+def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "busyness", lambda: 1.0)
     finding = isolated(os.abort, limit_s=60)  # type: ignore[arg-type]
     assert (finding.state, finding.found) == (State.FAILED, f"it crashed ({signal.SIGABRT.name})")
     finding = isolated(time.sleep, 100, limit_s=1, if_stuck="look")  # type: ignore[arg-type]
