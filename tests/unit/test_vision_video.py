@@ -58,10 +58,10 @@ def test_pictures_of_another_size_get_that_of_the_first(tmp_path: Path) -> None:
 
 
 def test_a_live_one_runs_as_fast_as_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(video, "perf_counter", lambda: now)
+    clock = [0.0]
+    monkeypatch.setattr(video, "perf_counter", lambda: clock[0])
     with video_file(tmp_path / "film.avi", 50, live=True) as write:
-        for now in (0.0, 0.1, 0.25, 0.26):
+        for clock[0] in (0.0, 0.1, 0.25, 0.26):
             write(PICTURES[0])
     assert len(read_film(tmp_path / "film.avi")) == 50 * 0.26 + 1
     with video_file(tmp_path / "fast.avi", 1, live=True) as write:
