@@ -231,6 +231,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(
     compiler(tmp_path, "sleep 1000 &", f"echo $! > {tmp_path}/pid", "wait")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(tools, "_COMPILE_S", 5)
+    monkeypatch.setattr(isolation, "busyness", lambda: 1.0)
     finding = look("toolchain", gnu)
     assert finding.state is State.FAILED
     assert "no answer within 5 s" in finding.found
