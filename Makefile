@@ -9,17 +9,20 @@ PARALLEL := -n auto --dist loadfile
 # Made last, when everything is installed.
 READY := $(VENV)/.ready
 
+# Some tests alone: make test TESTS=tests/unit/test_cli.py
+TESTS ?=
+
 # Networks and pictures that may lie beside the checkout; they serve the demo without a network connection.
 MIRRORS := $(wildcard ../shared/models ../shared/images)
 empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lint wheel docs clean
+.PHONY: help setup demo test test-all fresh-machine virtual-boards drawing opencl lint wheel docs clean
 
 help:  ## Say what there is to make.
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1\t/p' $(MAKEFILE_LIST) | while IFS='	' read -r target text; do \
-	    printf 'make %-10s %s\n' "$$target" "$$text"; done
+	    printf 'make %-14s %s\n' "$$target" "$$text"; done
 
 setup: $(READY)  ## Install edgedeploy and its tools into .venv.
 
@@ -28,14 +31,22 @@ $(READY): pyproject.toml scripts/setup.sh
 	touch $@
 
 demo: export EDGEDEPLOY_MODELS ?= $(subst $(space),:,$(MIRRORS))
-demo: $(READY)  ## Find faces with RetinaFace, here and on virtual Raspberry Pis; read a digit where its files cannot be had.
+demo: $(READY) virtual-boards  ## Find faces with RetinaFace, here and on virtual Raspberry Pis; read a digit where its files cannot be had.
 	$(VENV)/bin/python scripts/demo.py
 
-test: lint  ## Check style and types, and run all tests but the slow ones.
-	$(RUN) pytest $(PARALLEL) -m "not slow"
+test: lint virtual-boards drawing opencl  ## Check style and types, and run all tests but the slow ones.
+	$(RUN) pytest $(PARALLEL) -m "not slow" $(TESTS)
 
-test-all: lint  ## The same with the slow tests.
-	$(RUN) pytest $(PARALLEL)
+test-all: lint virtual-boards drawing opencl  ## The same with the slow tests, and, as root, on bare Debian machines.
+	$(RUN) pytest $(PARALLEL) $(TESTS)
+	[ "$$(id -u)" != 0 ] || $(MAKE) fresh-machine
+
+fresh-machine: virtual-boards  ## Make demo and test on bare Debian 12 and 13, as root and as another user; needs root.
+	scripts/fresh_machine.sh
+
+# What Debian has for them: root installs what is missing, others are told.
+virtual-boards drawing opencl:
+	@scripts/system_packages.sh $@
 
 lint: $(READY)  ## Check style and types.
 	$(RUN) ruff check

@@ -1,5 +1,32 @@
-"""`python -m edgedeploy` is the `edgedeploy` command."""
+"""The `edgedeploy` command, also as `python -m edgedeploy`: a process made ready before slow imports."""
 
-from edgedeploy.cli import main
+from __future__ import annotations
 
-main()
+import signal
+import sys
+
+from edgedeploy import interruption
+
+
+def main() -> None:
+    """Run the command line and end the process."""
+    interruption.listen()
+    try:
+        from edgedeploy.streams import open_standard_streams
+
+        open_standard_streams()
+        from edgedeploy.cli import main as command
+
+        command()
+    except BaseException:
+        if not interruption.came():
+            raise
+    finally:
+        # What is left is Python's own end, where KeyboardInterrupt would be printed with a traceback.
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(interruption.INTERRUPTED if interruption.came() else 0)
+
+
+if __name__ == "__main__":
+    main()

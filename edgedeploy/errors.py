@@ -101,6 +101,12 @@ class ToolchainError(EdgedeployError):
     exit_code = 11
 
 
+class ReaderGoneError(OutputError):
+    """The reader of standard output went away: nobody is left to tell."""
+
+    exit_code = 141
+
+
 class UnsupportedError(EdgedeployError):
     """What was asked for is meaningful but is not something this version does."""
 
@@ -247,6 +253,12 @@ class NotReadyError(EdgedeployError):
     """`edgedeploy doctor` found something that keeps networks from being built, pushed or run."""
 
     exit_code = 22
+
+
+class MemoryExhaustedError(EdgedeployError):
+    """There is not enough memory, or the process may not have more of it."""
+
+    exit_code = 24
 
 
 def last_line(error: BaseException) -> str:

@@ -165,3 +165,8 @@ def _cache_kib(level: int) -> int | None:
         except (OSError, ValueError):
             continue
     return None
+
+
+def busyness() -> float:
+    """How many times as long as on an idle machine work may take: processes that want to run, for each processor."""
+    return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))

@@ -26,10 +26,9 @@ from edgedeploy.errors import ToolchainError
 from edgedeploy.files import is_folder
 from edgedeploy.progress import SILENT, Progress
 
-LINK_TIMEOUT_S = 300
-QUERY_TIMEOUT_S = 60
-# zig compiles its C++ library for a triple when it links C++ for it the first time: minutes on a small machine.
-CHECK_TIMEOUT_S = {"c": 300, "c++": 1800}
+# How long a compiler or linker may take: only one that hangs is to be ended. At its first start zig compiles parts of
+# the C library, and for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
+TOOL_TIMEOUT_S = 3600
 
 ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"}
 
@@ -157,7 +156,7 @@ def link_shared(objects: list[Path], output: Path, board: Board) -> str:
     driver.check()
     options = ["-shared", "-fPIC", "-O2", "-s", "-o", str(output)]
     command = [*driver.command, *driver.static_options, *options, *map(str, objects), "-lm", "-lpthread"]
-    run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
+    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=_other_toolchain(driver.toolchain))
     if not output.is_file():
         hints = _other_toolchain(driver.toolchain)
         raise ToolchainError(f"the linker wrote nothing: {shlex.join(command)}", hints=hints)
@@ -173,7 +172,7 @@ def link_program(source: Path, program: Path, board: Board, hints: Sequence[str]
     driver = c_compiler(board)
     driver.check()
     command = [*driver.command, "-O2", "-o", str(program), str(source), "-ldl", "-lm", "-lpthread"]
-    run_tool(command, timeout_s=LINK_TIMEOUT_S, hints=hints)
+    run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
     return driver
 
 
@@ -228,7 +227,7 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
         source, library = Path(folder) / "line", Path(folder) / "line.so"
         source.write_text("int edgedeploy_line(int x) { return x + 1; }\n", encoding="utf-8")
         command = [*driver, "-x", language, "-shared", "-fPIC", "-o", str(library), str(source)]
-        run_tool(command, timeout_s=CHECK_TIMEOUT_S[language], hints=hints)
+        run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
         machine, made_float_abi = machine_of(library) or (None, None)
     if machine is None or machine != ELF_MACHINES.get(wanted, machine):
         raise refuse(f"it made {machine or 'nothing'}")
@@ -244,7 +243,7 @@ def _home() -> str:
 
 def _stated_target(driver: tuple[str, ...]) -> str | None:
     try:
-        return run_tool([*driver, "-dumpmachine"], timeout_s=QUERY_TIMEOUT_S).strip()
+        return run_tool([*driver, "-dumpmachine"], timeout_s=TOOL_TIMEOUT_S).strip()
     except ToolchainError:
         return None
 
@@ -319,10 +318,10 @@ def _driver(board: Board, language: str) -> Driver:
 def _versions(program: tuple[str, ...]) -> tuple[str, str]:
     """The first line that a driver says about its version, and that its linker says: zig's own version is in that."""
     try:
-        linker = run_tool([*program, "-Wl,--version"], timeout_s=QUERY_TIMEOUT_S)
+        linker = run_tool([*program, "-Wl,--version"], timeout_s=TOOL_TIMEOUT_S)
     except ToolchainError:  # one that states none
         linker = ""
-    compiler = run_tool([*program, "--version"], timeout_s=QUERY_TIMEOUT_S)
+    compiler = run_tool([*program, "--version"], timeout_s=TOOL_TIMEOUT_S)
     return _first_line(compiler), _first_line(linker)
 
 

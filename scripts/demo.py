@@ -15,7 +15,7 @@ from edgedeploy.virtual.board import down, find
 from edgedeploy.virtual.emulation import emulation_of, require_means
 from edgedeploy.zoo.download import Patience
 from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.store import fetch, pull
+from edgedeploy.zoo.store import fetch, obtainable, pull
 
 FIRST, BUNDLED = "retinaface", "digits"
 BOARDS = ("rpi4", "rpi-armhf")
@@ -28,7 +28,8 @@ def obstacle(name: str) -> DownloadError | None:
     """Why the network or the picture of a demo cannot be had; what else may be wrong the demo itself reports."""
     try:
         demo = DEMOS.load(name)
-        pull(MODELS.load(demo.model), folder=MODELS.find(demo.model).parent, patience=HASTE)
+        path, model = obtainable(MODELS.find(demo.model), MODELS.load(demo.model))
+        pull(model, folder=path.parent, patience=HASTE)
         fetch(demo.image, folder=DEMOS.find(name).parent, patience=HASTE)
     except DownloadError as error:
         return error
@@ -70,6 +71,9 @@ def main() -> int:
                 started = find(board)
                 if started and started != found_running:
                     down(started)
+            if code == VirtualBoardError.exit_code:
+                print("\nThere can be no virtual boards here, as the error says; on this machine itself the demo ran.")
+                return 0
     return code
 
 

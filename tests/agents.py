@@ -12,6 +12,7 @@ from typing import Any
 
 import platformdirs
 import pytest
+from patience import generous
 
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, agent_for, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
@@ -107,7 +108,7 @@ def unpack(archive: Path, folder: Path) -> Path:
 def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """One run of the agent."""
     command = [str(agent), *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=300, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=generous(300), check=False)
 
 
 def answer(agent: Path, *arguments: object) -> Any:

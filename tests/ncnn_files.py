@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 FLOAT16, BFLOAT16, INT8, SCALED = 0x01306B47, 0x01348B83, 0x000D4B38, 0x0002C056
 
@@ -46,7 +45,8 @@ def write(folder: Path, layers: Sequence[str], weights: bytes = b"", name: str =
 
 def run_in_ncnn(path: Path, inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
     """What ncnn makes of a network, in single precision; arrays without a batch."""
-    ncnn = pytest.importorskip("ncnn", reason="ncnn's Python package is not installed")
+    import ncnn
+
     network = ncnn.Net()
     options = ("fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_storage", "winograd_convolution")
     for option in options:

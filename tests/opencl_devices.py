@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import generous
 
 # TVM's names of what a launch states, in the order in which it states it.
 GRID, GROUP = "blockIdx.x", "threadIdx.x"
@@ -115,7 +116,9 @@ def program(opencl: Any, tmp_path: Path) -> Program:
         folders = [str(Path(__file__).parent), *sys.path]
         environment["PYTHONPATH"] = os.pathsep.join(folders)
         command = [sys.executable, "-W", "ignore", "-c", begin + text]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=generous(120), check=False
+        )
 
     return run
 

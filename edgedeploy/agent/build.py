@@ -35,14 +35,13 @@ from edgedeploy.errors import ToolchainError
 from edgedeploy.files import digest_of
 from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.toolchain import Driver, cxx_compiler, run_tool
+from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, cxx_compiler, run_tool
 
 # The oldest system that the agent is built for, unless the board's profile states an older one.
 OLDEST_GLIBC = "2.28"
 # Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
 DEFAULT_TOOLCHAIN = "zig"
 
-COMPILE_TIMEOUT_S = 1800
 
 # Executables, and what they are linked from.
 AGENTS, OBJECTS = Kept("agents"), Kept("agents/objects")
@@ -185,7 +184,7 @@ def _compile_and_link(
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             objects = list(pool.map(compiled, jobs))
-        run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(output)], timeout_s=COMPILE_TIMEOUT_S)
+        run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(output)], timeout_s=TOOL_TIMEOUT_S)
         output.chmod(0o755)
         advance()
 
@@ -289,6 +288,6 @@ def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
             options = [*job.flags, *mapped, *_include_flags(tree)]
             command = [*compiler.command, *options, "-c", str(text), "-o", str(place / target)]
             # zig would keep a second copy of each object.
-            run_tool(command, timeout_s=COMPILE_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
+            run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
 
     return OBJECTS.made(key, make, f"compiling {job.name}") / target

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from edgedeploy import __version__
+from edgedeploy import __version__, interruption
 from edgedeploy.cli import (
     bench,
     boards,
@@ -31,7 +32,9 @@ from edgedeploy.cli import (
     virtual,
 )
 from edgedeploy.cli.console import log
-from edgedeploy.errors import EdgedeployError
+from edgedeploy.errors import ReaderGoneError
+from edgedeploy.refusals import refusal, require_address_space
+from edgedeploy.streams import give_up_output
 from edgedeploy.text import printable
 
 app = typer.Typer(
@@ -59,6 +62,9 @@ app.add_typer(records.app, name="records")
 app.add_typer(virtual.app, name="virtual")
 app.add_typer(rpc.app, name="rpc")
 
+# The commands that load the compiler or its runtime.
+_LARGE = {"build", "run", "demo", "bench", "tune"}
+
 _verbosity = 0
 
 
@@ -70,6 +76,7 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     verbose: Annotated[
         int, typer.Option("-v", "--verbose", count=True, help="Say more; -vv also shows tracebacks.")
     ] = 0,
@@ -79,35 +86,49 @@ def _options(
 ) -> None:
     global _verbosity
     _verbosity = verbose
+    if context.invoked_subcommand in _LARGE:
+        require_address_space()
     log([logging.WARNING, logging.INFO, logging.DEBUG][min(verbose, 2)])
 
 
 def main() -> None:
     """Run the command line; every failure ends in a message and a documented exit code."""
-    try:
-        app(prog_name="edgedeploy")
-    except EdgedeployError as error:
-        if _verbosity >= 2:
-            raise
-        from edgedeploy.cli.console import print_error
+    code = _code_of(lambda: app(prog_name="edgedeploy"))
+    flushed = _code_of(sys.stdout.flush)
+    if flushed:
+        give_up_output()
+    sys.exit(code or flushed)
 
-        print_error(error)
-        sys.exit(error.exit_code)
-    except MemoryError as error:
-        if _verbosity >= 2:
-            raise
-        print(f"error: there is not enough memory: {error}", file=sys.stderr)
-        sys.exit(EdgedeployError.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+
+def _code_of(work: Callable[[], object]) -> int | str | None:
+    """Do the work; the exit code that says how it ended."""
+    try:
+        work()
+    except SystemExit as ended:
+        return ended.code
     except Exception as error:
+        if interruption.came():
+            return interruption.INTERRUPTED
         if _verbosity >= 2:
             raise
-        message = printable(" ".join(str(error).split()))[:300]
-        print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
-        print(
-            "  try: the same command with `edgedeploy -vv ...` for a traceback, and report it",
-            file=sys.stderr,
-        )
-        sys.exit(70)
+        return _reported(error)
+    return 0
+
+
+def _reported(error: Exception) -> int:
+    """Print what happened, and what to do where that is known; the exit code."""
+    known = refusal(error)
+    if isinstance(known, ReaderGoneError):
+        return known.exit_code
+    if known:
+        try:
+            from edgedeploy.cli.console import print_error
+
+            print_error(known)
+        except Exception:  # rich cannot be imported: there is too little memory
+            print(f"error: {known}", file=sys.stderr)
+        return known.exit_code
+    message = printable(" ".join(str(error).split()))[:300]
+    print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
+    print("  try: the same command with `edgedeploy -vv ...` for a traceback, and report it", file=sys.stderr)
+    return 70

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy import interruption
 from edgedeploy.errors import ConfigurationError, EdgedeployError
 from edgedeploy.progress import Progress, paced
 from edgedeploy.text import printable
@@ -139,6 +140,7 @@ class ConsoleProgress(Progress):
                 yield
         else:
             yield
+        interruption.check()
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
     @contextmanager

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Check, Finding, Result, State, failed, failure, not_applicable
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.hosts import busyness
 from edgedeploy.progress import SILENT, Progress
 
 LIMIT_S = 30.0
@@ -27,12 +28,13 @@ def examine(
     Args:
         case: what is examined.
         checks: in any order; a check may need others, which need not apply.
-        limit_s: the time for all of them.
+        limit_s: the time for all of them on an idle machine; each check's limit is meant so, too.
         progress: is told of each that is done.
     """
     applying = [check for check in checks if check.applies(case)]
     names = {check.name for check in applying}
-    deadline = time.monotonic() + limit_s
+    busy = busyness()
+    deadline = time.monotonic() + limit_s * busy
     waiting, running = list(applying), dict[str, tuple[Check, float]]()
     answers: queue.Queue[tuple[Check, Finding | Exception]] = queue.Queue()
     results: dict[str, Result] = {}
@@ -49,7 +51,7 @@ def examine(
             answers.put((check, error))
 
     def end_of(check: Check, started: float) -> float:
-        return min(started + check.limit_s, deadline)
+        return min(started + check.limit_s * busy, deadline)
 
     with progress.steps(f"examine {case.name}", len(applying)) as advance:
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from edgedeploy.doctor.check import Finding, failed, failure
 from edgedeploy.errors import EdgedeployError, last_line
+from edgedeploy.hosts import busyness
 
 _END_S = 5
 
@@ -22,7 +23,7 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
     Args:
         function: a function of a module.
         arguments: its arguments, which can be pickled.
-        limit_s: how long it may take, with the start of the process.
+        limit_s: how long it may take on an idle machine, with the start of the process.
         if_stuck: what to do where it takes longer.
     """
     context = multiprocessing.get_context("spawn")
@@ -33,8 +34,9 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
     theirs.close()
     with ours:
         try:
+            limit_s *= busyness()
             if not ours.poll(limit_s):
-                return failed(f"no answer within {limit_s:g} s", *filter(None, [if_stuck]))
+                return failed(f"no answer within {limit_s:.0f} s", *filter(None, [if_stuck]))
             finding = ours.recv()
             assert isinstance(finding, Finding)
             return finding

@@ -15,6 +15,7 @@ from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
 from edgedeploy.doctor.isolation import isolated
 from edgedeploy.errors import VirtualBoardError
+from edgedeploy.hosts import busyness
 from edgedeploy.toolchain import TOOLCHAINS, is_installed, link_program
 from edgedeploy.virtual.emulation import emulation_of, emulator, require_means
 
@@ -77,7 +78,7 @@ def _said(command: list[str], environment: dict[str, str], how: str) -> Finding:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_RUN_S - 2,
+            timeout=(_RUN_S - 2) * busyness(),
             check=False,
             env={**os.environ, **environment},
         )
@@ -125,5 +126,7 @@ def virtual_boards(case: Case) -> Finding:
 
 
 def _version_of(program: str) -> list[str]:
-    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=_RUN_S, check=False)
+    done = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=_RUN_S * busyness(), check=False
+    )
     return done.stdout.splitlines()

@@ -13,6 +13,7 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
+from edgedeploy.onnxruntime_session import cpu_session
 
 # What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
 _MOST_BYTES = 1 << 26
@@ -331,19 +332,12 @@ def _computed(
     """The values of nodes that read constants only, by onnxruntime."""
     if not nodes:
         return []
-    import onnxruntime
-
     read = {name for node in nodes for name in node.input if name in constants}
     outputs = [onnx.ValueInfoProto(name=name) for name in results]
     part = helper.make_graph(nodes, "constants", [], outputs, [constants[name] for name in sorted(read)])
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     try:
         runnable = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
-        session = onnxruntime.InferenceSession(
-            runnable.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        values = session.run(list(results), {})
+        values = cpu_session(runnable.SerializeToString()).run(list(results), {})
     except Exception as error:
         first = ", ".join(sorted({node.op_type for node in nodes}))
         raise ModelError(

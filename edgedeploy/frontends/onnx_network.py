@@ -14,6 +14,7 @@ import onnx
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.onnxruntime_session import cpu_session
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
@@ -66,13 +67,7 @@ def _reference(model: bytes, *, optimised: bool = True) -> Reference:
 
     @cache
     def opened() -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        if not optimised:
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return cpu_session(model, optimised=optimised)
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         session = opened()

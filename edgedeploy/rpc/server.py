@@ -42,7 +42,7 @@ from edgedeploy.rpc.tracker import Endpoint
 _BEAT_S = 5
 _SILENCE_S = 30
 # An emulated board on a busy machine.
-_READY_S = 60
+_READY_S = 300
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 8.0
 _KEPT_LINES = 20
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # TVM's import, on a slow and busy machine; a trace is applied in a few milliseconds.
 _START_S = 120
-_PATIENCE_S = 10
+_PATIENCE_S = 60
 _MEMORY = 2 << 30
 
 

@@ -21,7 +21,7 @@ from edgedeploy.closing import Closing
 from edgedeploy.errors import last_line
 
 # How long a process may take to start and to import what it needs: seconds, but other programs may be busy.
-START_S = 180.0
+START_S = 900.0
 
 _END_S = 5.0
 _MESSAGE_LENGTH = 500

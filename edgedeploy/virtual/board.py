@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 DEFAULT_DISK_MIB = 1024
 
 _RECORD = "board.json"
-_START_S = 60
+_START_S = 300
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 

@@ -141,7 +141,7 @@ def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> No
                 connection.recv(size, socket.MSG_WAITALL)
                 waited.append(time.monotonic() - began)
                 connection.sendall(struct.pack("<i", 1) + b"0")
-    assert min(waited) < 0.02
+    assert min(waited) < 0.035  # an acknowledgement takes 40 ms
 
 
 def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:

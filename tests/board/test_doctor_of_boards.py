@@ -18,6 +18,7 @@ import paramiko
 import pytest
 import yaml
 from conftest import Command
+from patience import generous
 from rpc_clients import becomes
 from ssh_homes import own_home
 from ssh_servers import own_servers
@@ -211,7 +212,7 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
         thread.start()
         started = time.monotonic()
         results = diagnose("rpi4", [f"pi@127.0.0.1:{listener.getsockname()[1]}"], limit_s=6)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < generous(10)
         thread.join()
         for stream in streams:
             stream.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from board_releases import BASE, Bench
 from cable import Cable
+from patience import generous
 from virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
@@ -104,7 +105,7 @@ def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
     # The lock ended with its owner: nobody has to wait for it, or remove it.
     started = time.monotonic()
     second_push_succeeds(bench)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < generous(10)
 
 
 def test_what_was_uploaded_before_is_not_sent_again(bench: Bench, old: str) -> None:

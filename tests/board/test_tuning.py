@@ -20,6 +20,7 @@ import pytest
 from conftest import Command
 from listeners import beyond_loopback
 from networks import Graph
+from patience import generous
 from rpc_clients import becomes
 from virtual_boards import Start
 
@@ -353,7 +354,7 @@ def test_a_run_ends_with_a_message_when_its_board_is_gone_and_goes_on_when_it_is
         gone = time.monotonic()
         code = run.end(2 * STOPS_S)
     assert code == BoardConnectionError.exit_code
-    assert time.monotonic() - gone < STOPS_S
+    assert time.monotonic() - gone < generous(STOPS_S)
     assert "did not come back" in run.messages()
     start("local", name="tune-gone")
     resumed = tuned(*arguments)
@@ -389,7 +390,7 @@ def test_what_cannot_be_is_said_at_once(
     code, _, messages = board_command("tune", network, *wrong)
     assert code == error.exit_code, messages  # type: ignore[attr-defined]
     assert message in messages
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < generous(15)
     assert descendants() == before
 
 

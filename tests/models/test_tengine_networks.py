@@ -120,10 +120,10 @@ def test_damaged_tables_end_in_our_errors(name: str, cases: int, shared: Path, t
                 number = random.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, *random.choice(tables, 3)])
                 struct.pack_into("<I", changed, place, int(number))
         (tmp_path / "net.tmfile").write_bytes(changed)
-        started = time.monotonic()
+        started = time.process_time()
         with suppress(EdgedeployError):
             FORMAT.convert([tmp_path / "net.tmfile"], {given.name: given.shape})
-        assert time.monotonic() - started < 20
+        assert time.process_time() - started < 20
 
 
 def _tables(content: bytes) -> np.ndarray:

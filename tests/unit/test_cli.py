@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import Command
+from patience import generous
 
 from edgedeploy import __version__
 from edgedeploy.cli import app
@@ -29,7 +30,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
         "except SystemExit: pass\n"
         "print('modules:', *sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     modules = set(done.stderr.rpartition("modules:")[2].split())
     assert "edgedeploy.cli.build" in modules
     assert not modules & HEAVY
@@ -100,7 +101,12 @@ def test_tab_completes(words: str, expected: str) -> None:
     }
     program = "import sys; sys.argv[0] = 'edgedeploy'; from edgedeploy.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=generous(60),
+        check=False,
     )
     assert expected in done.stdout.split()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import generous
 
 CONTENT = b"weights"
 ENTRY = """
@@ -29,7 +30,7 @@ files:
 input: {{name: data, shape: [1, 3, 8, 8]}}
 """
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -63,7 +64,7 @@ class Shell:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=generous(60),
             check=False,
         )
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import Command
 from listeners import listening
+from patience import generous
 from rpc_clients import becomes, device
 
 from edgedeploy.rpc.tracker import tracker
@@ -84,7 +85,7 @@ def test_ctrl_c_ends_a_tracker_in_the_foreground(command: Command) -> None:
         assert becomes(lambda: status(command)["running"], 60)
         port = port_of(command)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=generous(30))
     assert (process.returncode, err) == (0, "")
     assert f"tracker at 127.0.0.1:{port}" in out
     assert not listening(port)

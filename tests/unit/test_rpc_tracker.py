@@ -16,6 +16,7 @@ from contextlib import suppress
 import pytest
 from listeners import beyond_loopback, listening, owner, sockets
 from notebook import Notebook
+from patience import generous
 from rpc_clients import TRACKER_MAGIC, becomes, device
 
 from edgedeploy.errors import InputError, RpcError
@@ -62,12 +63,13 @@ def test_a_request_takes_a_device_and_its_secret(running: Endpoint) -> None:
 
 
 def test_answers_come_in_one_go(running: Endpoint) -> None:
-    taken = []
-    for _ in range(5):
+    def taken() -> float:
         began = time.monotonic()
         summary(running)
-        taken.append(time.monotonic() - began)
-    assert min(taken) < 0.03  # an acknowledgement takes 40 ms
+        return time.monotonic() - began
+
+    # An answer that waits for an acknowledgement always takes 40 ms; others sometimes do, on a busy machine.
+    assert any(taken() < 0.03 for _ in range(200))
 
 
 def test_a_key_without_devices_is_said_with_those_that_have_some(running: Endpoint) -> None:
@@ -75,14 +77,14 @@ def test_a_key_without_devices_is_said_with_those_that_have_some(running: Endpoi
     with device(running, "rpi4", 7005, "1"), pytest.raises(RpcError, match="no device for key 'rpi5'") as refused:
         require_device(running, "rpi5", 2)
     assert "'rpi4'" in str(refused.value)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < generous(5)
 
 
 def test_a_device_that_registers_late_is_waited_for(running: Endpoint) -> None:
     def register() -> None:
         time.sleep(1)
         with device(running, "late", 7006, "1"):
-            done.wait(20)
+            done.wait(generous(20))
 
     done = threading.Event()
     thread = threading.Thread(target=register)
@@ -116,7 +118,7 @@ def test_what_is_no_tracker_is_said_to_be_none(answer: bytes, stays: bool) -> No
         with stream, suppress(OSError):  # who asked may have turned away already
             stream.sendall(answer)
             stream.shutdown(socket.SHUT_WR) if not stays else None
-            done.wait(20)
+            done.wait(generous(20))
 
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -129,7 +131,7 @@ def test_what_is_no_tracker_is_said_to_be_none(answer: bytes, stays: bool) -> No
         finally:
             done.set()
             thread.join()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < generous(5)
 
 
 def test_nobody_at_the_address_is_said() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from networks import Graph
+from patience import generous
 
 from edgedeploy.runtime.subnormals import flushed_to_zero
 
@@ -48,5 +49,7 @@ assert not product.any(), product
 tiny = np.full(8, 1e-20, np.float32)
 assert (tiny * tiny).all()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=generous(120), check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -20,6 +20,7 @@ import pytest
 import tvm
 from elftools.elf.elffile import ELFFile
 from networks import tiny
+from patience import generous
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
@@ -112,7 +113,7 @@ def test_a_candidate_that_takes_too_long_is_given_up_and_its_process_is_replaced
         builder.start()
         began = time.monotonic()
         batch = builder.build([kernels.endless_to_compile, kernels.doubling])
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < generous(60)
     assert "longer than 3 s" in (batch.entries[0].error or "")
     assert batch.entries[1].error is None
 

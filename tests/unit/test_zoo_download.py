@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from patience import generous
 
 from edgedeploy.errors import DownloadError, OutputError
 from edgedeploy.progress import SILENT, Progress
@@ -21,7 +22,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HASTE = Patience(connect=5, read=5, attempts=3, pause=0.01)
 ONCE = Patience(connect=5, read=0.3, attempts=1)
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(600)
 
 
 class Server(ThreadingHTTPServer):
@@ -75,7 +76,7 @@ def cut_after(count: int) -> Callable[[Handler], None]:
 def stall_after(count: int) -> Callable[[Handler], None]:
     def answer(handler: Handler) -> None:
         handler.reply(200, CONTENT[:count], Content_Length=len(CONTENT))
-        handler.server.closing.wait(20)
+        handler.server.closing.wait(generous(20))
 
     return answer
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from edgedeploy.bench.engines.engine import Engine, Loaded, Task
+from edgedeploy.onnxruntime_session import cpu_session
 
 
 def load(task: Task) -> Loaded:
     """Make a session with all graph optimisations, which are its default."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = task.threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(task.file, options, providers=["CPUExecutionProvider"])
+    session = cpu_session(task.file, task.threads)
     binding = session.io_binding()
     for name, array in task.inputs.items():
         binding.bind_cpu_input(name, array)

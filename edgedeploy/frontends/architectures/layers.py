@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from edgedeploy.frontends.graph import Attribute, Graph
+from edgedeploy.onnxruntime_session import cpu_session
 
 # Plain patches along each side of the sample picture, and the noise on them, as a fraction of the range of values.
 _PATCHES = 12
@@ -260,8 +261,6 @@ def prior(probability: float) -> float:
 
 def _run(operator: str, inputs: Sequence[np.ndarray | None], outputs: int, **attributes: Attribute) -> list[np.ndarray]:
     """What an operator makes of its inputs, by onnxruntime; None stands for an optional input that is left out."""
-    import onnxruntime
-
     graph = Graph(operator)
     names, feeds = [], {}
     for index, values in enumerate(inputs):
@@ -273,9 +272,5 @@ def _run(operator: str, inputs: Sequence[np.ndarray | None], outputs: int, **att
             names.append(graph.input(f"input{index}", values.shape))
             feeds[names[-1]] = values
     results = graph.nodes(operator, *names, names=["output"] * outputs, **attributes)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    model = graph.model(results).SerializeToString()
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    arrays: list[np.ndarray] = session.run(results, feeds)
+    arrays: list[np.ndarray] = cpu_session(graph.model(results).SerializeToString()).run(results, feeds)
     return arrays

@@ -1,0 +1,37 @@
+"""Ctrl-C, remembered: libraries turn the KeyboardInterrupt that it raises into errors of their own, or drop it."""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+# What a shell reports of a program that Ctrl-C ended.
+INTERRUPTED = 130
+
+_came = False
+
+
+def listen() -> None:
+    """From now on remember that Ctrl-C came, which raises KeyboardInterrupt as before.
+
+    A process that is to ignore it, as background jobs of scripts are, goes on ignoring it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _remember)
+
+
+def came() -> bool:
+    """Whether Ctrl-C came since `listen`."""
+    return _came
+
+
+def check() -> None:
+    """Raise the KeyboardInterrupt that somebody caught or dropped; between two steps of long work."""
+    if _came:
+        raise KeyboardInterrupt
+
+
+def _remember(number: int, frame: FrameType | None) -> None:
+    global _came
+    _came = True
+    signal.default_int_handler(number, frame)

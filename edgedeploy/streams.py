@@ -1,0 +1,66 @@
+"""Standard output and standard error as the command line needs them: whatever they are, failures are its own errors."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+from edgedeploy.errors import OutputError, ReaderGoneError
+
+
+def open_standard_streams() -> None:
+    """Give every standard stream that the caller closed a place, and its failures a meaning.
+
+    A descriptor that is closed would be given to the next file that is opened, and what is
+    printed would go there. Standard output is opened so that writing fails, as it would have.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest that is free: this one.
+            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
+    sys.stdout = _text(io.BufferedWriter(_Results(1, "wb", closefd=False)), sys.stdout)
+    sys.stderr = _text(io.BufferedWriter(_Messages(2, "wb", closefd=False)), sys.stderr, always=True)
+
+
+def give_up_output() -> None:
+    """Lead standard output nowhere: what is left in buffers would fail once more at the end of the process."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+class _Results(io.FileIO):
+    """Standard output, whose failures are edgedeploy's errors."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError as error:
+            raise ReaderGoneError("the reader of standard output went away") from error
+        except OSError as error:
+            raise OutputError("cannot write standard output", why=error.strerror) from error
+
+
+class _Messages(io.FileIO):
+    """Standard error, which takes everything: that nobody can read a message is no reason to fail."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def _text(stream: io.BufferedWriter, like: Any, *, always: bool = False) -> io.TextIOWrapper:
+    """A text stream like the one before it, if there was one; lines go out at once on terminals, or `always`."""
+    encoding, errors, at_once = (
+        (like.encoding, like.errors, like.line_buffering or like.write_through)
+        if like
+        else ("utf-8", "backslashreplace", False)
+    )
+    return io.TextIOWrapper(stream, encoding, errors, line_buffering=always or at_once)

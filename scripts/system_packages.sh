@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that subjects need, as root; says what is missing to everybody else:
+# scripts/system_packages.sh SUBJECT...  where SUBJECT is one of python, virtual-boards, drawing, opencl
+set -euo pipefail
+
+has() { local each; for each; do command -v "$each" >/dev/null || return; done; }
+
+for subject; do
+    case $subject in
+    python)
+        packages=(python3-venv) serves="making virtual environments"
+        lacks() { ! python3 -c 'import ensurepip, venv' 2>/dev/null; } ;;
+    virtual-boards)
+        packages=(qemu-user-static binfmt-support mmdebstrap openssh-client libc6-arm64-cross libc6-armhf-cross)
+        serves="virtual boards"
+        lacks() { ! has mmdebstrap qemu-arm-static ssh; } ;;
+    drawing)
+        packages=(graphviz) serves="drawing networks"
+        lacks() { ! has dot; } ;;
+    opencl)
+        # A driver that makes the CPU a device, and the compiler that makes TVM's runtime for such devices.
+        packages=(pocl-opencl-icd ocl-icd-libopencl1 g++) serves="OpenCL"
+        lacks() { ! { has c++ && compgen -G '/etc/OpenCL/vendors/*.icd' >/dev/null; }; } ;;
+    *)
+        echo "error: there is no subject $subject" >&2
+        exit 2 ;;
+    esac
+    lacks || continue
+    if [ "$(id -u)" != 0 ] || ! has apt-get; then
+        echo "not installed, and left out without it: $serves (as root: apt-get install ${packages[*]})"
+        continue
+    fi
+    echo "installing Debian's ${packages[*]}, for $serves"
+    apt-get update -qq || true
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${packages[@]}" >/dev/null ||
+        echo "that failed: $serves will be left out"
+done

@@ -1,0 +1,228 @@
+"""The command line as a process: whatever its caller gives it, it ends with a documented exit code and no traceback."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import generous
+
+from edgedeploy.errors import MemoryExhaustedError, OutputError, ReaderGoneError
+
+EDGEDEPLOY = [sys.executable, "-m", "edgedeploy"]
+
+
+def slow(*values: object) -> list[object]:
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+COMMANDS = ["--help", "models", *slow("boards --json", "build digits", "run digits", "demo digits", "doctor")]
+
+
+def ended(command: str, folder: Path, redirection: str = "", **environment: str) -> tuple[int, str]:
+    """The exit code of a command whose output a shell redirects, and what it says on standard error."""
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {redirection}', "bash", *EDGEDEPLOY, *command.split()],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    return done.returncode, done.stderr
+
+
+# Standard streams
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_standard_output_is_an_error_of_its_own(command: str, tmp_path: Path) -> None:
+    code, said = ended(command, tmp_path, ">/dev/full")
+    assert code == OutputError.exit_code
+    assert "cannot write standard output: No space left on device" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_so_is_a_closed_one(command: str, tmp_path: Path) -> None:
+    code, said = ended(command, tmp_path, ">&-")
+    assert code == OutputError.exit_code
+    assert "cannot write standard output: Bad file descriptor" in said
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nobody_is_told_that_the_reader_of_standard_output_went_away(command: str, tmp_path: Path) -> None:
+    code, said = ended(command, tmp_path, '| true; exit "${PIPESTATUS[0]}"')
+    assert code == ReaderGoneError.exit_code
+    assert "error" not in said
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", *slow("2>&-", "<&-")])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_messages_that_nobody_can_read_change_nothing(command: str, redirection: str, tmp_path: Path) -> None:
+    assert ended(command, tmp_path, redirection)[0] == 0
+
+
+def test_files_never_get_the_descriptor_of_a_closed_stream(tmp_path: Path) -> None:
+    program = (
+        "from edgedeploy.streams import open_standard_streams; open_standard_streams();"
+        "import os; assert os.open('/dev/null', os.O_RDONLY) > 2"
+    )
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        done = subprocess.run(["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", program], check=False)
+        assert done.returncode == 0, closed
+
+
+# Memory and room
+
+
+@pytest.mark.parametrize("mebibytes", [150, *slow(100, 200, 300, 400, 500, 700, 1000)])
+@pytest.mark.parametrize("command", ["build digits", "demo digits"])
+def test_too_little_address_space_is_said_before_a_library_ends_the_process(
+    command: str, mebibytes: int, tmp_path: Path
+) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
+
+    done = subprocess.run(
+        [*EDGEDEPLOY, *command.split()], cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, check=False
+    )
+    assert done.returncode == MemoryExhaustedError.exit_code, done.stderr
+    assert f"address space is {mebibytes} MiB" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def mounted(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a shell script that may mount what nobody else sees; skip where there can be no such mounts."""
+    namespace = ["unshare", "--mount"]
+    refused = subprocess.run([*namespace, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True)
+    if refused.returncode:
+        pytest.skip(f"this needs mounts: {refused.stderr.strip()}")
+    return subprocess.run(
+        [*namespace, "bash", "-c", script, "bash", *EDGEDEPLOY],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if not name.startswith("XDG_")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_home_folder_that_may_only_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    done = mounted('mount -t tmpfs -o ro tmpfs home; HOME=$PWD/home "$@" run digits', tmp_path)
+    assert done.returncode == OutputError.exit_code
+    assert f"cannot write {tmp_path}/home/.cache" in done.stderr
+    assert "Read-only file system" in done.stderr
+
+
+FULL = "mkdir full; mount -t tmpfs -o size=64k tmpfs full; head -c 1M /dev/zero 2>/dev/null >full/zeros; "
+
+
+@pytest.mark.slow
+def test_a_full_folder_for_temporary_files_is_said(tmp_path: Path) -> None:
+    done = mounted(FULL + 'TMPDIR=$PWD/full "$@" build digits', tmp_path)
+    # Python takes another folder for its own files; a compiler may not.
+    assert done.returncode in (0, OutputError.exit_code), done.stderr
+    everywhere = "for each in /tmp /var/tmp /usr/tmp; do [ ! -d $each ] || mount --bind full $each; done; cd full; "
+    (tmp_path / "full").rmdir()
+    done = mounted(FULL + everywhere + 'HOME=/ "$@" build digits', tmp_path)
+    assert done.returncode == OutputError.exit_code, done.stderr
+    assert "there is no folder for temporary files" in done.stderr
+    assert "TMPDIR" in done.stderr
+
+
+# Ctrl-C
+
+
+def interrupted(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program as the process of `edgedeploy build digits`."""
+    begin = (
+        "import runpy, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which background jobs are started without
+        "sys.argv = ['edgedeploy', 'build', 'digits']\n"
+    )
+    run = "\nrunpy.run_module('edgedeploy', run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-c", begin + program + run]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert not list(folder.rglob("*"))
+    return done
+
+
+@pytest.mark.parametrize("module", ["typer", *slow("edgedeploy.build", "onnx", "tvm")])
+def test_ctrl_c_while_a_module_is_imported_ends_with_130(module: str, tmp_path: Path) -> None:
+    finder = f"""
+class Finder:
+    def find_spec(self, name, *arguments):
+        if name == {module!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+"""
+    assert interrupted(finder, tmp_path).returncode == 130
+
+
+INSIDE = "import tvm_ffi; tvm_ffi.convert(lambda: signal.raise_signal(signal.SIGINT))()"
+TVM = "TVM makes an error of it"
+SWALLOWED = {
+    TVM: INSIDE,
+    "another error takes its place": """
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    raise ValueError("something else")
+""",
+    "nobody hears of it": """
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    pass
+""",
+}
+
+
+@pytest.mark.parametrize("how", [TVM, *slow(*(how for how in SWALLOWED if how != TVM))])
+def test_ctrl_c_that_a_library_swallows_ends_with_130(how: str, tmp_path: Path) -> None:
+    program = f"""
+from edgedeploy.compile import pipeline
+real = pipeline.remove_channels
+def instead(module):
+    exec({SWALLOWED[how]!r})
+    return real(module)
+pipeline.remove_channels = instead
+"""
+    done = interrupted(program, tmp_path)
+    assert done.returncode == 130, done.stderr
+    assert "error" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("board", ["local", "rpi4"])
+def test_ctrl_c_at_any_moment_ends_with_130(board: str, tmp_path: Path) -> None:
+    command = [*EDGEDEPLOY, "build", "digits", "--board", board]
+    begin = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    for moment in range(26):
+        with subprocess.Popen(
+            [sys.executable, "-c", begin, *command],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                process.wait(0.1 + moment * 0.12)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does: compilers and linkers hear it, too
+            _, said = process.communicate(timeout=generous(60))
+        # Before Python listens, and after edgedeploy's own end, the signal itself ends the process: 130 to a shell.
+        assert process.returncode in (0, 130, -signal.SIGINT), said
+        assert process.returncode == 0 or "error" not in said
+        assert "Traceback" not in said

@@ -1,0 +1,124 @@
+"""What `make` calls: the demo that is shown, and what a machine is told that lacks something."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from edgedeploy.errors import DownloadError
+from edgedeploy.zoo.entry import MODELS, ZooModel
+from edgedeploy.zoo.store import MIRRORS_VARIABLE
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(sys, "argv", ["demo.py"])
+    monkeypatch.delenv(MIRRORS_VARIABLE, raising=False)
+    spec = importlib.util.spec_from_file_location("demo_script", SCRIPTS / "demo.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_network_without_a_download_is_had_as_the_entry_of_the_same_weights(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulled: list[ZooModel] = []
+    monkeypatch.setattr(demo, "pull", lambda model, **_: pulled.append(model))
+    monkeypatch.setattr(demo, "fetch", lambda file, **_: None)
+    assert demo.obstacle("retinaface") is None
+    assert pulled == [MODELS.load("retinaface-tengine")]
+
+
+def test_a_network_that_cannot_be_had_is_an_obstacle(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(model: ZooModel, **_: object) -> None:
+        raise DownloadError("there is no network")
+
+    monkeypatch.setattr(demo, "pull", refuse)
+    assert str(demo.obstacle("retinaface")) == "there is no network"
+
+
+def played(demo: ModuleType, monkeypatch: pytest.MonkeyPatch, *codes: int) -> int:
+    """The exit code of the whole where the demos end with these, here and on one virtual board after the other."""
+    left = iter(codes)
+    monkeypatch.setattr(demo, "obstacle", lambda name: None)
+    for name in ("require_means", "load_board", "emulation_of", "find"):
+        monkeypatch.setattr(demo, name, lambda *_: None)
+    monkeypatch.setattr(demo, "play", lambda *_: next(left))
+    return int(demo.main())
+
+
+def test_a_machine_that_refuses_virtual_boards_has_shown_the_demo(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert played(demo, monkeypatch, 0, 18) == 0
+    assert "There can be no virtual boards here" in capsys.readouterr().out
+    assert played(demo, monkeypatch, 0, 0, 18) == 0
+    assert played(demo, monkeypatch, 0, 0, 0) == 0
+
+
+def test_other_errors_are_those_of_the_demo(demo: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert played(demo, monkeypatch, 9) == 9
+    assert played(demo, monkeypatch, 0, 6) == 6
+
+
+def called(folder: Path, script: str, *arguments: object, **programs: str) -> subprocess.CompletedProcess[str]:
+    """Run a script as somebody who is not root, with these programs and the shell's own, and nothing else."""
+    for name in ("bash", "dirname", "rm"):
+        (folder / name).symlink_to(Path("/bin", name))
+    for name, text in {"id": "echo 1000", **programs}.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (folder / name).chmod(0o755)
+    command = ["/bin/bash", str(SCRIPTS / script), *map(str, arguments)]
+    environment = {**os.environ, "PATH": str(folder)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+# Debian's python3 without python3-venv.
+BARE = f'case $* in *ensurepip*) exit 1;; *) exec {sys.executable} "$@";; esac'
+
+
+def test_a_user_without_what_makes_environments_is_told_the_package(tmp_path: Path) -> None:
+    done = called(tmp_path, "setup.sh", "python3", tmp_path / "venv", python3=BARE)
+    assert done.returncode == 1
+    assert "apt-get install python3-venv" in done.stderr
+    assert "uv or virtualenv" in done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("program", ["uv", "virtualenv"])
+def test_another_program_makes_the_environment_where_it_is_installed(program: str, tmp_path: Path) -> None:
+    # Its last argument is the folder.
+    made = 'folder="${@: -1}/bin"; /bin/mkdir -p "$folder"; /bin/cp "${0%/*}/pip" "$folder/python"'
+    done = called(
+        tmp_path, "setup.sh", "python3", tmp_path / "venv", python3=BARE, pip='echo pip "$@"', **{program: made}
+    )
+    assert done.returncode == 0, done.stderr
+    assert "pip -m pip install" in done.stdout
+
+
+def test_who_is_not_root_is_told_what_is_left_out_and_how_to_have_it(tmp_path: Path) -> None:
+    done = called(tmp_path, "system_packages.sh", "virtual-boards", "drawing", "opencl")
+    assert done.returncode == 0
+    virtual, drawing, opencl = done.stdout.splitlines()
+    assert "virtual boards (as root: apt-get install qemu-user-static" in virtual
+    assert "drawing networks (as root: apt-get install graphviz)" in drawing
+    assert "OpenCL (as root: apt-get install pocl-opencl-icd" in opencl
+
+
+def test_the_readme_names_every_package_that_root_installs() -> None:
+    script = (SCRIPTS / "system_packages.sh").read_text()
+    readme = (SCRIPTS.parent / "README.md").read_text()
+    for line in script.splitlines():
+        if "packages=(" in line:
+            assert line.partition("packages=(")[2].partition(")")[0] in readme

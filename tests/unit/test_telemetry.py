@@ -1,0 +1,78 @@
+"""Nothing that edgedeploy uses tells anybody that it is used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import keep_agents
+
+PROGRAM = Path(__file__).resolve().parents[1] / "network_namespace.py"
+EDGEDEPLOY = [sys.executable, "-m", "edgedeploy"]
+# Where onnxruntime's telemetry keeps the id of the device, in the user's cache folder.
+MAKERS_FOLDER = "Microsoft"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An empty home folder but for agents that were compiled before."""
+    (tmp_path / "home").mkdir()
+    keep_agents(tmp_path / "home" / ".cache")
+    return tmp_path / "home"
+
+
+def cut_off(home: Path, *commands: list[str], **environment: str) -> dict[str, Any]:
+    """Run commands where every name that is looked up is written down; skip where there can be no such place."""
+    namespace = ["unshare", "--net", "--mount"]
+    refused = subprocess.run([*namespace, "true"], capture_output=True, text=True, check=False)
+    if refused.returncode:
+        pytest.skip(f"this needs namespaces: {refused.stderr.strip()}")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "ORT_", "EDGEDEPLOY_"))}
+    done = subprocess.run(
+        [*namespace, sys.executable, str(PROGRAM), json.dumps(commands)],
+        env={**kept, "HOME": str(home), **environment},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def assert_silent(home: Path, *commands: str) -> None:
+    said = cut_off(home, *([*EDGEDEPLOY, *command.split()] for command in commands))
+    assert [code for code, _ in said["ended"]] == [0] * len(commands), said["ended"]
+    assert said["asked"] == []
+    assert not [path for path in home.rglob("*") if path.name in (MAKERS_FOLDER, "deviceid")]
+
+
+def test_looking_up_a_name_is_noticed(home: Path) -> None:
+    look_up = "import socket\ntry: socket.getaddrinfo('somebody.test', 443)\nexcept OSError: pass"
+    assert "somebody.test" in cut_off(home, [sys.executable, "-c", look_up])["asked"]
+
+
+def test_telemetry_is_off_before_onnxruntime_is_imported(home: Path) -> None:
+    said = cut_off(home, [sys.executable, "-c", "import edgedeploy, onnxruntime"])
+    assert said["ended"] == [[0, ""]]
+    assert not (home / ".cache" / MAKERS_FOLDER).exists()
+
+
+def test_building_and_running_look_nothing_up(home: Path) -> None:
+    assert_silent(home, "build digits", "run dist/local/digits.tar.gz", "demo digits --board local")
+
+
+@pytest.mark.slow
+def test_measuring_all_engines_looks_nothing_up(home: Path) -> None:
+    # Uploads begin some seconds after the start: this takes longer than that.
+    assert_silent(home, "bench digits --rounds 60 --json")
+
+
+@pytest.mark.slow
+def test_tuning_looks_nothing_up(home: Path) -> None:
+    assert_silent(home, "tune digits --trials 4")
