@@ -64,8 +64,22 @@ Member File(const Json::Member& member) {
   return file;
 }
 
+SelfTest Test(const Json& json) {
+  SelfTest test{{}, json.at("reference").text()};
+  for (const Json& each : json.at("cases").array()) {
+    test.cases.push_back({each.at("name").text(), Names(each.at("inputs")), Names(each.at("outputs")),
+                          each.at("relative").number(), each.at("absolute").number()});
+  }
+  if (test.cases.empty()) throw JsonError("the self-test has no case");
+  return test;
+}
+
 Manifest Read(const Json& json) {
-  if (json.at("format").integer() != 1) throw JsonError("it has another format than 1");
+  const int64_t format = json.at("format").integer();
+  if (format != kManifestFormat) {
+    throw JsonError("another version of edgedeploy wrote it: this agent reads format " +
+                    std::to_string(kManifestFormat) + ", not " + std::to_string(format));
+  }
   Manifest manifest;
   manifest.model = json.at("model").text();
   manifest.board = json.at("board").text();
@@ -79,17 +93,16 @@ Manifest Read(const Json& json) {
   if (device && !device->is_null()) manifest.opencl_device = device->text();
   manifest.inputs = Tensors(json.at("inputs"));
   manifest.outputs = Tensors(json.at("outputs"));
-  const Json& test = json.at("selftest");
-  manifest.selftest = {Names(test.at("inputs")), Names(test.at("outputs")), test.at("relative").number(),
-                       test.at("absolute").number(), test.at("reference").text()};
+  manifest.selftest = Test(json.at("selftest"));
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
-  if (manifest.selftest.inputs.size() != manifest.inputs.size() ||
-      manifest.selftest.outputs.size() != manifest.outputs.size()) {
-    throw JsonError("the self-test has another number of tensors than the network");
-  }
   manifest.File(kLibraryName);
-  for (const auto* names : {&manifest.selftest.inputs, &manifest.selftest.outputs}) {
-    for (const std::string& name : *names) manifest.File(name);
+  for (const Case& each : manifest.selftest.cases) {
+    if (each.inputs.size() != manifest.inputs.size() || each.outputs.size() != manifest.outputs.size()) {
+      throw JsonError("the self-test has another number of tensors than the network");
+    }
+    for (const auto* names : {&each.inputs, &each.outputs}) {
+      for (const std::string& name : *names) manifest.File(name);
+    }
   }
   return manifest;
 }

@@ -34,11 +34,17 @@ struct Member {
   std::string sha256;
 };
 
-struct SelfTest {
+// One inference of the self-test: members that hold its inputs and expected outputs, and how far these may be off.
+struct Case {
+  std::string name;
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   double relative;
   double absolute;
+};
+
+struct SelfTest {
+  std::vector<Case> cases;  // one at least
   std::string reference;
 };
 
@@ -57,6 +63,8 @@ struct Manifest {
   const Member& File(const std::string& name) const;
 };
 
+// The version of the manifest's structure that is read.
+inline constexpr int64_t kManifestFormat = 2;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kLibraryName = "model.so";
 

@@ -68,11 +68,25 @@ void RefuseOtherMachines(const Manifest& manifest) {
   }
 }
 
-bool Fits(const ffi::Tensor& tensor, const TensorSpec& spec) {
+template <typename Sizes>
+std::string Shown(const Sizes& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text.empty() ? "a scalar" : text;
+}
+
+// Failure(kPackage) unless a tensor has the shape and the type that the manifest states.
+void RequireFit(const ffi::Tensor& tensor, const TensorSpec& spec) {
   const DLDataType wanted = DlpackType(spec.type);
   const DLDataType found = tensor.dtype();
-  return found.code == wanted.code && found.bits == wanted.bits && found.lanes == 1 && tensor.IsContiguous() &&
-         std::equal(tensor.shape().begin(), tensor.shape().end(), spec.shape.begin(), spec.shape.end());
+  const bool typed = found.code == wanted.code && found.bits == wanted.bits && found.lanes == 1;
+  const ffi::ShapeView shape = tensor.shape();
+  if (typed && tensor.IsContiguous() && std::equal(shape.begin(), shape.end(), spec.shape.begin(), spec.shape.end())) {
+    return;
+  }
+  throw Failure(Code::kPackage, "the network gives another output '" + spec.name + "' than its manifest describes",
+                "it is " + Shown(shape) + " of " + std::string(ffi::DLDataTypeToString(found)) + ", not " +
+                    Shown(spec.shape) + " of " + spec.type.name);
 }
 
 }  // namespace
@@ -187,9 +201,8 @@ std::optional<std::string> Model::Device() const {
 
 void* Model::Input(size_t index) { return loaded_->input_tensors[index].data_ptr(); }
 
-void Model::SetRecordedInputs(const Package& package) {
-  const std::vector<std::string>& names = package.manifest().selftest.inputs;
-  for (size_t i = 0; i < names.size(); ++i) package.Read(names[i], Input(i), inputs()[i].bytes);
+void Model::SetRecordedInputs(const Package& package, const Case& recorded) {
+  for (size_t i = 0; i < inputs().size(); ++i) package.Read(recorded.inputs[i], Input(i), inputs()[i].bytes);
 }
 
 void Model::Run() {
@@ -200,12 +213,17 @@ void Model::Run() {
     loaded_->output_tensors.push_back(loaded_->Downloaded(*one));
   } else if (auto several = loaded_->returned.as<ffi::Array<ffi::Any>>()) {
     for (const ffi::Any& each : *several) {
-      if (auto tensor = each.as<ffi::Tensor>()) loaded_->output_tensors.push_back(loaded_->Downloaded(*tensor));
+      auto tensor = each.as<ffi::Tensor>();
+      if (!tensor) throw Failure(Code::kPackage, "the network gives something else than tensors");
+      loaded_->output_tensors.push_back(loaded_->Downloaded(*tensor));
     }
   }
-  bool fits = loaded_->output_tensors.size() == outputs().size();
-  for (size_t i = 0; fits && i < outputs().size(); ++i) fits = Fits(loaded_->output_tensors[i], outputs()[i]);
-  if (!fits) throw Failure(Code::kPackage, "the network's outputs are not those that its manifest describes");
+  const size_t found = loaded_->output_tensors.size();
+  if (found != outputs().size()) {
+    throw Failure(Code::kPackage, "the network gives another number of outputs than its manifest describes",
+                  "there are " + std::to_string(found) + ", not " + std::to_string(outputs().size()));
+  }
+  for (size_t i = 0; i < found; ++i) RequireFit(loaded_->output_tensors[i], outputs()[i]);
 }
 
 double Model::TimedRun() {

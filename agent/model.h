@@ -34,7 +34,7 @@ class Model {
 
   // Memory of an input, `inputs()[index].bytes` long; it keeps its content from run to run.
   void* Input(size_t index);
-  void SetRecordedInputs(const Package& package);
+  void SetRecordedInputs(const Package& package, const Case& recorded);
 
   // One inference. Failure(kOther) if it fails, Failure(kPackage) if the outputs are not the manifest's.
   void Run();

@@ -52,7 +52,7 @@ void SetInputs(const Arguments& arguments, const Package& package, Model* model)
   const std::string fill = arguments.Text("fill");
   std::vector<bool> given(model->inputs().size(), !fill.empty());
   if (fill == "selftest") {
-    model->SetRecordedInputs(package);
+    model->SetRecordedInputs(package, package.manifest().selftest.cases.front());
   } else if (fill == "ones") {
     for (size_t i = 0; i < given.size(); ++i) FillWithOnes(model->inputs()[i], model->Input(i));
   }  // inputs begin as zeros

@@ -9,40 +9,30 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from edgedeploy import __version__
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, load_board
-from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.opencl.listing import as_here
-from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
+from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
+from edgedeploy.selftest.checking import Checks, Draft, check
+from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import TOOLCHAINS, c_compiler
 
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
-    from edgedeploy.frontends.network import Network
     from edgedeploy.tune.records import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
-
-# |difference| <= relative * max|reference| + absolute. The absolute part is for outputs that are nearly zero.
-TOLERANCE = (1e-4, 1e-6)
-# OpenCL lets devices compute functions less exactly than CPUs do: "The OpenCL C Specification", 7.4, relative error.
-OPENCL_TOLERANCE = (1e-3, 1e-6)
-# Quantised networks run in float here; where a value falls on the other side of a rounding step, it moves by
-# one step, and so do those that follow from it.
-QUANTISED_TOLERANCE = (0.3, 1e-6)
 
 
 @dataclass(frozen=True)
@@ -52,8 +42,8 @@ class Built:
     Attributes:
         path: the archive.
         manifest: its manifest.
-        error: the largest difference from the reference as a fraction of the tolerance, or None if the
-            board's code does not run on this machine.
+        error: the largest difference from the reference as a fraction of the tolerance, or None if it was not
+            checked.
         dumps: files with intermediate code that were written beside it.
         compiled: the compiler's result, for reports.
     """
@@ -95,9 +85,11 @@ def build(
     tuning_records: str | None = None,
     tuned: Tuned | None = None,
     dumps: Iterable[str] = (),
+    checks: Checks = "all",
+    make_agent: bool = False,
     progress: Progress = SILENT,
 ) -> Built:
-    """Build one network for a board into the archive `output`, and check it where it runs on this machine.
+    """Build one network for a board into the archive `output`, after its outputs were compared with the reference's.
 
     Args:
         source: the network.
@@ -107,6 +99,10 @@ def build(
         tuning_records: as `tune.best.chosen_records` takes it: the board's own unless given.
         tuned: what is known of functions, in the place of any records: for comparisons.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
+        checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
+            anyhow; or `none`.
+        make_agent: whether to build the agent that a check under an emulator needs. Without it, that check waits until
+            there is one.
         progress: is told about each step.
 
     Raises:
@@ -116,6 +112,8 @@ def build(
         RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
+    from edgedeploy.agent.build import agent_for, built_agent
+    from edgedeploy.compile.explain import gigaflops
     from edgedeploy.compile.linking import link
     from edgedeploy.compile.pipeline import compile_network
     from edgedeploy.compile.targets import check_target
@@ -150,8 +148,9 @@ def build(
         for reason in misfits(abi, System(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
         with progress.stage("reference"):
-            test, tensors = _self_test(network, board)
-        contents |= {name: array.tobytes() for name, array in tensors.items()}
+            cases = recorded(network)
+            test, members = self_test(network, board, cases)
+        contents |= members
         manifest = Manifest(
             model=source.name,
             model_sha256=source.sha256[0],
@@ -170,12 +169,13 @@ def build(
             abi=abi,
             memory=compiled.code.memory,
             selftest=test,
+            checked=Check(how="no"),
             files=describe(contents),
         )
-        error = None
-        if board.runs_here:
-            with progress.stage("check"):
-                error = _check(manifest, contents[LIBRARY_NAME], tensors)
+        draft = Draft(network, board, manifest, contents, cases, gigaflops(compiled))
+        agent = partial(agent_for, board, progress=progress) if make_agent else partial(built_agent, board)
+        checked, error = check(draft, checks, agent, progress)
+        manifest = manifest.model_copy(update={"checked": checked})
         with progress.stage("pack"):
             write_package(temporary, manifest, contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
@@ -220,7 +220,16 @@ def prepare(
         except Exception as error:
             progress.note(f"{path} is not used: {error}")
     progress.note(f"building {source.name} for {label}, kept for later runs")
-    build(source, board_name, cached, overrides=overrides, tuning_records=tuning_records, progress=progress)
+    # Whatever is not for this machine goes to its board next, which tests it before anything else is done with it.
+    build(
+        source,
+        board_name,
+        cached,
+        overrides=overrides,
+        tuning_records=tuning_records,
+        checks="here",
+        progress=progress,
+    )
     return Prepared(cached, source)
 
 
@@ -262,7 +271,14 @@ def _compiler_fingerprint() -> str:
     """SHA-256 over the source of all that makes a package, so that a changed schedule is never mistaken for the old."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    patterns = ("compile/**/*.py", "frontends/**/*.py", "runtime/native/*.[ch]", "toolchain.py", "build.py")
+    patterns = (
+        "compile/**/*.py",
+        "frontends/**/*.py",
+        "runtime/native/*.[ch]",
+        "selftest/*.py",
+        "toolchain.py",
+        "build.py",
+    )
     for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -280,50 +296,6 @@ def _versions(form: Format) -> dict[str, str]:
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     return versions
-
-
-def _self_test(network: Network, board: Board) -> tuple[SelfTest, dict[str, np.ndarray]]:
-    """Seeded inputs, and what another program makes of them, as members of the package."""
-    from edgedeploy.runtime.arrays import fill
-
-    tensors = {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(network.inputs)}
-    try:
-        expected = network.reference(tensors)
-    except Exception as error:
-        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(error)) from error
-    members: dict[str, np.ndarray] = {}
-    for index, spec in enumerate(network.inputs):
-        members[f"selftest/input-{index}.bin"] = tensors[spec.name]
-    for index, spec in enumerate(network.outputs):
-        members[f"selftest/output-{index}.bin"] = np.ascontiguousarray(expected[spec.name])
-    tolerance = OPENCL_TOLERANCE if board.opencl else TOLERANCE
-    relative, absolute = QUANTISED_TOLERANCE if network.quantised else tolerance
-    test = SelfTest(
-        inputs=[name for name in members if "input" in name],
-        outputs=[name for name in members if "output" in name],
-        relative=relative,
-        absolute=absolute,
-        reference=network.reference_name,
-    )
-    return test, members
-
-
-def _check(manifest: Manifest, library: bytes, members: dict[str, np.ndarray]) -> float:
-    """Run a package's self-test in this process."""
-    from edgedeploy.runtime.session import Session, check_outputs
-
-    test = manifest.selftest
-    inputs = {spec.name: members[name] for spec, name in zip(manifest.inputs, test.inputs, strict=True)}
-    wanted = {spec.name: members[name] for spec, name in zip(manifest.outputs, test.outputs, strict=True)}
-    fractions = check_outputs(Session(manifest, library).run(inputs), wanted, test)
-    name, worst = max(fractions.items(), key=lambda pair: pair[1])
-    if worst > 1:
-        raise NumericalError(
-            f"the code for {manifest.model} gives other outputs than {test.reference}",
-            why=f"output {name!r} differs by {worst:.3g} times what is allowed "
-            f"({test.relative:g} of its largest value)",
-        )
-    return worst
 
 
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:

@@ -60,18 +60,22 @@ def build(
             "device; transposes; removed channels.",
         ),
     ] = False,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Do not compare the code's outputs with the reference's.")
+    ] = False,
     virtual: Annotated[
         bool, typer.Option("--virtual", help="Check the packages on the board's virtual one, started if need be.")
     ] = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Build one package per network, checked against another program where the board is this machine.
+    """Build one package per network, compared with another program before it is written.
 
     The format of a file is told by its content; where weights lie in a file of their own, either of the two names
     the network.
 
     The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
-    For other boards the check is part of `edgedeploy push`; --virtual does it on an emulated board at once.
+    Code for another architecture is checked under qemu's user-mode emulator if that is installed, else by the
+    same network compiled for this machine. --virtual checks on an emulated board as well.
 
     Functions that were tuned on such a board (`edgedeploy tune`) are built as they were found to be quickest.
 
@@ -130,6 +134,8 @@ def build(
             overrides=overrides,
             tuning_records=tuning_records,
             dumps=kinds,
+            checks="none" if no_check else "all",
+            make_agent=True,
             progress=progress,
         )
         size = built.path.stat().st_size
@@ -145,19 +151,18 @@ def build(
                 "tuning_records": built.manifest.tuning_records,
                 "abi": built.manifest.abi.model_dump(),
                 "memory": built.manifest.memory.model_dump(),
-                "checked": error is not None,
+                "checked": built.manifest.checked.how,
+                "emulator": built.manifest.checked.emulator,
                 "error_of_tolerance": error,
                 "dumps": [str(path) for path in built.dumps],
                 **(explanation(built.compiled) if explain else {}),
             }
         )
         if not json_output:
-            checked = "equal to" if error is not None else "to be checked on the board against"
-            stdout().print(
-                f"{built.path}  {size:,} bytes, {checked} {built.manifest.selftest.reference} "
-                f"within {built.manifest.selftest.relative:g}",
-                markup=False,
-            )
+            test, how = built.manifest.selftest, built.manifest.checked.line()
+            checked = f"equal to {test.reference} within {test.relative:g}" if error is not None else "not compared"
+            stdout().print(f"{built.path}  {size:,} bytes, {checked}", markup=False)
+            stdout().print(f"checked: {how}{', and on the virtual board' if check else ''}", markup=False)
             stdout().print(f"memory: {built.manifest.memory.line()}", markup=False)
             for path in built.dumps:
                 stdout().print(str(path), markup=False)

@@ -54,7 +54,12 @@ def show(
         "heads": "\n".join(map(_head, manifest.heads)),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
-        "self-test": f"outputs of {test.reference}, within {test.relative:g} of the largest and {test.absolute:g}",
+        "self-test": "\n".join(
+            f"outputs of {test.reference} for {case.name} inputs, within {case.relative:g} of the largest and "
+            f"{case.absolute:g}"
+            for case in test.cases
+        ),
+        "checked": manifest.checked.line(),
         "files": "\n".join(f"{name}  {member.size:,} bytes" for name, member in manifest.files.items()),
     }
     table = Table.grid(padding=(0, 2))

@@ -59,6 +59,12 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
     return sorted(records, key=lambda record: (-record["mflop"], record["function"]))
 
 
+def gigaflops(network: Lowered) -> float:
+    """Thousands of millions of arithmetic operations in one inference."""
+    counts = call_counts(network.module)
+    return sum(entry.operations * counts[name] for name, entry in network.functions.items()) / 1e9
+
+
 def call_counts(module: tvm.IRModule) -> Counter[str]:
     """How often one inference calls each function, by name."""
     return Counter(function_name(call) for _, call in calls_of(module))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.heads import Head
@@ -12,6 +12,8 @@ from edgedeploy.runtime.interface import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"
+# The version of the manifest's structure; the agent reads the same one (agent/manifest.cc).
+FORMAT: Literal[2] = 2
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # Plain relative names of at most one folder: nothing can point out of the package.
@@ -69,20 +71,54 @@ class Memory(Record):
         )
 
 
-class SelfTest(Record):
+class Case(Record):
     """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
 
     Attributes:
+        name: what the inputs are, such as `random`.
         inputs, outputs: members with the raw little-endian values, in the network's order.
         relative, absolute: the tolerance, per output.
-        reference: the program that gave the outputs.
     """
 
+    name: str
     inputs: list[MemberName]
     outputs: list[MemberName]
     relative: float
     absolute: float
+
+
+class SelfTest(Record):
+    """How a package checks itself.
+
+    Attributes:
+        cases: each is one inference.
+        reference: the program that gave the expected outputs.
+    """
+
+    cases: Annotated[list[Case], Field(min_length=1)]
     reference: str
+
+    @property
+    def relative(self) -> float:
+        """The widest of the cases' relative tolerances."""
+        return max(case.relative for case in self.cases)
+
+
+class Check(Record):
+    """How a package's code was compared with the reference before the package was written.
+
+    Attributes:
+        how: `here`, on this machine; `emulated`, the board's code by an emulator; `compiled for this machine`, the same
+            network, but not the board's code; or `no`.
+        emulator: the program that ran the board's code, and its version.
+    """
+
+    how: Literal["here", "emulated", "compiled for this machine", "no"]
+    emulator: str | None = None
+
+    def line(self) -> str:
+        """The same for people."""
+        return f"{self.how} ({self.emulator})" if self.emulator else self.how
 
 
 class Manifest(Record):
@@ -106,10 +142,11 @@ class Manifest(Record):
         abi: what the library needs.
         memory: how much of it a run takes.
         selftest: how the package checks itself.
+        checked: how it was checked when it was built.
         files: the members beside this manifest, by name.
     """
 
-    format: Literal[1] = 1
+    format: Literal[2] = FORMAT
     model: str
     model_sha256: Sha256
     weights: Literal["file", "random"] = "file"
@@ -127,11 +164,22 @@ class Manifest(Record):
     abi: Abi
     memory: Memory
     selftest: SelfTest
+    checked: Check
     files: dict[MemberName, Member]
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _is_read_here(cls, value: object) -> object:
+        if isinstance(value, int) and value != FORMAT:
+            raise ValueError(f"another version of edgedeploy wrote it: this one reads format {FORMAT}, not {value}")
+        return value
 
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
-        missing = {LIBRARY_NAME, *self.selftest.inputs, *self.selftest.outputs} - self.files.keys()
+        cases = self.selftest.cases
+        if any((len(case.inputs), len(case.outputs)) != (len(self.inputs), len(self.outputs)) for case in cases):
+            raise ValueError("the self-test has another number of tensors than the network")
+        missing = {LIBRARY_NAME, *(name for case in cases for name in case.inputs + case.outputs)} - self.files.keys()
         if missing:
             raise ValueError(f"files does not list {', '.join(sorted(missing))}")
         for tensor in (*self.inputs, *self.outputs):

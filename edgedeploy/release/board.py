@@ -176,7 +176,9 @@ def _differs(output: dict[str, Any]) -> bool:
 
 
 def _difference(output: dict[str, Any]) -> str:
-    return f"output {output['name']!r} differs by {output['largest_difference']}, {output['allowed']:.3g} is allowed"
+    name, difference, allowed = output["name"], output["largest_difference"], output["allowed"]
+    of = f" of the {output['case']} inputs" if "case" in output else ""  # older agents have one case, without a name
+    return f"output {name!r}{of} differs by {difference}, {allowed:.3g} is allowed"
 
 
 def publish(connection: Connection, model: str, staged: str, identity: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +29,17 @@ class TensorSpec(Record):
         except TypeError as error:
             raise ValueError(str(error)) from error
         return value
+
+    def misfit(self, array: np.ndarray) -> str | None:
+        """What an array has instead of this shape and dtype, for messages; None if it has both."""
+        if list(array.shape) == self.shape and array.dtype == np.dtype(self.dtype):
+            return None
+        return f"it is {shown(array.shape)} of {array.dtype}, not {shown(self.shape)} of {self.dtype}"
+
+
+def shown(shape: Sequence[int]) -> str:
+    """A shape for people."""
+    return "x".join(map(str, shape)) or "a scalar"
 
 
 class Runner(Protocol):

@@ -19,8 +19,8 @@ from edgedeploy.errors import InputError, OpenCLError, PackageError, last_line
 from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
-from edgedeploy.package.manifest import LIBRARY_NAME, Manifest, SelfTest
-from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.package.manifest import LIBRARY_NAME, Abi, Manifest
+from edgedeploy.runtime.interface import Tensors, TensorSpec, shown
 from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
@@ -76,6 +76,7 @@ class Session:
 
         Raises:
             InputError: an input is missing, unknown, or has another shape or dtype than the network's.
+            PackageError: as `read`.
         """
         return self.read(self.bind(tensors)())
 
@@ -102,14 +103,23 @@ class Session:
         return call
 
     def read(self, returned: Any) -> dict[str, np.ndarray]:
-        """Arrays by output name, of what a bound call returned."""
+        """Arrays by output name, of what a bound call returned.
+
+        Raises:
+            PackageError: these are not the outputs that the manifest describes.
+        """
         arrays = _listed(returned)
         if len(arrays) != len(self.outputs):
             raise PackageError(
                 "the package's library does not fit its manifest",
                 why=f"it gives {len(arrays)} outputs, the manifest names {len(self.outputs)}",
             )
-        return {spec.name: array.numpy() for spec, array in zip(self.outputs, arrays, strict=True)}
+        tensors = {}
+        for spec, array in zip(self.outputs, arrays, strict=True):
+            tensors[spec.name] = array.numpy()
+            if why := spec.misfit(tensors[spec.name]):
+                raise PackageError(f"the package gives another output {spec.name!r} than its manifest says", why=why)
+        return tensors
 
     @cached_property
     def device_name(self) -> str | None:
@@ -203,28 +213,17 @@ def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]
         array = np.asarray(tensors[spec.name])
         if list(array.shape) != spec.shape:
             raise InputError(
-                f"input {spec.name!r} has shape {_shown(array.shape)}",
-                why=f"the network was built for {_shown(spec.shape)}",
+                f"input {spec.name!r} has shape {shown(array.shape)}",
+                why=f"the network was built for {shown(spec.shape)}",
                 hints=[f"build it for another shape: --input-shape {spec.name}:{','.join(map(str, array.shape))}"],
             )
         if not np.can_cast(array.dtype, spec.dtype, casting="same_kind"):
             raise InputError(f"input {spec.name!r} has dtype {array.dtype}", why=f"the network takes {spec.dtype}")
-        converted = np.ascontiguousarray(array, dtype=spec.dtype)
+        converted = np.asarray(array, dtype=spec.dtype, order="C")  # np.ascontiguousarray has no rank 0
         if array.dtype.kind in "iu" and not np.array_equal(converted, array):
             raise InputError(f"input {spec.name!r} holds values that do not fit {spec.dtype}")
         arrays.append(converted)
     return arrays
-
-
-def check_outputs(outputs: Tensors, expected: Tensors, test: SelfTest) -> dict[str, float]:
-    """By output, the largest difference as a fraction of what the self-test allows; a sound result has none above 1."""
-    fractions = {}
-    for name, wanted in expected.items():
-        difference = np.abs(outputs[name].astype(np.float64) - wanted.astype(np.float64))
-        allowed = test.relative * np.abs(wanted.astype(np.float64)).max(initial=0) + test.absolute
-        worst = float(difference.max(initial=0) / allowed)
-        fractions[name] = worst if np.isfinite(worst) else float("inf")
-    return fractions
 
 
 def _device_of(manifest: Manifest) -> Any:
@@ -250,15 +249,19 @@ def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Calla
         raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error
 
 
-def _check_machine(name: str | Path, manifest: Manifest) -> None:
-    """Refuse what this machine's loader would refuse less clearly."""
+def misfits_here(abi: Abi) -> list[str]:
+    """Why code does not run on this machine; empty if it does."""
     from elftools.elf.elffile import ELFFile
 
     with Path("/proc/self/exe").open("rb") as stream:
         elf = ELFFile(stream)
     here = System(elf.elfclass, elf["e_machine"], glibc=host_facts()["glibc"], features=host_features())
-    reasons = misfits(manifest.abi, here, "this machine")
-    if reasons:
+    return misfits(abi, here, "this machine")
+
+
+def _check_machine(name: str | Path, manifest: Manifest) -> None:
+    """Refuse what this machine's loader would refuse less clearly."""
+    if reasons := misfits_here(manifest.abi):
         raise PackageError(
             f"{name} was built for board {manifest.board!r} and does not run on this machine",
             why="; ".join(reasons),
@@ -285,7 +288,3 @@ def check_threads(threads: int) -> int:
 def _listed(returned: Any) -> list[Any]:
     """The tensors that a network returned, of one or of several."""
     return [returned] if hasattr(returned, "numpy") else list(returned)
-
-
-def _shown(shape: Any) -> str:
-    return "x".join(map(str, shape))

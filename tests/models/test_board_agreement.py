@@ -17,9 +17,10 @@ from virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import TOLERANCE, build
+from edgedeploy.build import build
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.runtime.opening import Place, opened
+from edgedeploy.selftest.tolerance import TOLERANCE
 from edgedeploy.source import Source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]

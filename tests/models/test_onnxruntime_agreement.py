@@ -12,9 +12,9 @@ from running import outputs_of
 from shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
-from edgedeploy.build import QUANTISED_TOLERANCE, TOLERANCE
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.selftest.tolerance import QUANTISED_TOLERANCE, TOLERANCE
 
 
 @pytest.mark.skipif(not FILES and "CI" not in os.environ, reason=f"there are no networks in {SHARED / 'models'}")

@@ -13,10 +13,11 @@ import pytest
 from shared_networks import FILES, SHAPES, is_quantised
 from virtual_boards import Start
 
-from edgedeploy.build import OPENCL_TOLERANCE, build
+from edgedeploy.build import build
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.session import Session
+from edgedeploy.selftest.tolerance import OPENCL_TOLERANCE
 from edgedeploy.source import Source, find_source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]

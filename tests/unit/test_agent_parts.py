@@ -61,7 +61,7 @@ def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> 
     generator = random.Random(7)
     sound = json.dumps(
         {
-            "format": 1,
+            "format": 2,
             "model": "m",
             "board": "b",
             "threads": 2,
@@ -69,10 +69,15 @@ def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> 
             "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3]}],
             "outputs": [{"name": "y", "dtype": "float32", "shape": [2]}],
             "selftest": {
-                "inputs": ["selftest/i.bin"],
-                "outputs": ["selftest/o.bin"],
-                "relative": 1e-4,
-                "absolute": 0,
+                "cases": [
+                    {
+                        "name": "random",
+                        "inputs": ["selftest/i.bin"],
+                        "outputs": ["selftest/o.bin"],
+                        "relative": 1e-4,
+                        "absolute": 0,
+                    }
+                ],
                 "reference": "r",
             },
             "files": {
@@ -100,14 +105,17 @@ def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> 
 def test_names_that_lead_out_of_a_package_are_refused(probe: Path, name: str) -> None:
     empty = {"name": "x", "dtype": "float32", "shape": []}
     manifest = {
-        "format": 1,
+        "format": 2,
         "model": "m",
         "board": "b",
         "threads": 1,
         "abi": {"machine": "EM_ARM", "glibc": None},
         "inputs": [],
         "outputs": [],
-        "selftest": {"inputs": [], "outputs": [], "relative": 0, "absolute": 0, "reference": empty["name"]},
+        "selftest": {
+            "cases": [{"name": "random", "inputs": [], "outputs": [], "relative": 0, "absolute": 0}],
+            "reference": empty["name"],
+        },
         "files": {"model.so": {"size": 0, "sha256": ""}, name: {"size": 0, "sha256": ""}},
     }
     [line] = parsed(probe, [json.dumps(manifest).encode()], "manifest")

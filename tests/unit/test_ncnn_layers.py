@@ -12,9 +12,9 @@ from ncnn_files import run_in_ncnn
 from running import outputs_of
 
 from edgedeploy.board import load_board
-from edgedeploy.build import TOLERANCE
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.ncnn import FORMAT
+from edgedeploy.selftest.tolerance import TOLERANCE
 
 
 @pytest.mark.parametrize("case", CASES, ids=by_name)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from edgedeploy.errors import PackageError
 from edgedeploy.heads import Head
 from edgedeploy.package.archive import describe, manifest_bytes, read_manifest, read_package, write_package
-from edgedeploy.package.manifest import Abi, Manifest, Member, Memory, SelfTest
+from edgedeploy.package.manifest import Abi, Case, Check, Manifest, Member, Memory, SelfTest
 
 CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}
 
@@ -36,7 +36,10 @@ def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
         outputs=[],
         abi=Abi(elf_class=64, machine="EM_X86_64", float_abi=None, glibc="2.28", libraries=[], cpu="x", features=[]),
         memory=Memory(workspace_bytes=64, scratch_bytes=0, constants_bytes=8),
-        selftest=SelfTest(inputs=[], outputs=[], relative=1e-4, absolute=1e-6, reference="nobody"),
+        selftest=SelfTest(
+            cases=[Case(name="random", inputs=[], outputs=[], relative=1e-4, absolute=1e-6)], reference="nobody"
+        ),
+        checked=Check(how="no"),
         files=describe(contents),
     )
 

@@ -1,0 +1,1 @@
+"""How a package checks itself: inputs, what another program makes of them, and the comparison with it."""

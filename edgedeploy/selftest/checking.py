@@ -1,0 +1,146 @@
+"""Runs a package's self-test before the package is written: on this machine, or as near to the board as it can be."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from edgedeploy.board import Board, load_board
+from edgedeploy.errors import NumericalError, PackageError, UnsupportedError
+from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
+from edgedeploy.progress import Progress
+from edgedeploy.selftest.comparison import fractions
+from edgedeploy.selftest.emulator import Emulator
+from edgedeploy.selftest.recording import Recorded
+
+if TYPE_CHECKING:
+    from edgedeploy.agent.build import Agent
+    from edgedeploy.frontends.network import Network
+
+# What may be done: `here` is nothing but what this machine runs itself.
+Checks = Literal["all", "here", "none"]
+
+# Of arithmetic that is emulated for one check. Two processors do 0.2 to 0.4 thousand millions in a second.
+MOST_EMULATED_GFLOP = 20.0
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A package that is to be written.
+
+    Attributes:
+        network: what it was made from.
+        board: what it was made for.
+        manifest, contents: what will be written.
+        cases: of its self-test, by name.
+        gflop: the arithmetic of one inference.
+    """
+
+    network: Network
+    board: Board
+    manifest: Manifest
+    contents: Mapping[str, bytes]
+    cases: Mapping[str, Recorded]
+    gflop: float
+
+
+def check(
+    draft: Draft, checks: Checks, agent: Callable[[], Agent | None], progress: Progress
+) -> tuple[Check, float | None]:
+    """Run the self-test of a package: here where this machine can, else under an emulator, else of one made for here.
+
+    Args:
+        draft: the package.
+        checks: what is wanted.
+        agent: gives the board's agent, which an emulator runs; None if there is none.
+        progress: is told what is done, and why.
+
+    Returns:
+        How it was checked, and the largest difference from the reference as a fraction of the tolerance.
+
+    Raises:
+        NumericalError: the outputs are not those of the reference, or the code crashes.
+    """
+    if checks == "none":
+        return Check(how="no"), None
+    if _runs_here(draft):
+        with progress.stage("check"):
+            return Check(how="here"), _error(draft.manifest, draft.contents[LIBRARY_NAME], draft.cases)
+    if checks == "here":
+        return Check(how="no"), None
+    try:
+        return _emulated(draft, agent, progress)
+    except UnsupportedError as error:
+        progress.note(f"checked as compiled for this machine, not with the board's own code: {error}")
+    with progress.stage("check"):
+        return Check(how="compiled for this machine"), _compiled_here(draft)
+
+
+def _runs_here(draft: Draft) -> bool:
+    """Whether this machine runs the package itself."""
+    from edgedeploy.runtime.session import misfits_here
+
+    return draft.board.runs_here or not (draft.board.opencl or misfits_here(draft.manifest.abi))
+
+
+def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progress) -> tuple[Check, float]:
+    from edgedeploy.runtime.session import processors
+
+    if draft.board.opencl:
+        raise UnsupportedError("it is for an OpenCL device")
+    gflop = draft.gflop * len(draft.cases)
+    if gflop > MOST_EMULATED_GFLOP:
+        raise UnsupportedError(
+            f"{gflop:.0f} GFLOP would take minutes under an emulator", why=f"{MOST_EMULATED_GFLOP:g} are the most"
+        )
+    built = agent()
+    if built is None:
+        raise UnsupportedError("the agent for it, which runs it, was not built yet")
+    emulator = Emulator.of(draft.board, built.path)
+    with progress.stage(f"check under {emulator.name}"):
+        error = emulator.self_test(draft.manifest, draft.contents, min(draft.board.cores, processors()))
+    return Check(how="emulated", emulator=emulator.name), error
+
+
+def _compiled_here(draft: Draft) -> float:
+    from edgedeploy.compile.linking import link
+    from edgedeploy.compile.pipeline import compile_network
+    from edgedeploy.package.abi import read_abi
+
+    here = load_board("local")
+    compiled = compile_network(draft.network, here)
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        library = Path(folder) / LIBRARY_NAME
+        link(compiled.code, library, here)
+        changed = {"abi": read_abi(library, here), "threads": here.cores, "opencl_device": None}
+        return _error(draft.manifest.model_copy(update=changed), library.read_bytes(), draft.cases)
+
+
+def _error(manifest: Manifest, library: bytes, cases: Mapping[str, Recorded]) -> float:
+    """The largest difference from the reference, as a fraction of the tolerance.
+
+    Raises:
+        NumericalError: it exceeds the tolerance.
+    """
+    from edgedeploy.runtime.session import Session
+
+    what = f"the code for {manifest.model} gives other outputs than {manifest.selftest.reference}"
+    session = Session(manifest, library)
+    worst = 0.0
+    for case in manifest.selftest.cases:
+        try:
+            found = session.run(cases[case.name].inputs)
+        except PackageError as error:
+            raise NumericalError(what, why=str(error)) from error
+        for name, fraction in fractions(found, cases[case.name].outputs, case).items():
+            if fraction > 1:
+                raise NumericalError(
+                    what,
+                    why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({case.relative:g} of its "
+                    f"largest value), for {case.name} inputs",
+                )
+            worst = max(worst, fraction)
+    return worst

@@ -1,0 +1,140 @@
+"""Runs a board's own code on this machine: its agent, under qemu's user-mode emulator. It needs no root."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import InterpSegment
+
+from edgedeploy.board import Board
+from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError
+from edgedeploy.package.abi import System, misfits
+from edgedeploy.package.archive import manifest_bytes
+from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
+from edgedeploy.virtual.emulation import emulation_of, emulator
+
+# Debian's names of architectures, and the packages that bring their C libraries to other machines.
+_LIBRARIES = {
+    "arm64": ("aarch64-linux-gnu", "libc6-arm64-cross"),
+    "armhf": ("arm-linux-gnueabihf", "libc6-armhf-cross"),
+}
+
+_DIFFERENT = 6  # the agent's exit code (agent/failure.h)
+_FACTS_S, _SELF_TEST_S = 60, 3600
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """qemu with a C library for a board's programs.
+
+    Attributes:
+        program: qemu.
+        options: of it, the core that it stands in for and where the C library lies.
+        agent: the board's.
+    """
+
+    program: str
+    options: tuple[str, ...]
+    agent: Path
+
+    @classmethod
+    def of(cls, board: Board, agent: Path) -> Emulator:
+        """The emulator for a board's agent.
+
+        Raises:
+            UnsupportedError: qemu or the C library is not installed.
+        """
+        try:
+            emulation = emulation_of(board)
+        except VirtualBoardError as error:
+            raise UnsupportedError(error.what, why=error.why) from error
+        program = emulator(emulation.qemu) if emulation.qemu else None
+        if program is None or emulation.debian not in _LIBRARIES:
+            raise UnsupportedError(f"nothing here emulates {board.architecture}")
+        folder, package = _LIBRARIES[emulation.debian]
+        loader = _loader_of(agent)
+        roots = [
+            root for root in (board.sysroot, Path("/usr") / folder, Path("/")) if root and (root / loader).exists()
+        ]
+        if not roots:
+            raise UnsupportedError(f"there is no C library for {board.architecture} here: apt-get install {package}")
+        core = ("-cpu", emulation.cpu) if emulation.cpu else ()
+        return cls(program, (*core, "-L", str(roots[0])), agent)
+
+    @cached_property
+    def name(self) -> str:
+        """The program and its version, such as `qemu-aarch64 7.2.9`."""
+        said = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False).stdout.split()
+        version = said[said.index("version") + 1] if "version" in said[:-1] else ""
+        return f"{Path(self.program).name.removesuffix('-static')} {version}".strip()
+
+    def self_test(self, manifest: Manifest, contents: Mapping[str, bytes], threads: int) -> float:
+        """Run a package's self-test.
+
+        Returns:
+            The largest difference from the reference, as a fraction of the tolerance.
+
+        Raises:
+            UnsupportedError: the agent does not run here, or its system is too old for the package.
+            NumericalError: the outputs differ from the reference's, or the code crashes.
+        """
+        self._require(manifest)
+        with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+            for name, content in {**contents, MANIFEST_NAME: manifest_bytes(manifest)}.items():
+                path = Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            done = self._run("selftest", folder, "--threads", str(threads), timeout_s=_SELF_TEST_S)
+        what = f"the code for {manifest.model} gives other outputs than {manifest.selftest.reference}"
+        if done.returncode in (0, _DIFFERENT) and done.stdout:
+            outputs: list[dict[str, Any]] = json.loads(done.stdout)["outputs"]
+            worst = max(outputs, key=_fraction)
+            if done.returncode == 0:
+                return _fraction(worst)
+            raise NumericalError(
+                what,
+                why=f"output {worst['name']!r} differs by {_fraction(worst):.3g} times what is allowed, for "
+                f"{worst['case']} inputs, under {self.name}",
+            )
+        why = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
+        raise NumericalError(
+            f"the code for {manifest.model} fails under {self.name}", why=why or f"it ended with {done.returncode}"
+        )
+
+    def _require(self, manifest: Manifest) -> None:
+        """Refuse what the agent, or its C library, cannot load."""
+        done = self._run("facts", timeout_s=_FACTS_S)
+        if done.returncode != 0:
+            raise UnsupportedError(f"the agent does not start under {self.name}", why=done.stderr.strip() or None)
+        reasons = misfits(
+            manifest.abi, System(glibc=json.loads(done.stdout)["glibc"]), f"the C library for {self.name}"
+        )
+        if reasons:
+            raise UnsupportedError("; ".join(reasons))
+
+    def _run(self, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        command = [self.program, *self.options, str(self.agent), *arguments]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UnsupportedError(f"{self.name} does not run the agent", why=str(error)) from error
+
+
+def _fraction(output: dict[str, Any]) -> float:
+    """What an output differs by, of what is allowed; one that is not finite has no fraction."""
+    return float("inf") if output["fraction"] is None else float(output["fraction"])
+
+
+def _loader_of(program: Path) -> Path:
+    """The dynamic loader that a program names, relative to the root."""
+    with program.open("rb") as stream:
+        [loader] = [each for each in ELFFile(stream).iter_segments() if isinstance(each, InterpSegment)]
+        return Path(loader.get_interp_name()).relative_to("/")

@@ -1,0 +1,121 @@
+"""The inputs that a network is tested with: random ones, and those for which its operators have rules of their own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgedeploy.runtime.arrays import fill
+from edgedeploy.selftest.operators import Uses, uses_of
+
+if TYPE_CHECKING:
+    from edgedeploy.frontends.network import Network
+    from edgedeploy.runtime.interface import TensorSpec
+
+Inputs = dict[str, np.ndarray]
+
+# Enough for exp to leave the range of float16, and that of float32 and float64's sigmoid to end at 0 and 1.
+_LARGE = {2: 16.0, 4: 100.0, 8: 100.0}
+# The same where products are summed up: those of larger values leave softmax nothing but differences of rounding.
+_LARGE_FOR_PRODUCTS = 4.0
+
+
+def random_inputs(network: Network) -> Iterator[Inputs]:
+    """The same random values each time; then, for a reference that refuses them, integers of 0 and 1, and of 0."""
+    uses = uses_of(network)
+    yield {spec.name: _random(spec, uses, seed) for seed, spec in enumerate(network.inputs)}
+    for most in (1, 0):
+        yield {
+            spec.name: np.minimum(array, most) if (array := _random(spec, uses, seed)).dtype.kind in "iu" else array
+            for seed, spec in enumerate(network.inputs)
+        }
+
+
+def edge_inputs(network: Network) -> Iterator[Inputs]:
+    """Zeros, ones, large and negative values; both ends of what is an index. The second set is the less daring one."""
+    uses = uses_of(network)
+    for daring in (True, False):
+        yield {
+            spec.name: _pattern(spec.shape, _edges(spec, uses, daring=daring), place).astype(spec.dtype)
+            for place, spec in enumerate(network.inputs)
+        }
+
+
+def infinite_inputs(network: Network) -> Iterator[Inputs]:
+    """Random values with infinities among them, where these stay what they are; nothing for other networks."""
+    uses = uses_of(network)
+    if uses.products or uses.casts or not uses.steady:
+        return
+    if any(_has_infinities(spec, uses) for spec in network.inputs):
+        yield {spec.name: _with_infinities(spec, uses, seed) for seed, spec in enumerate(network.inputs)}
+
+
+def _random(spec: TensorSpec, uses: Uses, seed: int) -> np.ndarray:
+    use = uses.inputs[spec.name]
+    if use.size is None or spec.dtype == "bool":
+        array = fill(spec, "normal", seed)
+        return np.maximum(array, 1) if uses.divides and array.dtype.kind in "iu" else array
+    if use.written:
+        # No two that are equal, as far as there are enough: what is written last would remain.
+        return (np.arange(math.prod(spec.shape)) % use.size).reshape(spec.shape).astype(spec.dtype)
+    return np.random.default_rng(seed).integers(0, use.size, spec.shape).astype(spec.dtype)
+
+
+def _edges(spec: TensorSpec, uses: Uses, *, daring: bool) -> list[float | int]:
+    """The values of which edge inputs consist."""
+    dtype, use = np.dtype(spec.dtype), uses.inputs[spec.name]
+    if dtype.kind == "b":
+        return [0, 1]
+    if use.size is not None:
+        last = use.size - 1
+        return [0, last, -1, -use.size] if daring and use.from_end and dtype.kind != "u" else [last, 0]
+    if dtype.kind == "f":
+        if uses.casts or not daring:
+            return [0, 1, -1]
+        large = _LARGE_FOR_PRODUCTS if uses.products else _LARGE[dtype.itemsize]
+        return [0, 1, -large, large]
+    if not daring or uses.divides:
+        return [1, 2] if uses.divides else [0, 1]
+    # What half as many bits do not hold; products of two of them are still exact.
+    limits = np.iinfo(dtype)
+    high = limits.max if dtype.itemsize == 1 else (1 << 4 * dtype.itemsize) + 1
+    return [0, 1, high] if dtype.kind == "u" else [0, 1, -1, high, limits.min if dtype.itemsize == 1 else -high]
+
+
+def _pattern(shape: list[int], values: list[float | int], place: int) -> np.ndarray:
+    """Rows of one value each, the next in the next row, and one row, the last, of all of them.
+
+    Where there is one row alone, it is that of all. From input to input (`place`), the values take turns differently.
+    """
+    length = shape[-1] if shape else 1
+    rows = np.arange(math.prod(shape) // max(length, 1))
+    turns = np.repeat((rows + place * (rows // len(values))) % len(values), length).reshape(len(rows), length)
+    if len(rows):
+        turns[-1] = np.arange(length) % len(values)
+    return np.array(values)[turns].reshape(shape)
+
+
+def _has_infinities(spec: TensorSpec, uses: Uses) -> bool:
+    return np.dtype(spec.dtype).kind == "f" and uses.inputs[spec.name].size is None
+
+
+def _with_infinities(spec: TensorSpec, uses: Uses, seed: int) -> np.ndarray:
+    """Random values, with -inf in one whole slice and in a line across all slices, and +inf in another slice.
+
+    So a reduction over the first axis, as over any of the others, meets nothing but -inf somewhere.
+    """
+    array = _random(spec, uses, seed)
+    if not _has_infinities(spec, uses) or not array.size:
+        return array
+    slices = array.reshape([size for size in spec.shape if size > 1] or [1])
+    if slices.ndim > 1:
+        slices.reshape(len(slices), -1)[:, 0] = -np.inf
+    if len(slices) > 2:
+        slices[-2] = np.inf
+    slices[-1] = -np.inf
+    if uses.tells_nan and array.size > 3:
+        slices.reshape(-1)[1] = np.nan
+    return array

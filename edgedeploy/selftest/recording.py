@@ -1,0 +1,113 @@
+"""What the reference makes of a network's test inputs: the self-test of its package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgedeploy.errors import ModelError, NumericalError, last_line
+from edgedeploy.package.manifest import Case, SelfTest
+from edgedeploy.runtime.interface import Tensors
+from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
+from edgedeploy.selftest.tolerance import tolerance_of
+
+if TYPE_CHECKING:
+    from edgedeploy.board import Board
+    from edgedeploy.frontends.network import Network
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One inference of the reference: inputs and outputs by name."""
+
+    inputs: Tensors
+    outputs: Tensors
+
+
+def recorded(network: Network) -> dict[str, Recorded]:
+    """By name of each case of the self-test, inputs and what the reference makes of them.
+
+    There are `random` inputs; `edge`, of zeros, ones, large and negative values; and `infinite` ones. Of the last two
+    those are left out of which the reference makes nothing worth comparing.
+
+    Raises:
+        ModelError: the reference cannot run the network.
+        NumericalError: its outputs have other shapes or dtypes than those of the imported network.
+    """
+    cases: dict[str, Recorded] = {}
+    refused: Exception | None = None
+    for inputs in random_inputs(network):
+        try:
+            cases["random"] = Recorded(inputs, _outputs(network, inputs))
+            break
+        except NumericalError:
+            raise
+        except Exception as error:
+            refused = refused or error
+    else:
+        why = last_line(refused) if refused else None
+        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=why) from refused
+    usual = _shares(cases["random"].outputs, np.isfinite)
+    for name, candidates, counts in (
+        ("edge", edge_inputs(network), np.isfinite),
+        ("infinite", infinite_inputs(network), _is_number),
+    ):
+        for inputs in candidates:
+            try:
+                outputs = _outputs(network, inputs)
+            except NumericalError:
+                raise
+            except Exception:
+                continue
+            if all(share >= min(0.5, usual[output]) for output, share in _shares(outputs, counts).items()):
+                cases[name] = Recorded(inputs, outputs)
+                break
+    return cases
+
+
+def self_test(network: Network, board: Board, cases: Mapping[str, Recorded]) -> tuple[SelfTest, dict[str, bytes]]:
+    """The manifest's record of a self-test, and the members of the package that it names."""
+    records: list[Case] = []
+    members: dict[str, bytes] = {}
+    for name, case in cases.items():
+        suffix = f"-{name}.bin" if records else ".bin"
+        inputs = {f"selftest/input-{i}{suffix}": case.inputs[spec.name] for i, spec in enumerate(network.inputs)}
+        outputs = {f"selftest/output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)}
+        relative, absolute = tolerance_of(network, case.inputs, case.outputs, board)
+        records.append(
+            Case(name=name, inputs=list(inputs), outputs=list(outputs), relative=relative, absolute=absolute)
+        )
+        members |= {member: array.tobytes() for member, array in (inputs | outputs).items()}
+    return SelfTest(cases=records, reference=network.reference_name), members
+
+
+def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:
+    """What the reference makes of inputs, in the order of the network's outputs.
+
+    Raises:
+        NumericalError: one has another shape or dtype than the imported network's.
+    """
+    given = network.reference(inputs)
+    outputs = {spec.name: np.asarray(given[spec.name]) for spec in network.outputs}
+    for spec in network.outputs:
+        if why := spec.misfit(outputs[spec.name]):
+            raise NumericalError(
+                f"{network.file} was imported with another output {spec.name!r} than {network.reference_name} gives",
+                why=why,
+                hints=["that is a fault of edgedeploy's import: please report it with the file"],
+            )
+    return outputs
+
+
+def _is_number(values: np.ndarray) -> np.ndarray:
+    return ~np.isnan(values)
+
+
+def _shares(outputs: Tensors, counts: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
+    """By output, the share of its values that count."""
+    return {
+        name: float(counts(array.astype(np.float64)).mean()) if array.size else 1.0 for name, array in outputs.items()
+    }
