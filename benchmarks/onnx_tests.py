@@ -20,7 +20,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -55,6 +55,7 @@ CONSTANTS: dict[str, tuple[int, ...]] = {
     "Expand": (1,),
     "HammingWindow": (0,),
     "HannWindow": (0,),
+    "Loop": (0, 1),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "NonMaxSuppression": (2, 3, 4),
@@ -120,16 +121,16 @@ class Result:
     onnxruntime: bool
 
 
-def tests(kinds: Iterable[str] = KINDS) -> list[Test]:
-    """All cases, in the order of their names."""
+def cases() -> list[Test]:
+    """All of them, in the order of their names."""
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's, of values that cases overflow on purpose
-        cases = [case for kind in kinds for case in load_model_tests(kind=kind)]
+        loaded = [case for kind in KINDS for case in load_model_tests(kind=kind)]
     operators: dict[str, str] = {}
     found = []
-    for case in sorted(cases, key=lambda case: (len(case.name), case.name)):
+    for case in sorted(loaded, key=lambda case: (len(case.name), case.name)):
         model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
         base, _, expansion = case.name.partition("_expanded")
         operator = operators.get(base) if expansion or "_expanded" in case.name else None
@@ -137,6 +138,7 @@ def tests(kinds: Iterable[str] = KINDS) -> list[Test]:
         operator = operator or nodes[0].op_type
         operators[case.name] = operator
         inputs, outputs = case.data_sets[0] if case.data_sets else _stored(Path(case.model_dir), model)
+        inputs = [np.asarray(array) if isinstance(array, np.generic) else array for array in inputs]
         opset = max(entry.version for entry in model.opset_import if entry.domain == model.opset_import[0].domain)
         expanded = "_expanded" in case.name
         found.append(Test(case.name, operator, opset, expanded, model, inputs, outputs, case.rtol, case.atol))
@@ -273,7 +275,7 @@ class _Worker:
     onnxruntime: bool = False
 
 
-def run(cases: Sequence[Test], processes: int, seen: Callable[[Result], None] = lambda _: None) -> list[Result]:
+def run(chosen: Sequence[Test], processes: int, seen: Callable[[Result], None] = lambda _: None) -> list[Result]:
     """Run all cases in some processes, each of which is replaced when it crashes or a case passes its deadline."""
     import onnxruntime  # noqa: F401  # what workers need is loaded once, before they are forked
 
@@ -285,9 +287,9 @@ def run(cases: Sequence[Test], processes: int, seen: Callable[[Result], None] = 
     import edgedeploy.package.archive
     import edgedeploy.tune.best  # noqa: F401
 
-    _TESTS[:] = cases
+    _TESTS[:] = chosen
     context = multiprocessing.get_context("fork")
-    waiting = iter(range(len(cases)))
+    waiting = iter(range(len(chosen)))
     workers: list[_Worker] = []
     results: dict[int, Result] = {}
 
@@ -300,10 +302,8 @@ def run(cases: Sequence[Test], processes: int, seen: Callable[[Result], None] = 
         workers.append(_Worker(process, ours, index, monotonic() + DEADLINE_S))
 
     def finish(worker: _Worker, outcome: str, message: str) -> None:
-        test = cases[worker.index]
-        result = Result(
-            test.name, test.operator, test.opset, test.expanded, outcome, message[:500], worker.onnxruntime
-        )
+        test = chosen[worker.index]
+        result = Result(test.name, test.operator, test.opset, test.expanded, outcome, message[:500], worker.onnxruntime)
         results[worker.index] = result
         seen(result)
 
@@ -360,9 +360,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the results of all cases")
     parser.add_argument("--output", type=Path, help="write the page, such as docs/operators.md")
     arguments = parser.parse_args()
-    cases = [
+    chosen = [
         test
-        for test in tests()
+        for test in cases()
         if re.search(arguments.only or "", test.name)
         and test.opset <= arguments.newest
         and not (arguments.no_expanded and test.expanded)
@@ -372,7 +372,7 @@ def main() -> None:
         if result.outcome != "pass":
             print(f"{result.outcome:8} {result.name} ({result.opset}): {result.message[:300]}", flush=True)
 
-    results = run(cases, arguments.processes, seen)
+    results = run(chosen, arguments.processes, seen)
     print(Counter(result.outcome for result in results))
     if arguments.json:
         arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")

@@ -64,3 +64,12 @@ def use_counts(function: relax.Function) -> dict[Any, int]:
 
     relax.analysis.post_order_visit(function.body, count)
     return counts
+
+
+def constant(values: Any, dtype: str | None = None) -> Any:
+    """A constant of exactly the dtype of its values, or of `dtype`.
+
+    `relax.const` takes int64 for int32 and float64 for float32, where no dtype is said.
+    """
+    array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
+    return relax.const(array, str(array.dtype))

@@ -13,6 +13,7 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
+from edgedeploy.frontends.onnx_functions import Shapes, write_out_functions
 
 # What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
 _MOST_BYTES = 1 << 26
@@ -29,9 +30,6 @@ _DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorPro
 # Of a weight in bytes: whose values shapes do not depend on.
 _LARGE = 1 << 10
 
-# By value, its type and its shape.
-Shapes = dict[str, tuple[int, list[int]]]
-
 # They say that a network is quantised, or give other values each time.
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -43,8 +41,9 @@ DOMAINS = ("", "ai.onnx", "com.microsoft")
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model that computes the same, with constants in the place of all that inputs do not change.
 
-    Functions are inlined, shapes of known tensors and `If` with a known condition too; nodes come in the order of
-    their work, each with a name, and those that nothing needs are gone.
+    Functions are inlined, also those of ONNX's own that nobody translates, and so are shapes of known tensors and `If`
+    with a known condition; nodes come in the order of their work, each with a name, and those that nothing needs are
+    gone.
 
     Args:
         model: with inputs of fixed shapes; it is changed in place where that can be done.
@@ -63,9 +62,11 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     for _ in range(_MOST_ROUNDS):
         _drop_unused(graph)
         _constants_to_weights(graph)
-        spent = _fold(model, _shapes(model), budget)
+        shapes = _shapes(model)
+        written = write_out_functions(model, shapes)
+        spent = 0 if written else _fold(model, shapes, budget)
         budget -= spent
-        if _inline_branches(graph):
+        if _inline_branches(graph) or written:
             _sort(graph)
         elif not spent:
             break

@@ -7,11 +7,12 @@ from typing import Any
 
 import onnx
 import tvm
+from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.onnx_folding import DOMAINS
-from edgedeploy.frontends.onnx_translations import TRANSLATIONS
+from edgedeploy.frontends.onnx_operators import TRANSLATIONS
 
 
 def import_model(model: onnx.ModelProto) -> tvm.IRModule:
@@ -59,14 +60,16 @@ class _Importer(ONNXGraphImporter):
         """What TVM's own importer makes of an operator, of this opset or of another one."""
         return super()._convert_operator(operator, onnx_input(inputs), attr, opset or self.opset)
 
+    def convert(self, operator: str, inputs: list[Any], attr: dict[str, Any]) -> Any:
+        """What our translation makes of an operator, or TVM's own importer."""
+        translation = TRANSLATIONS.get(operator)
+        translated = translation(self, inputs, attr) if translation else None
+        return self.theirs(operator, inputs, attr) if translated is None else translated
+
     def _convert_operator(self, op_name: str, inputs: Any, attr: dict[str, Any], opset: int) -> Any:
-        translation = TRANSLATIONS.get(op_name)
         try:
-            if translation is not None:
-                translated = translation(self, list(inputs), attr)
-                if translated is not None:
-                    return self.bb.normalize(translated)
-            return super()._convert_operator(op_name, inputs, attr, opset)
+            made = self.convert(op_name, list(inputs), attr)
+            return self.bb.normalize(made) if isinstance(made, relax.Expr) else made
         except Exception as error:
             why = str(error) if isinstance(error, ModelError) else last_line(error)
             raise ModelError(
