@@ -13,7 +13,8 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx_functions import Shapes, write_out_functions
+from edgedeploy.frontends.onnx_functions import Shapes, replace_nodes, title_of, write_out_functions
+from edgedeploy.frontends.onnx_loops import unroll_loops
 
 # What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
 _MOST_BYTES = 1 << 26
@@ -63,7 +64,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
         _drop_unused(graph)
         _constants_to_weights(graph)
         shapes = _shapes(model)
-        written = write_out_functions(model, shapes)
+        written = write_out_functions(model, shapes) or unroll_loops(model, shapes)
         spent = 0 if written else _fold(model, shapes, budget)
         budget -= spent
         if _inline_branches(graph) or written:
@@ -122,7 +123,7 @@ def _sort(graph: onnx.GraphProto) -> None:
     reads = [_reads(node) for node in graph.node]
     for node, names in zip(graph.node, reads, strict=True):
         for name in names - known - makers.keys():
-            raise ModelError(f"nothing makes value {name!r}", why=f"node {_title(node)!r} reads it")
+            raise ModelError(f"nothing makes value {name!r}", why=f"node {title_of(node)!r} reads it")
     if any(makers.get(name, -1) >= index for index, names in enumerate(reads) for name in names):
         waiting = [{makers[name] for name in names if name in makers} for names in reads]
         readers: list[list[int]] = [[] for _ in reads]
@@ -137,8 +138,8 @@ def _sort(graph: onnx.GraphProto) -> None:
                     ready.append(reader)
         if len(ready) < len(reads):
             stuck = next(index for index, before in enumerate(waiting) if before)
-            raise ModelError(f"node {_title(graph.node[stuck])!r} depends on itself", why="the graph has a cycle")
-        _replace(graph.node, [graph.node[index] for index in ready])
+            raise ModelError(f"node {title_of(graph.node[stuck])!r} depends on itself", why="the graph has a cycle")
+        replace_nodes(graph, [graph.node[index] for index in ready])
     for value in graph.output:
         if value.name not in makers.keys() | known:
             raise ModelError(f"nothing makes output {value.name!r}")
@@ -160,19 +161,6 @@ def _branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
     return (attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH)
 
 
-def _title(node: onnx.NodeProto) -> str:
-    return node.name or ", ".join(node.output)
-
-
-def _replace(field: object, entries: Sequence[object]) -> None:
-    """Give a repeated field other entries, which may be its own."""
-    kept = [type(entry)() for entry in entries]
-    for copy, entry in zip(kept, entries, strict=True):
-        copy.CopyFrom(entry)  # type: ignore[attr-defined]
-    del field[:]  # type: ignore[attr-defined]
-    field.extend(kept)  # type: ignore[attr-defined]
-
-
 def _constants_to_weights(graph: onnx.GraphProto) -> None:
     """Turn `Constant` nodes of every form into weights."""
     constants = [node for node in graph.node if node.op_type == "Constant" and node.domain in DOMAINS[:2]]
@@ -184,7 +172,7 @@ def _constants_to_weights(graph: onnx.GraphProto) -> None:
 
 def _remove(graph: onnx.GraphProto, outputs: set[str]) -> None:
     """Remove the nodes that make nothing but these values."""
-    _replace(graph.node, [node for node in graph.node if not outputs.issuperset(filter(None, node.output))])
+    replace_nodes(graph, [node for node in graph.node if not outputs.issuperset(filter(None, node.output))])
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
@@ -203,7 +191,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
             return numpy_helper.from_array(np.array(value, np.float32), name)
         if attribute.name in ("value_int", "value_ints"):
             return numpy_helper.from_array(np.array(value, np.int64), name)
-    raise ModelError("operator Constant cannot be imported", why=f"node {_title(node)!r} has no value of numbers")
+    raise ModelError("operator Constant cannot be imported", why=f"node {title_of(node)!r} has no value of numbers")
 
 
 def _drop_unused(graph: onnx.GraphProto) -> None:
@@ -217,9 +205,11 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         needed |= _reads(node)
         kept.append(node)
     if len(kept) < len(graph.node):
-        _replace(graph.node, kept[::-1])
+        replace_nodes(graph, kept[::-1])
     if any(weight.name not in needed for weight in graph.initializer):
-        _replace(graph.initializer, [weight for weight in graph.initializer if weight.name in needed])
+        for index in reversed(range(len(graph.initializer))):
+            if graph.initializer[index].name not in needed:
+                del graph.initializer[index]
 
 
 def _shapes(model: onnx.ModelProto) -> Shapes:
@@ -275,6 +265,8 @@ def _fold(model: onnx.ModelProto, shapes: Shapes, budget: int) -> int:
     """Compute the nodes that no input reaches; returns the bytes of what they became."""
     graph = model.graph
     constants = {weight.name: weight for weight in graph.initializer}
+    empty = [value.name for value in graph.input if _is_empty(value, shapes)]
+    constants |= {name: _empty(name, *shapes[name]) for name in empty}
     known = set(constants)
     given: list[onnx.TensorProto] = []
     computed: list[onnx.NodeProto] = []
@@ -299,6 +291,15 @@ def _fold(model: onnx.ModelProto, shapes: Shapes, budget: int) -> int:
         _remove(graph, {value.name for value in given} | set(results))
         graph.initializer.extend([*given, *values])
     return spent
+
+
+def _is_empty(value: onnx.ValueInfoProto, shapes: Shapes) -> bool:
+    """Whether an input has no values, so that they are known."""
+    return value.name in shapes and 0 in shapes[value.name][1]
+
+
+def _empty(name: str, kind: int, shape: list[int]) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind)), name)
 
 
 def _bytes(node: onnx.NodeProto, shapes: Shapes) -> int | None:
@@ -366,12 +367,12 @@ def _inline_branches(graph: onnx.GraphProto) -> bool:
         wanted = "then_branch" if numpy_helper.to_array(constants[node.input[0]]).any() else "else_branch"
         branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
         if branch is None or len(branch.output) != len(node.output):
-            raise ModelError(f"node {_title(node)!r} is malformed", why=f"operator If needs a fitting {wanted}")
-        inlined = onnx.compose.add_prefix_graph(branch, f"{_title(node)}/{number}/", rename_edges=True)
+            raise ModelError(f"node {title_of(node)!r} is malformed", why=f"operator If needs a fitting {wanted}")
+        inlined = onnx.compose.add_prefix_graph(branch, f"{title_of(node)}/{number}/", rename_edges=True)
         nodes.extend(inlined.node)
         graph.initializer.extend(inlined.initializer)
         names = zip(inlined.output, node.output, strict=True)
         nodes.extend(helper.make_node("Identity", [inside.name], [outside]) for inside, outside in names)
     if found:
-        _replace(graph.node, nodes)
+        replace_nodes(graph, nodes)
     return found

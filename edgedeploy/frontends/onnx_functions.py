@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx
 import onnx.compose
 import onnx.inliner
@@ -37,15 +39,25 @@ def write_out_functions(model: onnx.ModelProto, shapes: Shapes) -> bool:
             continue
         found = True
         written = onnx.compose.add_prefix_graph(
-            body, f"{node.name or node.output[0]}/{number}/", rename_inputs=False, rename_outputs=False
+            body, f"{title_of(node)}/{number}/", rename_inputs=False, rename_outputs=False
         )
         nodes.extend(written.node)
         model.graph.initializer.extend(written.initializer)
     if found:
-        kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
+        replace_nodes(model.graph, nodes)
     return found
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give a graph other nodes, which may be its own."""
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def title_of(node: onnx.NodeProto) -> str:
+    """What a node is called in messages, and what names of its parts begin with."""
+    return node.name or ", ".join(node.output)
 
 
 def _body(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> onnx.GraphProto | None:

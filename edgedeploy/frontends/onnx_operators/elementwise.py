@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from onnx import TensorProto
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value
+from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, is_float, shape_of
 
 
 def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Clip with constant bounds: attributes up to opset 6, inputs from opset 11 on."""
+    """Clip with constant bounds: attributes up to opset 6, inputs from opset 11 on.
+
+    A bound that is left out is the last finite number of the type, so only infinities lie beyond it.
+    """
+    result, dtype = inputs[0], dtype_of(inputs[0])
     bounds: list[Any] = [attr.get("min"), attr.get("max")]
     for index, value in enumerate(inputs[1:3]):
         if value is not None:
             bounds[index] = constant_value(value)
             if bounds[index] is None or np.isnan(bounds[index]).any():
                 return None
-    result, dtype = inputs[0], dtype_of(inputs[0])
-    if bounds[0] is not None:
-        lowest = np.asarray(bounds[0], dtype).reshape(())
+    if is_float(result):
+        limits = ml_dtypes.finfo(dtype)
+        last = (limits.min, limits.max)
+        bounds = [limit if bound is None else bound for bound, limit in zip(bounds, last, strict=True)]
+    lowest, highest = (None if bound is None else np.asarray(bound, dtype).reshape(()) for bound in bounds)
+    if lowest is not None:
         plain = lowest == 0 and is_float(result)
         result = relax.op.nn.relu(result) if plain else relax.op.maximum(result, constant(lowest))
-    if bounds[1] is not None:
-        highest = np.asarray(bounds[1], dtype).reshape(())
+    if highest is not None:
         result = relax.op.minimum(importer.bb.normalize(result), constant(highest))
     return result
 
@@ -77,8 +85,23 @@ def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         if exponent.item() in (1, 2, 3):
             return _pairwise(relax.op.multiply)(importer, inputs[:1] * int(exponent.item()), attr)
     if not is_float(base):
-        return build.cast(build.power(build.cast(base, "float64"), build.cast(inputs[1], "float64")), dtype)
+        return _integer_power(build, base, inputs[1])
     return None if dtype_of(inputs[1]) == dtype else build.power(base, build.cast(inputs[1], dtype))
+
+
+def _integer_power(build: Builder, base: Any, exponent: Any) -> Any:
+    """A power of integers by repeated squares; that of a negative exponent is a fraction, which integers have not."""
+    if is_float(exponent):
+        raise ModelError("powers of integers by floats are not supported")
+    dtype = dtype_of(base)
+    exponent = build.cast(exponent, dtype)
+    result = constant(1, dtype)
+    for bit in range(6):  # larger powers than the 63rd fit no integer, but for those of 0, 1 and -1
+        odd = build.equal(build.bitwise_and(build.right_shift(exponent, bit), 1), 1)
+        result = build.where(odd, build.multiply(result, base), result)
+        base = build.multiply(base, base)
+    fits = build.greater_equal(exponent, 0)
+    return build.where(fits, result, constant(0, dtype))
 
 
 def _hyperbolic(sign: Callable[[Any, Any], Any]) -> Translation:

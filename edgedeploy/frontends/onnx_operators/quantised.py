@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, optional, shape_of
 
 
@@ -77,9 +76,8 @@ def _convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 def _integer_convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """ConvInteger; zero points may be left out."""
     build = Builder(importer)
-    none = constant(0, "int32")
-    x = _centred(build, inputs[0], optional(inputs, 2) or none, 1)
-    w = _centred(build, inputs[1], optional(inputs, 3) or none, 0)
+    x = _centred(build, inputs[0], optional(inputs, 2), 1)
+    w = _centred(build, inputs[1], optional(inputs, 3), 0)
     return _convolved(importer, x, w, attr)
 
 

@@ -80,9 +80,10 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
     region, scales, sizes = given if importer.opset > 10 else [None, given[0], None]
     if scales is None and sizes is None:
         raise ModelError("neither scales nor sizes are given")
+    transform = attr.get("coordinate_transformation_mode", b"half_pixel").decode()
     rules = Rules(
         mode=attr.get("mode", b"nearest").decode(),
-        transform=attr.get("coordinate_transformation_mode", b"half_pixel").decode(),
+        transform=transform,
         rounding=attr.get("nearest_mode", b"round_prefer_floor").decode(),
         cubic=float(attr.get("cubic_coeff_a", -0.75)),
         exclude_outside=bool(attr.get("exclude_outside", 0)),
@@ -93,6 +94,12 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
         rules = Rules(rules.mode, "asymmetric", "simple")
     indices = [int(axis) % len(shape) for axis in attr.get("axes", range(len(shape)))]
     axes = _axes(shape, indices, scales, sizes, region, attr.get("keep_aspect_ratio_policy", b"stretch").decode())
+    whole = all(float(axis.before * axis.scale).is_integer() or sizes is not None for axis in axes)
+    if transform == "align_corners" and not whole:
+        raise ModelError(
+            "align_corners with scales that give no whole size means one thing to ONNX and another to onnxruntime",
+            hints=["export it with sizes in the place of scales"],
+        )
     return _resized(importer, data, axes, rules)
 
 

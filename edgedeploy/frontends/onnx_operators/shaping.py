@@ -90,7 +90,11 @@ def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     sizes = list(attr["split"]) if "split" in attr else integers(inputs, 1)
     shape = shape_of(inputs[0])
     axis = int(attr.get("axis", 0)) % len(shape)
-    if not sizes or 0 not in sizes or sum(sizes) != shape[axis]:
+    if not sizes:
+        return None
+    if sum(sizes) != shape[axis]:
+        raise ModelError(f"parts of {sizes} are not an axis of {shape[axis]}")
+    if 0 not in sizes:
         return None
     build, begin, parts = Builder(importer), 0, []
     for size in sizes:
