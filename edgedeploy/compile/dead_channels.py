@@ -84,7 +84,8 @@ def _kept_channels(function: Any, bindings: list[Any], values: dict[Any, Values]
         else:
             need_all([binding.var, *variables_in(binding.value)])
     _grow(kept, products, ties)
-    while empty := [mask for mask in kept.values() if not mask.any()]:  # tensors without channels cannot be
+    # Tensors without channels cannot be, but for those that never had any.
+    while empty := [mask for mask in kept.values() if mask.size and not mask.any()]:
         empty[-1][0] = True
         _grow(kept, products, ties)
     return kept

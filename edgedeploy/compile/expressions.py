@@ -70,3 +70,12 @@ def use_counts(function: relax.Function) -> dict[Any, int]:
 def call_counts(module: tvm.IRModule) -> Counter[str]:
     """How often one inference calls each function, by name."""
     return Counter(function_name(call) for _, call in calls_of(module))
+
+
+def constant(values: Any, dtype: str | None = None) -> Any:
+    """A constant of exactly the dtype of its values, or of `dtype`.
+
+    `relax.const` takes int64 for int32 and float64 for float32, where no dtype is said.
+    """
+    array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
+    return relax.const(array, str(array.dtype))

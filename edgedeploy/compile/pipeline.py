@@ -21,6 +21,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
 from edgedeploy.compile.expressions import call_counts
+from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.groups import Group, groups
 from edgedeploy.compile.layers import AnyLayer
@@ -283,7 +284,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     module = pad_channels(split_concatenations(module), board)
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
     module = lower_layers(module)
-    module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps()(module))
+    module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps(LEGALISATIONS)(module))
     module = _keep_slices_apart(module)
     fused = tvm.transform.Sequential([relax.transform.FoldConstant(), relax.transform.FuseOps()])(module)
     finish = tvm.transform.Sequential([relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()])

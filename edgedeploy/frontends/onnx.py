@@ -141,10 +141,15 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
     """Write the shapes into the graph's inputs."""
     check_given_shapes(path, shapes, [value.name for value in graph.input])
     changed = False
+    # Old exporters write 0 for what they do not know, of outputs too.
+    whole = all(_stated(value) and min(_stated(value)) > 0 for value in graph.output)
     for value in graph.input:
         dimensions = value.type.tensor_type.shape.dim
-        stated = [dimension.dim_value for dimension in dimensions]
-        shape = _shape_of(path, value, shapes.get(value.name))
+        stated = _stated(value)
+        empty = (
+            whole and all(dimension.HasField("dim_value") for dimension in dimensions) and min(stated, default=1) == 0
+        )
+        shape = stated if empty and value.name not in shapes else _shape_of(path, value, shapes.get(value.name))
         if math.prod(shape) > _LARGEST:
             sizes = ",".join(map(str, shape))
             raise ModelError(f"{path}: input {value.name!r} is larger than any memory", why=f"its shape is {sizes}")
@@ -157,6 +162,11 @@ def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:
         del graph.value_info[:]
         for value in graph.output:
             value.type.tensor_type.ClearField("shape")
+
+
+def _stated(value: onnx.ValueInfoProto) -> list[int]:
+    """The sizes that a file states of a tensor, 0 for one that it does not."""
+    return [dimension.dim_value for dimension in value.type.tensor_type.shape.dim]
 
 
 def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | None) -> Sequence[int]:

@@ -13,6 +13,8 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
+from edgedeploy.frontends.onnx_functions import Shapes, replace_nodes, title_of, write_out_functions
+from edgedeploy.frontends.onnx_loops import unroll_loops
 from edgedeploy.onnxruntime_session import cpu_session
 
 # What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
@@ -30,9 +32,6 @@ _DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorPro
 # Of a weight in bytes: whose values shapes do not depend on.
 _LARGE = 1 << 10
 
-# By value, its type and its shape.
-Shapes = dict[str, tuple[int, list[int]]]
-
 # They say that a network is quantised, or give other values each time.
 _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -44,8 +43,9 @@ DOMAINS = ("", "ai.onnx", "com.microsoft")
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model that computes the same, with constants in the place of all that inputs do not change.
 
-    Functions are inlined, shapes of known tensors and `If` with a known condition too; nodes come in the order of
-    their work, each with a name, and those that nothing needs are gone.
+    Functions are inlined, also those of ONNX's own that nobody translates, and so are shapes of known tensors and `If`
+    with a known condition; nodes come in the order of their work, each with a name, and those that nothing needs are
+    gone.
 
     Args:
         model: with inputs of fixed shapes; it is changed in place where that can be done.
@@ -64,9 +64,11 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
     for _ in range(_MOST_ROUNDS):
         _drop_unused(graph)
         _constants_to_weights(graph)
-        spent = _fold(model, _shapes(model), budget)
+        shapes = _shapes(model)
+        written = write_out_functions(model, shapes) or unroll_loops(model, shapes)
+        spent = 0 if written else _fold(model, shapes, budget)
         budget -= spent
-        if _inline_branches(graph):
+        if _inline_branches(graph) or written:
             _sort(graph)
         elif not spent:
             break
@@ -122,7 +124,7 @@ def _sort(graph: onnx.GraphProto) -> None:
     reads = [_reads(node) for node in graph.node]
     for node, names in zip(graph.node, reads, strict=True):
         for name in names - known - makers.keys():
-            raise ModelError(f"nothing makes value {name!r}", why=f"node {_title(node)!r} reads it")
+            raise ModelError(f"nothing makes value {name!r}", why=f"node {title_of(node)!r} reads it")
     if any(makers.get(name, -1) >= index for index, names in enumerate(reads) for name in names):
         waiting = [{makers[name] for name in names if name in makers} for names in reads]
         readers: list[list[int]] = [[] for _ in reads]
@@ -137,8 +139,8 @@ def _sort(graph: onnx.GraphProto) -> None:
                     ready.append(reader)
         if len(ready) < len(reads):
             stuck = next(index for index, before in enumerate(waiting) if before)
-            raise ModelError(f"node {_title(graph.node[stuck])!r} depends on itself", why="the graph has a cycle")
-        _replace(graph.node, [graph.node[index] for index in ready])
+            raise ModelError(f"node {title_of(graph.node[stuck])!r} depends on itself", why="the graph has a cycle")
+        replace_nodes(graph, [graph.node[index] for index in ready])
     for value in graph.output:
         if value.name not in makers.keys() | known:
             raise ModelError(f"nothing makes output {value.name!r}")
@@ -160,19 +162,6 @@ def _branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
     return (attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH)
 
 
-def _title(node: onnx.NodeProto) -> str:
-    return node.name or ", ".join(node.output)
-
-
-def _replace(field: object, entries: Sequence[object]) -> None:
-    """Give a repeated field other entries, which may be its own."""
-    kept = [type(entry)() for entry in entries]
-    for copy, entry in zip(kept, entries, strict=True):
-        copy.CopyFrom(entry)  # type: ignore[attr-defined]
-    del field[:]  # type: ignore[attr-defined]
-    field.extend(kept)  # type: ignore[attr-defined]
-
-
 def _constants_to_weights(graph: onnx.GraphProto) -> None:
     """Turn `Constant` nodes of every form into weights."""
     constants = [node for node in graph.node if node.op_type == "Constant" and node.domain in DOMAINS[:2]]
@@ -184,7 +173,7 @@ def _constants_to_weights(graph: onnx.GraphProto) -> None:
 
 def _remove(graph: onnx.GraphProto, outputs: set[str]) -> None:
     """Remove the nodes that make nothing but these values."""
-    _replace(graph.node, [node for node in graph.node if not outputs.issuperset(filter(None, node.output))])
+    replace_nodes(graph, [node for node in graph.node if not outputs.issuperset(filter(None, node.output))])
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
@@ -203,7 +192,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
             return numpy_helper.from_array(np.array(value, np.float32), name)
         if attribute.name in ("value_int", "value_ints"):
             return numpy_helper.from_array(np.array(value, np.int64), name)
-    raise ModelError("operator Constant cannot be imported", why=f"node {_title(node)!r} has no value of numbers")
+    raise ModelError("operator Constant cannot be imported", why=f"node {title_of(node)!r} has no value of numbers")
 
 
 def _drop_unused(graph: onnx.GraphProto) -> None:
@@ -217,9 +206,11 @@ def _drop_unused(graph: onnx.GraphProto) -> None:
         needed |= _reads(node)
         kept.append(node)
     if len(kept) < len(graph.node):
-        _replace(graph.node, kept[::-1])
+        replace_nodes(graph, kept[::-1])
     if any(weight.name not in needed for weight in graph.initializer):
-        _replace(graph.initializer, [weight for weight in graph.initializer if weight.name in needed])
+        for index in reversed(range(len(graph.initializer))):
+            if graph.initializer[index].name not in needed:
+                del graph.initializer[index]
 
 
 def _shapes(model: onnx.ModelProto) -> Shapes:
@@ -275,6 +266,8 @@ def _fold(model: onnx.ModelProto, shapes: Shapes, budget: int) -> int:
     """Compute the nodes that no input reaches; returns the bytes of what they became."""
     graph = model.graph
     constants = {weight.name: weight for weight in graph.initializer}
+    empty = [value.name for value in graph.input if _is_empty(value, shapes)]
+    constants |= {name: _empty(name, *shapes[name]) for name in empty}
     known = set(constants)
     given: list[onnx.TensorProto] = []
     computed: list[onnx.NodeProto] = []
@@ -299,6 +292,15 @@ def _fold(model: onnx.ModelProto, shapes: Shapes, budget: int) -> int:
         _remove(graph, {value.name for value in given} | set(results))
         graph.initializer.extend([*given, *values])
     return spent
+
+
+def _is_empty(value: onnx.ValueInfoProto, shapes: Shapes) -> bool:
+    """Whether an input has no values, so that they are known."""
+    return value.name in shapes and 0 in shapes[value.name][1]
+
+
+def _empty(name: str, kind: int, shape: list[int]) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind)), name)
 
 
 def _bytes(node: onnx.NodeProto, shapes: Shapes) -> int | None:
@@ -359,12 +361,12 @@ def _inline_branches(graph: onnx.GraphProto) -> bool:
         wanted = "then_branch" if numpy_helper.to_array(constants[node.input[0]]).any() else "else_branch"
         branch = next((attribute.g for attribute in node.attribute if attribute.name == wanted), None)
         if branch is None or len(branch.output) != len(node.output):
-            raise ModelError(f"node {_title(node)!r} is malformed", why=f"operator If needs a fitting {wanted}")
-        inlined = onnx.compose.add_prefix_graph(branch, f"{_title(node)}/{number}/", rename_edges=True)
+            raise ModelError(f"node {title_of(node)!r} is malformed", why=f"operator If needs a fitting {wanted}")
+        inlined = onnx.compose.add_prefix_graph(branch, f"{title_of(node)}/{number}/", rename_edges=True)
         nodes.extend(inlined.node)
         graph.initializer.extend(inlined.initializer)
         names = zip(inlined.output, node.output, strict=True)
         nodes.extend(helper.make_node("Identity", [inside.name], [outside]) for inside, outside in names)
     if found:
-        _replace(graph.node, nodes)
+        replace_nodes(graph, nodes)
     return found

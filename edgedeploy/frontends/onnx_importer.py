@@ -5,13 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import onnx
 import tvm
+from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 
+from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.onnx_folding import DOMAINS
-from edgedeploy.frontends.onnx_translations import TRANSLATIONS
+from edgedeploy.frontends.onnx_operators import TRANSLATIONS
+from edgedeploy.frontends.onnx_opsets import newest_version
 
 
 def import_model(model: onnx.ModelProto) -> tvm.IRModule:
@@ -54,19 +58,36 @@ class _Importer(ONNXGraphImporter):
                     why=f"node {node.name!r} needs it",
                     hints=["export the network without it, or cut the network before this node"],
                 )
+            self._check_version(node)
+
+    def _check_version(self, node: onnx.NodeProto) -> None:
+        """Refuse an operator that is newer than what is known of it."""
+        newest = newest_version(node.op_type)
+        if node.domain not in DOMAINS[:2] or self.opset <= newest or not onnx.defs.has(node.op_type):
+            return
+        version = onnx.defs.get_schema(node.op_type, self.opset).since_version
+        if version > newest:
+            raise ModelError(
+                f"operator {node.op_type} of opset {version} is not supported",
+                why=f"node {node.name!r} needs it; {node.op_type} is known as of opset {newest}",
+                hints=[f"export the network with opset {newest}"],
+            )
 
     def theirs(self, operator: str, inputs: list[Any], attr: dict[str, Any], opset: int | None = None) -> Any:
         """What TVM's own importer makes of an operator, of this opset or of another one."""
         return super()._convert_operator(operator, onnx_input(inputs), attr, opset or self.opset)
 
+    def convert(self, operator: str, inputs: list[Any], attr: dict[str, Any]) -> Any:
+        """What our translation makes of an operator, or TVM's own importer."""
+        translation = TRANSLATIONS.get(operator)
+        translated = translation(self, inputs, attr) if translation else None
+        return self.theirs(operator, inputs, attr) if translated is None else translated
+
     def _convert_operator(self, op_name: str, inputs: Any, attr: dict[str, Any], opset: int) -> Any:
-        translation = TRANSLATIONS.get(op_name)
         try:
-            if translation is not None:
-                translated = translation(self, list(inputs), attr)
-                if translated is not None:
-                    return self.bb.normalize(translated)
-            return super()._convert_operator(op_name, inputs, attr, opset)
+            made = self.convert(op_name, list(inputs), attr)
+            made = self.bb.normalize(made) if isinstance(made, relax.Expr) else made
+            return _without_code(made)
         except Exception as error:
             why = str(error) if isinstance(error, ModelError) else last_line(error)
             raise ModelError(
@@ -74,3 +95,10 @@ class _Importer(ONNXGraphImporter):
                 why=f"node {attr.get('tvm_custom', {}).get('name')!r}: {why}",
                 hints=["export the network without it, or cut the network before this node"],
             ) from error
+
+
+def _without_code(made: Any) -> Any:
+    """A tensor without values as a constant; anything else as it is."""
+    shape = getattr(getattr(made, "ty", None), "shape", None)
+    sizes = [int(size) if isinstance(size, tvm.tirx.IntImm) else None for size in shape] if shape is not None else []
+    return constant(np.zeros(sizes, str(made.ty.dtype))) if 0 in sizes and None not in sizes else made

@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten
 from edgedeploy.compile.layouts import NCHW_OF_NHWC
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
@@ -79,7 +79,7 @@ def _weights(call: relax.Call, layout: str) -> relax.Expr | None:
     if call.attrs.data_layout != "NHWC" or weights is None:
         return None
     order = [str(call.attrs.kernel_layout).index(axis) for axis in layout]
-    return relax.const(np.ascontiguousarray(weights.transpose(order)))
+    return constant(weights.transpose(order))
 
 
 def _convolution(network: _Planes, call: relax.Call) -> relax.Expr | None:
@@ -154,11 +154,11 @@ def _elementwise(network: _Planes, call: relax.Call) -> relax.Expr | None:
 
 def _operand(network: _Planes, value: relax.Expr, shape: list[int]) -> relax.Expr | None:
     """One side of an elementwise operator on pictures, as planes; a constant may be broadcast."""
-    constant = constant_value(value)
-    if constant is not None and constant.ndim <= 4:
-        whole = constant.reshape((1,) * (4 - constant.ndim) + constant.shape)
-        return value if constant.size == 1 else relax.const(np.ascontiguousarray(whole.transpose(NCHW_OF_NHWC)))
-    return network.as_planes(value) if constant is None and len(_shape(value)) == len(shape) == 4 else None
+    known = constant_value(value)
+    if known is not None and known.ndim <= 4:
+        whole = known.reshape((1,) * (4 - known.ndim) + known.shape)
+        return value if known.size == 1 else constant(whole.transpose(NCHW_OF_NHWC))
+    return network.as_planes(value) if known is None and len(_shape(value)) == len(shape) == 4 else None
 
 
 def _prelu(network: _Planes, call: relax.Call) -> relax.Expr | None:

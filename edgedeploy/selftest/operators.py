@@ -16,7 +16,8 @@ _PASSING = {
     "stack", "strided_slice", "where",
 }  # fmt: skip
 
-_PRODUCTS = ("nn.conv", "nn.attention", "matmul", "einsum")
+# Sums of products, and of windows; programs leave out zeros, or add and take away, in ways of their own.
+_PRODUCTS = ("nn.conv", "nn.attention", "nn.avg_pool", "image.resize", "matmul", "einsum")
 _DIVISIONS = {"divide", "floor_divide", "mod", "floor_mod", "trunc_mod", "truncate_mod"}
 _SHIFTS = {"left_shift", "right_shift"}
 
@@ -25,7 +26,7 @@ _STEADY = _PASSING | {
     "abs", "argmax", "argmin", "argsort", "atan", "ceil", "clip", "equal", "erf", "exp", "flip", "floor", "full",
     "gather_elements", "gather_nd", "greater", "greater_equal", "isfinite", "isinf", "isnan", "less", "less_equal",
     "logical_and", "logical_not", "logical_or", "logical_xor", "max", "maximum", "min", "minimum", "negative",
-    "nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d", "nn.relu", "not_equal", "one_hot", "repeat", "round",
+    "nn.relu", "not_equal", "one_hot", "repeat", "round",
     "scatter_elements", "scatter_nd", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sort", "take", "tanh", "tile",
     "topk", "tril", "triu",
 }  # fmt: skip

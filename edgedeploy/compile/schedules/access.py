@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from tvm.ir import TensorLoad
 from tvm.tirx import IntImm, Sub
 from tvm.tirx.analysis import undefined_vars
 
@@ -112,7 +113,13 @@ def computes_indices(kernel: Kernel, block: Any) -> bool:
     TVM 0.27 cannot partition the loops around such indices (their types get mixed).
     """
     return any(
-        not isinstance(each.extent, IntImm) or int(each.extent.value) > 1
+        not isinstance(each.extent, IntImm) or int(each.extent.value) > 1 or _loads(each.min)
         for region in kernel.schedule.get(block).reads
         for each in region.region
     )
+
+
+def _loads(expression: Any) -> bool:
+    """Whether an index is read from a buffer."""
+    parts = [getattr(expression, name, None) for name in ("a", "b", "value")] + list(getattr(expression, "args", ()))
+    return isinstance(expression, TensorLoad) or any(_loads(part) for part in parts if part is not None)

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value
+from edgedeploy.compile.expressions import constant, constant_value
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_operators.translation import Translation, dtype_of, shape_of
 
 # What `resize2d` computes as ONNX does, where the scale is exactly that of the sizes.
 _TRANSFORMS = {
@@ -72,16 +73,17 @@ class Axis:
 
 def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
     """A Resize with constant scales or sizes; None where TVM's importer is to try."""
-    data, shape = inputs[0], _shape(inputs[0])
+    data, shape = inputs[0], shape_of(inputs[0])
     if any(value is not None and constant_value(value) is None for value in inputs[1:]):
         return None
     given = [_values(value) for value in (*inputs[1:], None, None, None)[:3]]
     region, scales, sizes = given if importer.opset > 10 else [None, given[0], None]
     if scales is None and sizes is None:
         raise ModelError("neither scales nor sizes are given")
+    transform = attr.get("coordinate_transformation_mode", b"half_pixel").decode()
     rules = Rules(
         mode=attr.get("mode", b"nearest").decode(),
-        transform=attr.get("coordinate_transformation_mode", b"half_pixel").decode(),
+        transform=transform,
         rounding=attr.get("nearest_mode", b"round_prefer_floor").decode(),
         cubic=float(attr.get("cubic_coeff_a", -0.75)),
         exclude_outside=bool(attr.get("exclude_outside", 0)),
@@ -92,12 +94,18 @@ def resize(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr
         rules = Rules(rules.mode, "asymmetric", "simple")
     indices = [int(axis) % len(shape) for axis in attr.get("axes", range(len(shape)))]
     axes = _axes(shape, indices, scales, sizes, region, attr.get("keep_aspect_ratio_policy", b"stretch").decode())
+    whole = all(float(axis.before * axis.scale).is_integer() or sizes is not None for axis in axes)
+    if transform == "align_corners" and not whole:
+        raise ModelError(
+            "align_corners with scales that give no whole size means one thing to ONNX and another to onnxruntime",
+            hints=["export it with sizes in the place of scales"],
+        )
     return _resized(importer, data, axes, rules)
 
 
 def upsample(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> relax.Expr | None:
     """An Upsample; scales are an attribute up to opset 8, an input at opset 9."""
-    shape = _shape(inputs[0])
+    shape = shape_of(inputs[0])
     scales = np.asarray(attr["scales"]) if "scales" in attr else _values(inputs[1])
     if scales is None:
         return None
@@ -141,7 +149,7 @@ def _axes(
 
 
 def _resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> relax.Expr:
-    shape = _shape(data)
+    shape = shape_of(data)
     if rules.mode not in _TRANSFORMS:
         raise ModelError(f"mode {rules.mode!r} is none of {', '.join(_TRANSFORMS)}")
     if _is_resize2d(shape, axes, rules):
@@ -160,7 +168,7 @@ def _resized(importer: Any, data: Any, axes: Sequence[Axis], rules: Rules) -> re
     result = data
     for axis in axes:
         if rules.mode == "nearest":
-            picked = relax.const(_nearest(axis, rules))
+            picked = constant(_nearest(axis, rules))
             result = importer.bb.normalize(relax.op.take(result, picked, axis.index))
         else:
             result = importer.bb.normalize(_product(importer, result, _weights(axis, rules), axis.index))
@@ -269,7 +277,7 @@ def _weights(axis: Axis, rules: Rules) -> np.ndarray:
 
 def _product(importer: Any, data: Any, weights: np.ndarray, index: int) -> relax.Expr:
     """The sums along one axis with the weights of each new position."""
-    rank, dtype = len(_shape(data)), str(data.ty.dtype)
+    rank, dtype = len(shape_of(data)), dtype_of(data)
     if index == rank - 1:
         return relax.op.matmul(data, relax.const(np.ascontiguousarray(weights.T), dtype))
     if index == rank - 2:
@@ -283,8 +291,8 @@ def _product(importer: Any, data: Any, weights: np.ndarray, index: int) -> relax
 def _extrapolated(data: Any, axis: Axis, rules: Rules) -> relax.Expr:
     """The extrapolation value wherever a position lies beyond the original axis."""
     x = _coordinates(axis, rules.transform)
-    inside = ((x >= 0) & (x <= axis.before - 1)).reshape((-1,) + (1,) * (len(_shape(data)) - axis.index - 1))
-    return relax.op.where(relax.const(inside), data, relax.const(rules.extrapolation, str(data.ty.dtype)))
+    inside = ((x >= 0) & (x <= axis.before - 1)).reshape((-1,) + (1,) * (len(shape_of(data)) - axis.index - 1))
+    return relax.op.where(relax.const(inside), data, relax.const(rules.extrapolation, dtype_of(data)))
 
 
 def _values(expression: Any) -> np.ndarray | None:
@@ -293,5 +301,4 @@ def _values(expression: Any) -> np.ndarray | None:
     return None if value is None or value.size == 0 else value.astype(np.float64)
 
 
-def _shape(expression: Any) -> list[int]:
-    return [int(size) for size in expression.ty.shape]
+TRANSLATIONS: dict[str, Translation] = {"Resize": resize, "Upsample": upsample}

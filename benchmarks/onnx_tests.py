@@ -1,0 +1,382 @@
+"""Runs the ONNX project's own tests of operators and writes docs/operators.md.
+
+    python benchmarks/onnx_tests.py [--only PATTERN] [--processes N] [--json FILE] [--output FILE]
+
+The cases are those of `onnx.backend.test`: node, simple and PyTorch. Each is built for this machine and run as
+`edgedeploy build` and `run` do it, and by onnxruntime. A case has a process of its own as long as it needs one: a
+crash ends that process, and a case that takes too long or too much memory is ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+ROOT = Path(__file__).resolve().parent.parent
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+OUTCOMES = ("pass", "wrong", "caught", "refused", "untyped", "crash")
+
+DEADLINE_S = 90.0  # of one case on a busy machine; most take less than one second
+MEMORY_BYTES = 12 << 30  # of address space, of which libraries take several GB before anything is computed
+NEWEST = 21  # opset whose cases the project's aim counts
+
+# Inputs that networks keep as constants, by operator and position.
+CONSTANTS: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "Clip": (1, 2),
+    "Col2Im": (1, 2),
+    "ConstantOfShape": (0,),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DFT": (1, 2),
+    "Dropout": (1, 2),
+    "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "Loop": (0, 1),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "NonMaxSuppression": (2, 3, 4),
+    "OneHot": (1, 2),
+    "Pad": (1, 2, 3),
+    "Range": (0, 1, 2),
+    "ReduceL1": (1,),
+    "ReduceL2": (1,),
+    "ReduceLogSum": (1,),
+    "ReduceLogSumExp": (1,),
+    "ReduceMax": (1,),
+    "ReduceMean": (1,),
+    "ReduceMin": (1,),
+    "ReduceProd": (1,),
+    "ReduceSum": (1,),
+    "ReduceSumSquare": (1,),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "STFT": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+
+
+@dataclass(frozen=True)
+class Test:
+    """One case: a model, its inputs and what they give.
+
+    Attributes:
+        name: the case's.
+        operator: what it tests.
+        opset: of the model.
+        expanded: whether it is another case's operator, written out as the function that ONNX says it is.
+    """
+
+    name: str
+    operator: str
+    opset: int
+    expanded: bool
+    model: onnx.ModelProto
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    relative: float
+    absolute: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one case: here, with the message, and with onnxruntime."""
+
+    name: str
+    operator: str
+    opset: int
+    expanded: bool
+    outcome: str
+    message: str
+    onnxruntime: bool
+
+
+def cases() -> list[Test]:
+    """All of them, in the order of their names."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, of values that cases overflow on purpose
+        loaded = [case for kind in KINDS for case in load_model_tests(kind=kind)]
+    operators: dict[str, str] = {}
+    found = []
+    for case in sorted(loaded, key=lambda case: (len(case.name), case.name)):
+        model = case.model or onnx.load(Path(case.model_dir) / "model.onnx")
+        base, _, expansion = case.name.partition("_expanded")
+        operator = operators.get(base) if expansion or "_expanded" in case.name else None
+        nodes = sorted(model.graph.node, key=lambda node: node.op_type == "Constant")
+        operator = operator or nodes[0].op_type
+        operators[case.name] = operator
+        inputs, outputs = case.data_sets[0] if case.data_sets else _stored(Path(case.model_dir), model)
+        inputs = [np.asarray(array) if isinstance(array, np.generic) else array for array in inputs]
+        opset = max(entry.version for entry in model.opset_import if entry.domain == model.opset_import[0].domain)
+        expanded = "_expanded" in case.name
+        found.append(Test(case.name, operator, opset, expanded, model, inputs, outputs, case.rtol, case.atol))
+    return sorted(found, key=lambda test: test.name)
+
+
+def _stored(folder: Path, model: onnx.ModelProto) -> tuple[list[Any], list[Any]]:
+    """The inputs and outputs of a case that is kept in files."""
+    return tuple(  # type: ignore[return-value]
+        [_read(folder / "test_data_set_0" / f"{kind}_{index}.pb", value) for index, value in enumerate(values)]
+        for kind, values in (("input", _inputs(model)), ("output", model.graph.output))
+    )
+
+
+def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """The inputs that are no weights, which old exporters list too."""
+    weights = {weight.name for weight in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in weights]
+
+
+def _read(path: Path, value: onnx.ValueInfoProto) -> Any:
+    if value.type.WhichOneof("value") == "sequence_type":
+        sequence = onnx.SequenceProto()
+        sequence.ParseFromString(path.read_bytes())
+        return numpy_helper.to_list(sequence)
+    return numpy_helper.to_array(onnx.load_tensor(path))
+
+
+def with_constants(test: Test) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """The case's model with such inputs as constants that networks keep so, and the other inputs by name."""
+    model = onnx.ModelProto()
+    model.CopyFrom(test.model)
+    positions = CONSTANTS.get(test.operator, ())
+    node = next((node for node in model.graph.node if node.op_type == test.operator), None)
+    names = [value.name for value in _inputs(model)]
+    fixed = {names[index] for index in positions if index < len(names)} if test.expanded or node is None else set()
+    if node is not None and not test.expanded:
+        fixed = {node.input[index] for index in positions if index < len(node.input)}
+    given: dict[str, np.ndarray] = {}
+    kept = []
+    for value, array in zip(_inputs(model), test.inputs, strict=True):
+        if value.name in fixed and isinstance(array, np.ndarray):
+            model.graph.initializer.append(numpy_helper.from_array(array, value.name))
+        else:
+            given[value.name] = array
+            kept.append(value)
+    kept = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    return model, given
+
+
+def difference(test: Test, found: Sequence[Any]) -> str | None:
+    """What is wrong with the outputs of a case, by the rules of ONNX's own runner."""
+    from onnx.backend.test.runner import Runner
+
+    try:
+        Runner.assert_similar_outputs(test.outputs, found, test.relative, test.absolute)
+    except Exception as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return None
+
+
+def by_onnxruntime(test: Test) -> bool:
+    """Whether onnxruntime gives a case's outputs."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    names = [value.name for value in _inputs(test.model)]
+    try:
+        session = onnxruntime.InferenceSession(
+            test.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        return difference(test, session.run(None, dict(zip(names, test.inputs, strict=True)))) is None
+    except Exception:
+        return False
+
+
+def by_edgedeploy(test: Test) -> tuple[str, str]:
+    """What becomes of a case when it is built for this machine and run; the outcome and its message."""
+    from edgedeploy.build import build
+    from edgedeploy.errors import EdgedeployError, NumericalError
+    from edgedeploy.runtime.session import Session
+    from edgedeploy.source import find_source
+
+    model, inputs = with_constants(test)
+    with tempfile.TemporaryDirectory() as folder:
+        file, package = Path(folder) / "case.onnx", Path(folder) / "case.tar.gz"
+        onnx.save(model, file)
+        try:
+            build(find_source(str(file)), "local", package)
+            found = Session.open(package, 1).run(inputs)
+        except NumericalError as error:
+            return "caught", str(error)
+        except EdgedeployError as error:
+            return "refused", " ".join([error.what, error.why or ""])
+        except Exception as error:
+            return "untyped", f"{type(error).__name__}: {error}"
+    wrong = difference(test, list(found.values()))
+    return ("wrong", wrong) if wrong else ("pass", "")
+
+
+def _work(connection: Connection) -> None:
+    """Run case after case, as the parent names them: onnxruntime's result first, then ours."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(quiet, stream)
+    warnings.simplefilter("ignore")
+    while True:
+        index = connection.recv()
+        if index is None:
+            return
+        test = _TESTS[index]
+        connection.send(by_onnxruntime(test))
+        connection.send(by_edgedeploy(test))
+
+
+_TESTS: list[Test] = []
+
+
+@dataclass
+class _Worker:
+    """A process that runs cases, and the case it is at."""
+
+    process: Any
+    connection: Connection
+    index: int
+    deadline: float
+    onnxruntime: bool = False
+
+
+def run(chosen: Sequence[Test], processes: int, seen: Callable[[Result], None] = lambda _: None) -> list[Result]:
+    """Run all cases in some processes, each of which is replaced when it crashes or a case passes its deadline."""
+    import onnxruntime  # noqa: F401  # what workers need is loaded once, before they are forked
+
+    import edgedeploy.build
+    import edgedeploy.compile.linking
+    import edgedeploy.compile.pipeline
+    import edgedeploy.frontends.onnx_importer
+    import edgedeploy.frontends.onnx_network
+    import edgedeploy.package.archive
+    import edgedeploy.tune.best  # noqa: F401
+
+    _TESTS[:] = chosen
+    context = multiprocessing.get_context("fork")
+    waiting = iter(range(len(chosen)))
+    workers: list[_Worker] = []
+    results: dict[int, Result] = {}
+
+    def start(index: int) -> None:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs,), daemon=True)
+        process.start()
+        theirs.close()
+        ours.send(index)
+        workers.append(_Worker(process, ours, index, monotonic() + DEADLINE_S))
+
+    def finish(worker: _Worker, outcome: str, message: str) -> None:
+        test = chosen[worker.index]
+        result = Result(test.name, test.operator, test.opset, test.expanded, outcome, message[:500], worker.onnxruntime)
+        results[worker.index] = result
+        seen(result)
+
+    def replace(worker: _Worker, message: str) -> None:
+        worker.process.kill()
+        worker.process.join()
+        worker.connection.close()
+        workers.remove(worker)
+        finish(worker, "crash", message)
+        index = next(waiting, None)
+        if index is not None:
+            start(index)
+
+    for index in list(_first(waiting, processes)):
+        start(index)
+    while workers:
+        ready = wait([worker.connection for worker in workers], timeout=1)
+        for worker in [worker for worker in workers if worker.connection in ready]:
+            try:
+                message = worker.connection.recv()
+            except (EOFError, ConnectionError):
+                worker.process.join()
+                replace(worker, f"the process ended with {worker.process.exitcode}")
+                continue
+            if isinstance(message, bool):
+                worker.onnxruntime = message
+                continue
+            finish(worker, *message)
+            index = next(waiting, None)
+            if index is None:
+                worker.connection.send(None)
+                worker.process.join()
+                workers.remove(worker)
+            else:
+                worker.index, worker.deadline, worker.onnxruntime = index, monotonic() + DEADLINE_S, False
+                worker.connection.send(index)
+        for worker in [worker for worker in workers if monotonic() > worker.deadline]:
+            replace(worker, f"it took more than {DEADLINE_S:g} s")
+    return [results[index] for index in sorted(results)]
+
+
+def _first(values: Iterator[int], count: int) -> Iterator[int]:
+    for _, value in zip(range(count), values, strict=False):
+        yield value
+
+
+def main() -> None:
+    """Parse the command line, run the cases, and write the page."""
+    parser = argparse.ArgumentParser(description="Run the ONNX project's own tests and write docs/operators.md.")
+    parser.add_argument("--only", metavar="PATTERN", help="a regular expression that names of cases are to match")
+    parser.add_argument("--newest", type=int, default=10**6, help="leave out cases of newer opsets")
+    parser.add_argument("--no-expanded", action="store_true", help="leave out operators written out as functions")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at once (all processors)")
+    parser.add_argument("--json", type=Path, help="write the results of all cases")
+    parser.add_argument("--output", type=Path, help="write the page, such as docs/operators.md")
+    arguments = parser.parse_args()
+    chosen = [
+        test
+        for test in cases()
+        if re.search(arguments.only or "", test.name)
+        and test.opset <= arguments.newest
+        and not (arguments.no_expanded and test.expanded)
+    ]
+
+    def seen(result: Result) -> None:
+        if result.outcome != "pass":
+            print(f"{result.outcome:8} {result.name} ({result.opset}): {result.message[:300]}", flush=True)
+
+    results = run(chosen, arguments.processes, seen)
+    print(Counter(result.outcome for result in results))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Operators that ONNX itself defines as functions of others, written out as these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+import onnx.compose
+import onnx.inliner
+from onnx import helper
+
+# By value, its type and its shape.
+Shapes = dict[str, tuple[int, list[int]]]
+
+# Those that nobody translates. Of others the translation is faster than what they are written out as.
+_FUNCTIONS = {
+    "BlackmanWindow", "CausalConvWithState", "Celu", "CenterCropPad", "HammingWindow", "HannWindow", "LinearAttention",
+    "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish",
+}  # fmt: skip
+
+# Those of which the translation gives the first output alone.
+_OF_ONE_OUTPUT = {"LayerNormalization"}
+
+
+def write_out_functions(model: onnx.ModelProto, shapes: Shapes) -> bool:
+    """Put its function in the place of each node that needs it and whose inputs are known; whether there was one.
+
+    Args:
+        model: changed in place; its nodes then come in no special order.
+        shapes: of inputs of nodes, as far as they are known.
+    """
+    nodes: list[onnx.NodeProto] = []
+    found = False
+    for number, node in enumerate(model.graph.node):
+        needed = node.op_type in _FUNCTIONS or (node.op_type in _OF_ONE_OUTPUT and len(node.output) > 1)
+        body = _body(model, node, shapes) if needed and node.domain in ("", "ai.onnx") else None
+        if body is None:
+            nodes.append(node)
+            continue
+        found = True
+        written = onnx.compose.add_prefix_graph(
+            body, f"{title_of(node)}/{number}/", rename_inputs=False, rename_outputs=False
+        )
+        nodes.extend(written.node)
+        model.graph.initializer.extend(written.initializer)
+    if found:
+        replace_nodes(model.graph, nodes)
+    return found
+
+
+def replace_nodes(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give a graph other nodes, which may be its own."""
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def title_of(node: onnx.NodeProto) -> str:
+    """What a node is called in messages, and what names of its parts begin with."""
+    return node.name or ", ".join(node.output)
+
+
+def _body(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> onnx.GraphProto | None:
+    """The graph that a node stands for, with the node's own inputs and outputs; None if it is not known."""
+    names = dict.fromkeys(filter(None, node.input))
+    if not names.keys() <= shapes.keys():
+        return None
+    inputs = [helper.make_tensor_value_info(name, *shapes[name]) for name in names]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    part = helper.make_model(
+        helper.make_graph([_with_defaults(model, node)], "function", inputs, outputs),
+        opset_imports=model.opset_import,
+        ir_version=model.ir_version,
+    )
+    name = (node.domain, node.op_type)
+    body = onnx.inliner.inline_selected_functions(part, [name], inline_schema_functions=True).graph
+    unchanged = any((inner.domain, inner.op_type) == name for inner in body.node)
+    return None if unchanged else body
+
+
+def _with_defaults(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.NodeProto:
+    """A node that says the defaults of its attributes, which a function's body may refer to."""
+    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    full = onnx.NodeProto.FromString(node.SerializeToString())
+    said = {attribute.name for attribute in node.attribute}
+    for name, attribute in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():
+        if name not in said and attribute.default_value.name:
+            full.attribute.append(attribute.default_value)
+    return full

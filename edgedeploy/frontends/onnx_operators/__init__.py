@@ -1,0 +1,31 @@
+"""Operators of ONNX in Relax, where TVM's importer lacks them, errs, or makes forms that the compiler cannot use.
+
+TVM 0.27 turns `Clip`, `Max`, `Min`, `Sum` and `Pad` into chains of generic operators and opaque calls that stop
+layout conversion and fusion. Here they become the plain Relax operators they are. Others it knows only as later
+opsets write them, or not at all. The meaning of each is that of ONNX's Operators.md and Changelog.md.
+"""
+
+from __future__ import annotations
+
+from edgedeploy.frontends.onnx_operators import (
+    elementwise,
+    indexing,
+    normalisation,
+    quantised,
+    reductions,
+    refused,
+    resize,
+    shaping,
+    signals,
+    tokens,
+    windows,
+)
+from edgedeploy.frontends.onnx_operators.translation import Translation
+
+_MODULES = (
+    elementwise, indexing, normalisation, quantised, reductions, refused, resize, shaping, signals, tokens, windows
+)  # fmt: skip
+
+TRANSLATIONS: dict[str, Translation] = {
+    name: translation for module in _MODULES for name, translation in module.TRANSLATIONS.items()
+}

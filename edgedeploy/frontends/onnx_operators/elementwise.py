@@ -1,0 +1,142 @@
+"""Operators of one value, or of one of each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto
+from tvm import relax
+
+from edgedeploy.compile.expressions import constant, constant_value
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, is_float, shape_of
+
+
+def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Clip with constant bounds: attributes up to opset 6, inputs from opset 11 on.
+
+    A bound that is left out is the last finite number of the type, so only infinities lie beyond it.
+    """
+    result, dtype = inputs[0], dtype_of(inputs[0])
+    bounds: list[Any] = [attr.get("min"), attr.get("max")]
+    for index, value in enumerate(inputs[1:3]):
+        if value is not None:
+            bounds[index] = constant_value(value)
+            if bounds[index] is None or np.isnan(bounds[index]).any():
+                return None
+    if is_float(result):
+        limits = ml_dtypes.finfo(dtype)
+        last = (limits.min, limits.max)
+        bounds = [limit if bound is None else bound for bound, limit in zip(bounds, last, strict=True)]
+    lowest, highest = (None if bound is None else np.asarray(bound, dtype).reshape(()) for bound in bounds)
+    if lowest is not None:
+        plain = lowest == 0 and is_float(result)
+        result = relax.op.nn.relu(result) if plain else relax.op.maximum(result, constant(lowest))
+    if highest is not None:
+        result = relax.op.minimum(importer.bb.normalize(result), constant(highest))
+    return result
+
+
+def _pairwise(operator: Callable[[Any, Any], Any]) -> Translation:
+    """Max, Min and Sum of any number of tensors."""
+
+    def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+        result = inputs[0]
+        for value in inputs[1:]:
+            result = importer.bb.normalize(operator(result, value))
+        return result
+
+    return translate
+
+
+def _mean(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    total = _pairwise(relax.op.add)(importer, inputs, attr)
+    return relax.op.multiply(total, relax.const(1 / len(inputs), dtype_of(total)))
+
+
+def _leaky_relu(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """max(x, a x) for 0 <= a <= 1: two elementwise operators, which keep any layout."""
+    slope = float(attr.get("alpha", 0.01))
+    if not 0 <= slope <= 1:
+        return None
+    scaled = importer.bb.emit(relax.op.multiply(inputs[0], relax.const(slope, dtype_of(inputs[0]))))
+    return relax.op.maximum(inputs[0], scaled)
+
+
+def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Cast of floats to the usual integers; what no such integer stands for gives any value."""
+    wide = attr["to"] in (TensorProto.INT32, TensorProto.INT64)
+    if not wide or not dtype_of(inputs[0]).startswith("float") or constant_value(inputs[0]) is not None:
+        return None
+    return relax.op.astype(inputs[0], "int32" if attr["to"] == TensorProto.INT32 else "int64")
+
+
+def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Pow; small whole exponents are products, others become the base's type, and integers go through float64."""
+    base, build = inputs[0], Builder(importer)
+    dtype = dtype_of(base)
+    exponent = constant_value(inputs[1])
+    if exponent is not None and exponent.size == 1 and len(shape_of(base)) >= exponent.ndim:
+        if exponent.item() == 0.5 and is_float(base):
+            return relax.op.sqrt(base)
+        if exponent.item() in (1, 2, 3):
+            return _pairwise(relax.op.multiply)(importer, inputs[:1] * int(exponent.item()), attr)
+    if not is_float(base):
+        return _integer_power(build, base, inputs[1])
+    return None if dtype_of(inputs[1]) == dtype else build.power(base, build.cast(inputs[1], dtype))
+
+
+def _integer_power(build: Builder, base: Any, exponent: Any) -> Any:
+    """A power of integers by repeated squares; that of a negative exponent is a fraction, which integers have not."""
+    if is_float(exponent):
+        raise ModelError("powers of integers by floats are not supported")
+    dtype = dtype_of(base)
+    exponent = build.cast(exponent, dtype)
+    result = constant(1, dtype)
+    for bit in range(6):  # larger powers than the 63rd fit no integer, but for those of 0, 1 and -1
+        odd = build.equal(build.bitwise_and(build.right_shift(exponent, bit), 1), 1)
+        result = build.where(odd, build.multiply(result, base), result)
+        base = build.multiply(base, base)
+    fits = build.greater_equal(exponent, 0)
+    return build.where(fits, result, constant(0, dtype))
+
+
+def _hyperbolic(sign: Callable[[Any, Any], Any]) -> Translation:
+    """Sinh and Cosh: half of e^x -+ e^-x."""
+
+    def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+        up = importer.bb.normalize(relax.op.exp(inputs[0]))
+        down = importer.bb.normalize(relax.op.exp(importer.bb.normalize(relax.op.negative(inputs[0]))))
+        half = relax.const(0.5, dtype_of(inputs[0]))
+        return relax.op.multiply(importer.bb.normalize(sign(up, down)), half)
+
+    return translate
+
+
+def _is_infinite(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """IsInf of one sign or of both."""
+    negative, positive = bool(attr.get("detect_negative", 1)), bool(attr.get("detect_positive", 1))
+    build = Builder(importer)
+    if negative and positive:
+        return None
+    if not negative and not positive:
+        return constant(np.zeros(shape_of(inputs[0]), np.bool_))
+    return build.equal(inputs[0], np.inf if positive else -np.inf)
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "Cast": _cast,
+    "Clip": _clip,
+    "Cosh": _hyperbolic(relax.op.add),
+    "IsInf": _is_infinite,
+    "LeakyRelu": _leaky_relu,
+    "Max": _pairwise(relax.op.maximum),
+    "Mean": _mean,
+    "Min": _pairwise(relax.op.minimum),
+    "Pow": _power,
+    "Sinh": _hyperbolic(relax.op.subtract),
+    "Sum": _pairwise(relax.op.add),
+}

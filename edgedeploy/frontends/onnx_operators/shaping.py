@@ -1,0 +1,171 @@
+"""Operators that change shapes, or pick by position."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from edgedeploy.compile.expressions import constant, constant_value
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_operators.translation import (
+    Builder,
+    Translation,
+    dtype_of,
+    integers,
+    optional,
+    shape_of,
+    text,
+)
+
+
+def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Pad with a constant on all axes; widths are an attribute up to opset 10. Widths of zero do nothing."""
+    if attr.get("mode", b"constant") != b"constant" or optional(inputs, 3) is not None:
+        return None
+    widths: np.ndarray | None
+    value: np.ndarray | None
+    if "pads" in attr:
+        widths, value = np.asarray(attr["pads"]), np.asarray(attr.get("value", 0.0))
+    else:
+        widths = constant_value(inputs[1])
+        value = np.asarray(0.0) if optional(inputs, 2) is None else constant_value(inputs[2])
+    if widths is None or value is None or (widths < 0).any():
+        return None
+    if not widths.any():
+        return inputs[0]
+    interleaved = [int(width) for pair in zip(*np.split(widths, 2), strict=True) for width in pair]
+    return relax.op.nn.pad(inputs[0], interleaved, pad_mode="constant", pad_value=float(value.item()))
+
+
+def _axes(operator: str, inputs: list[Any], attr: dict[str, Any]) -> list[int] | None:
+    """The axes of Squeeze and Unsqueeze: an attribute up to opset 12, then an input; None if there are none."""
+    if "axes" in attr:
+        return list(attr["axes"])
+    if optional(inputs, 1) is None:
+        return None
+    axes = integers(inputs, 1)
+    if axes is None:
+        raise ModelError("its axes depend on the network's input", hints=["export the network with constant axes"])
+    return axes
+
+
+def _squeeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Squeeze as a reshape."""
+    shape = shape_of(inputs[0])
+    axes = _axes("Squeeze", inputs, attr)
+    if axes is None:
+        axes = [axis for axis, size in enumerate(shape) if size == 1]
+    gone = {axis % len(shape) for axis in axes}
+    if any(shape[axis] != 1 for axis in gone):
+        raise ValueError(f"axes {axes} of shape {shape} are not all one long")
+    return relax.op.reshape(inputs[0], [size for axis, size in enumerate(shape) if axis not in gone])
+
+
+def _unsqueeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Unsqueeze as a reshape."""
+    axes = _axes("Unsqueeze", inputs, attr)
+    if axes is None:
+        return None
+    sizes = iter(shape_of(inputs[0]))
+    rank = len(shape_of(inputs[0])) + len(axes)
+    new = {axis + rank if axis < 0 else axis for axis in axes}
+    if len(new) < len(axes) or not new <= set(range(rank)):
+        raise ValueError(f"axes {axes} do not fit a result of rank {rank}")
+    return relax.op.reshape(inputs[0], [1 if axis in new else next(sizes) for axis in range(rank)])
+
+
+def _slice(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Slice of opsets up to 9, whose bounds are attributes."""
+    if "starts" not in attr:
+        return None
+    axes = attr.get("axes", range(len(attr["starts"])))
+    bounds = [constant(list(values), "int64") for values in (attr["starts"], attr["ends"], axes)]
+    return importer.theirs("Slice", [inputs[0], *bounds], {})
+
+
+def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Split into parts some of which are empty."""
+    sizes = list(attr["split"]) if "split" in attr else integers(inputs, 1)
+    shape = shape_of(inputs[0])
+    axis = int(attr.get("axis", 0)) % len(shape)
+    if not sizes:
+        return None
+    if sum(sizes) != shape[axis]:
+        raise ModelError(f"parts of {sizes} are not an axis of {shape[axis]}")
+    if 0 not in sizes:
+        return None
+    build, begin, parts = Builder(importer), 0, []
+    for size in sizes:
+        parts.append(
+            build.strided_slice(inputs[0], axes=[axis], begin=[begin], end=[begin + size])
+            if size
+            else constant(np.zeros([*shape[:axis], 0, *shape[axis + 1 :]], dtype_of(inputs[0])))
+        )
+        begin += size
+    return relax.Tuple(parts)
+
+
+def _triangle(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Trilu with a constant diagonal, by a constant mask."""
+    diagonal = [0] if optional(inputs, 1) is None else integers(inputs, 1)
+    if diagonal is None:
+        return None
+    data = inputs[0]
+    *_, rows, columns = shape_of(data)
+    ones = np.ones((rows, columns), np.bool_)
+    mask = np.triu(ones, diagonal[0]) if attr.get("upper", 1) else np.tril(ones, diagonal[0])
+    return relax.op.where(constant(mask), data, constant(0, dtype_of(data)))
+
+
+def _one_hot(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """OneHot with a constant depth, of the type of its values."""
+    depth, values = constant_value(inputs[1]), constant_value(inputs[2])
+    if depth is None or values is None or values.size != 2:
+        return None
+    build, count = Builder(importer), int(depth.item())
+    rank = len(shape_of(inputs[0])) + 1
+    axis = int(attr.get("axis", -1)) % rank
+    choices = np.arange(count).reshape([-1 if each == axis else 1 for each in range(rank)])
+    wide = build.expand_dims(build.cast(inputs[0], "int64"), axis=axis)
+    wide = build.where(build.less(wide, 0), build.add(wide, count), wide)
+    off, on = (constant(value) for value in values.ravel())
+    return relax.op.where(build.equal(wide, choices), on, off)
+
+
+def _depth_to_space(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """DepthToSpace: the blocks come before the channels (DCR), or after them (CRD)."""
+    data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
+    batch, channels, rows, columns = shape_of(data)
+    kept, build = channels // block**2, Builder(importer)
+    if mode == "DCR":
+        parts = build.reshape(data, [batch, block, block, kept, rows, columns])
+        parts = build.permute(parts, [0, 3, 4, 1, 5, 2])
+    else:
+        parts = build.reshape(data, [batch, kept, block, block, rows, columns])
+        parts = build.permute(parts, [0, 1, 4, 2, 5, 3])
+    return build.reshape(parts, [batch, kept, rows * block, columns * block])
+
+
+def _space_to_depth(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """SpaceToDepth: the inverse of DepthToSpace, whose modes it has from opset 28 on."""
+    data, block, mode = inputs[0], int(attr["blocksize"]), text(attr, "mode", "DCR")
+    batch, channels, rows, columns = shape_of(data)
+    build = Builder(importer)
+    parts = build.reshape(data, [batch, channels, rows // block, block, columns // block, block])
+    parts = build.permute(parts, [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4])
+    return build.reshape(parts, [batch, channels * block**2, rows // block, columns // block])
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "DepthToSpace": _depth_to_space,
+    "OneHot": _one_hot,
+    "Pad": _pad,
+    "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
+    "Split": _split,
+    "Squeeze": _squeeze,
+    "Trilu": _triangle,
+    "Unsqueeze": _unsqueeze,
+}

@@ -1,0 +1,111 @@
+"""Convolutions, pooling, and what puts windows back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, shape_of
+
+
+def _pool(operator: str) -> Translation:
+    """Pooling with `auto_pad`, whose padding is written out: of SAME, as much as gives ceil(size / stride) windows."""
+
+    def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+        same = attr.get("auto_pad", b"NOTSET").decode()
+        if same not in ("SAME_UPPER", "SAME_LOWER"):
+            return None
+        sizes = shape_of(inputs[0])[2:]
+        ones = [1] * len(sizes)
+        before, after = [], []
+        for size, kernel, stride, dilation in zip(
+            sizes, attr["kernel_shape"], attr.get("strides", ones), attr.get("dilations", ones), strict=True
+        ):
+            total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+            before.append(total // 2 if same == "SAME_UPPER" else total - total // 2)
+            after.append(total - before[-1])
+        written = {name: value for name, value in attr.items() if name != "auto_pad"}
+        return importer.theirs(operator, inputs, written | {"pads": (*before, *after)})
+
+    return translate
+
+
+def _transposed_convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """ConvTranspose with `output_shape`, from which its padding follows."""
+    if "output_shape" not in attr:
+        return None
+    sizes, kernels = shape_of(inputs[0])[2:], shape_of(inputs[1])[2:]
+    ones = [1] * len(sizes)
+    wanted = attr["output_shape"][-len(sizes) :]
+    extra = list(attr.get("output_padding", [0] * len(sizes)))
+    upper = attr.get("auto_pad", b"NOTSET") == b"SAME_UPPER"
+    before, after = [], []
+    for axis, (size, kernel, stride, dilation) in enumerate(
+        zip(sizes, kernels, attr.get("strides", ones), attr.get("dilations", ones), strict=True)
+    ):
+        total = stride * (size - 1) + extra[axis] + (kernel - 1) * dilation + 1 - wanted[axis]
+        if total < 0:
+            extra[axis], total = extra[axis] - total, 0
+        before.append(total // 2 if upper else total - total // 2)
+        after.append(total - before[-1])
+    written = {name: value for name, value in attr.items() if name not in ("auto_pad", "output_shape")}
+    return importer.theirs("ConvTranspose", inputs, written | {"pads": (*before, *after), "output_padding": extra})
+
+
+def _columns_to_image(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Col2Im: each pixel is the sum of the places that it has in blocks, which are gathered."""
+    image, block = integers(inputs, 1), integers(inputs, 2)
+    if image is None or block is None:
+        raise ModelError("its shapes depend on the network's input")
+    build, data, rank = Builder(importer), inputs[0], len(image)
+    ones = [1] * rank
+    strides, dilations = attr.get("strides", ones), attr.get("dilations", ones)
+    pads = attr.get("pads", [0] * 2 * rank)
+    counts = [
+        (image[axis] + pads[axis] + pads[rank + axis] - dilations[axis] * (block[axis] - 1) - 1) // strides[axis] + 1
+        for axis in range(rank)
+    ]
+    batch, rows, columns = shape_of(data)
+    size, kernel = math.prod(image), math.prod(block)
+    if columns != math.prod(counts) or rows % kernel:
+        raise ModelError(f"shape {shape_of(data)} does not fit blocks of {block} of an image of {image}")
+    # For each value of all blocks, the pixel that it belongs to, or none.
+    places = np.indices((*block, *counts)).reshape(2 * rank, -1)
+    pixels = [places[axis] * dilations[axis] + places[rank + axis] * strides[axis] - pads[axis] for axis in range(rank)]
+    inside = np.all([(pixel >= 0) & (pixel < length) for pixel, length in zip(pixels, image, strict=True)], axis=0)
+    sources = np.nonzero(inside)[0]
+    targets = np.ravel_multi_index([pixel[sources] for pixel in pixels], image)
+    # Row i of the table is each pixel's i-th source; a zero behind all values stands for none.
+    order = np.argsort(targets, kind="stable")
+    targets, sources = targets[order], sources[order]
+    turn = np.arange(len(targets)) - np.searchsorted(targets, targets)
+    table = np.full((int(turn.max(initial=0)) + 1, size), kernel * columns)
+    table[turn, targets] = sources
+    flat = build.reshape(data, [batch, rows // kernel, kernel * columns])
+    zero = relax.const(np.zeros((batch, rows // kernel, 1)), dtype_of(data))
+    padded = importer.bb.normalize(relax.op.concat([flat, zero], axis=2))
+    summed = build.reduce("sum", build.take(padded, table, 2), [2])
+    return build.reshape(summed, [batch, rows // kernel, *image])
+
+
+def _product(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """MatMul of two vectors, as one of a row and a column."""
+    if [len(shape_of(value)) for value in inputs] != [1, 1]:
+        return None
+    build, length = Builder(importer), shape_of(inputs[0])[0]
+    product = build.matmul(build.reshape(inputs[0], [1, length]), build.reshape(inputs[1], [length, 1]))
+    return build.reshape(product, [])
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "AveragePool": _pool("AveragePool"),
+    "Col2Im": _columns_to_image,
+    "ConvTranspose": _transposed_convolution,
+    "LpPool": _pool("LpPool"),
+    "MatMul": _product,
+    "MaxPool": _pool("MaxPool"),
+}
