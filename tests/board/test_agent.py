@@ -135,8 +135,8 @@ def test_a_wrong_number_of_outputs_is_refused(agent: Path, package: Path) -> Non
     manifest = json.loads((package / "manifest.json").read_text())
     manifest["outputs"] *= 2
     for case in manifest["selftest"]["cases"]:
-        case["outputs"] *= 2
-        case["relative"] *= 2
+        for field in ("outputs", "relative", "spread"):
+            case[field] *= 2
     (package / "manifest.json").write_text(json.dumps(manifest))
     assert "there are 1, not 2" in refused(agent, "selftest", package, code=8)
 
