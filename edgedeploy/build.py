@@ -20,6 +20,7 @@ from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest, packageab
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
+from edgedeploy.selftest.inputs import bounded_inputs
 from edgedeploy.selftest.recording import recorded, self_test
 from edgedeploy.selftest.tolerance import error_limit
 from edgedeploy.source import Source, find_source, note_weights
@@ -169,7 +170,7 @@ def build(
             threads=board.cores,
             versions=versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",
-            inputs=network.inputs,
+            inputs=bounded_inputs(network),
             outputs=network.outputs,
             abi=abi,
             memory=compiled.code.memory,

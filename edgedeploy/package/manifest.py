@@ -184,7 +184,7 @@ class Manifest(Record):
         model_sha256: SHA-256 of the file that it was imported from, which describes it.
         weights: `random` if its weights are seeded random values, for measurements only.
         board: name of the board profile.
-        build_key: what the package depends on, hashed: equal keys mean an equal package.
+        build_key: what the package depends on, hashed: equal keys mean an equal package, but for `checked`.
         target: TVM's target.
         opencl_device: a part of the name of the OpenCL device that it runs on; None for the CPU.
         threads: threads it runs with by default.

@@ -23,12 +23,20 @@ def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, floa
     }
 
 
-def _fraction(found: np.ndarray, expected: np.ndarray, relative: float, absolute: float) -> float:
-    given, wanted = found.astype(np.float64), expected.astype(np.float64)
+def where_finite(found: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """The values of two arrays of one size where the expected ones are finite; None if they differ elsewhere."""
+    given, wanted = (array.astype(np.float64).reshape(-1) for array in (found, expected))
     finite = np.isfinite(wanted)
     if not np.array_equal(given[~finite], wanted[~finite], equal_nan=True):
+        return None
+    return given[finite], wanted[finite]
+
+
+def _fraction(found: np.ndarray, expected: np.ndarray, relative: float, absolute: float) -> float:
+    pair = where_finite(found, expected)
+    if pair is None:
         return float("inf")
-    given, wanted = given[finite], wanted[finite]
+    given, wanted = pair
     allowed = relative * np.abs(wanted).max(initial=0) + absolute
     difference = np.abs(given - wanted).max(initial=0)
     return float(difference / allowed) if np.isfinite(difference) else float("inf")

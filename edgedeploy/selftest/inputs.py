@@ -50,14 +50,18 @@ def infinite_inputs(network: Network) -> Iterator[Inputs]:
         yield {spec.name: _with_infinities(spec, uses, seed) for seed, spec in enumerate(network.inputs)}
 
 
+def bounded_inputs(network: Network) -> list[TensorSpec]:
+    """A network's inputs, with what indices are less than."""
+    uses = uses_of(network)
+    return [spec.model_copy(update={"below": uses.inputs[spec.name].size}) for spec in network.inputs]
+
+
 def _random(spec: TensorSpec, uses: Uses, seed: int) -> np.ndarray:
     use = uses.inputs[spec.name]
-    if use.size is None or spec.dtype == "bool":
-        array = fill(spec, "normal", seed)
-        return np.maximum(array, 1) if uses.divides and array.dtype.kind in "iu" else array
-    if use.written:
+    if use.size is not None and use.written and spec.dtype != "bool":
         return _different(spec, use.size)
-    return np.random.default_rng(seed).integers(0, use.size, spec.shape).astype(spec.dtype)
+    array = fill(spec.model_copy(update={"below": use.size}), "normal", seed)
+    return np.maximum(array, 1) if uses.divides and use.size is None and array.dtype.kind in "iu" else array
 
 
 def _edge(spec: TensorSpec, uses: Uses, place: int, *, daring: bool) -> np.ndarray:

@@ -22,7 +22,7 @@ OPENCL_TOLERANCE = (1e-3, 1e-6)
 # one step, and so do those that follow from it.
 QUANTISED_TOLERANCE = (0.3, 1e-6)
 
-# What is allowed, in differences between two sets of the reference's own kernels. Sound code came to 1.5 of them.
+# What is allowed, in differences between two sets of the reference's own kernels. Sound code came to two of them.
 SPREADS = 3.0
 # What is allowed at most, in usual tolerances: a network that rounding changes by more cannot be checked so.
 MOST = 10.0
