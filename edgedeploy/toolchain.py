@@ -319,7 +319,7 @@ def _driver(board: Board, language: str) -> Driver:
 def _versions(program: tuple[str, ...]) -> tuple[str, str]:
     """The first line that a driver says about its version, and that its linker says: zig's own version is in that."""
     try:
-        linker = run_tool([*program, "-Wl,--version"], timeout_s=QUERY_TIMEOUT_S)
+        linker = run_tool([*program, "-Wl,--version"], timeout_s=LINK_TIMEOUT_S)
     except ToolchainError:  # one that states none
         linker = ""
     compiler = run_tool([*program, "--version"], timeout_s=QUERY_TIMEOUT_S)
