@@ -37,6 +37,9 @@ NOT_BUILDING = (
     "vision",
 )
 
+# Fields of a profile that no package is made by: for people, and what is done with releases.
+_NOT_BUILT_BY = {"description", "health_check", "health_check_s"}
+
 # Python packages that have a part in every package, beside those of the network's format.
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
@@ -53,7 +56,7 @@ def build_key(source: Source, board: Board, records: Records | None = None) -> s
         "model": source.sha256,
         "options": asdict(source.options),
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
-        "board": board.model_dump(mode="json", exclude={"health_check", "health_check_s"}),
+        "board": board.model_dump(mode="json", exclude=_NOT_BUILT_BY),
         "linker": [linker.identity, *linker.static_options],
         "versions": versions(source.format),
         "code": _code(folder()),

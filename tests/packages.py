@@ -120,6 +120,7 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
         "files does not list",
     ),
     "an output without a tolerance": ("selftest", selftest(relative=[]), "another number of tolerances"),
+    "an output with two tolerances": ("selftest", selftest(relative=[0.1, 0.1]), "another number of tolerances"),
     "a test without a case": ("selftest", {"cases": [], "reference": "nobody"}, "selftest.cases: List should have"),
     "two cases of one name": ("selftest", {**selftest(), "cases": selftest()["cases"] * 2}, "two cases have one name"),
     "another format": ("format", 1, "format: another version of edgedeploy wrote it"),

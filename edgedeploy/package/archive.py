@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgedeploy.errors import PackageError
 from edgedeploy.files import replacing
-from edgedeploy.package.manifest import MANIFEST_NAME, MAXIMUM_MANIFEST, Manifest, Member, parse_manifest
+from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member, check_size, parse_manifest
 from edgedeploy.tarballs import DamagedArchiveError, Entry, opened_archive, write_archive
 
 Contents = Mapping[str, bytes]
@@ -71,9 +71,10 @@ def _read(
     try:
         with opened_archive(path) as entries:
             first = next(entries, None)
-            if first is None or first.name != MANIFEST_NAME or first.size > MAXIMUM_MANIFEST:
+            if first is None or first.name != MANIFEST_NAME:
                 raise DamagedArchiveError(f"it does not begin with {MANIFEST_NAME}")
             try:
+                check_size(first.size)
                 manifest = parse_manifest(first.content())
             except ValueError as error:
                 raise DamagedArchiveError(f"{MANIFEST_NAME}: {error}") from error

@@ -284,14 +284,23 @@ class Manifest(Record):
         return self
 
 
+def check_size(size: int) -> None:
+    """Refuse a manifest that has too many bytes.
+
+    Raises:
+        ValueError: it has.
+    """
+    if size > MAXIMUM_MANIFEST:
+        raise ValueError(f"it has {size:,} bytes, more than the {MAXIMUM_MANIFEST:,} that are read")
+
+
 def parse_manifest(text: bytes) -> Manifest:
     """The manifest that a file holds, as JSON that every reader understands in the same way.
 
     Raises:
         ValueError: it is not sound.
     """
-    if len(text) > MAXIMUM_MANIFEST:
-        raise ValueError(f"it is larger than {MAXIMUM_MANIFEST:,} bytes")
+    check_size(len(text))
     try:
         # pydantic would take the last of two fields of one name, and numbers that JSON does not have.
         json.loads(text, object_pairs_hook=_distinct, parse_constant=_finite, parse_float=_finite, parse_int=_finite)

@@ -88,6 +88,13 @@ def test_what_makes_no_package_leaves_the_key(sources: Path, network: Source, na
     assert key(network) == before
 
 
+def test_what_a_profile_says_for_people_leaves_the_key(network: Source) -> None:
+    board = load_board("local")
+    before = keys.build_key(network, board)
+    assert keys.build_key(network, board.model_copy(update={"description": "another"})) == before
+    assert keys.build_key(network, board.model_copy(update={"cores": board.cores + 1})) != before
+
+
 def test_the_folders_that_do_not_count_are_there() -> None:
     assert [name for name in NOT_BUILDING if not (keys.folder() / name).is_dir()] == ["_data"]
 
