@@ -136,7 +136,7 @@ class UnsuitableBoardError(EdgedeployError):
 
 
 class ReleaseError(EdgedeployError):
-    """A release could not be put on a board, or is not there; the current one is untouched."""
+    """A release could not be put on a board or is not there; the one in use stays unless the message says otherwise."""
 
     exit_code = 16
 

@@ -113,13 +113,15 @@ _UNLINK = """
 cd && cd "$1/releases/$2" && rm -f current
 """
 
-# A release that is being removed is no longer one.
+# A release that is being removed is no longer one. What cannot be removed goes with a later command: NFS keeps the
+# files of programs that run.
 _SWEEP = """
 cd && cd "$1" || exit
 shift
 for name; do
     aside=${name%/*}/staging-${name##*/}
-    mv "$name" "$aside" && rm -rf "$aside" || exit
+    mv "$name" "$aside" || exit
+    rm -rf "$aside"
 done
 rmdir trials/* 2>/dev/null
 find blobs -type f -links 1 -exec rm -f {} +

@@ -166,6 +166,7 @@ with opened_together([Path(sys.argv[2])], Place("local", sys.argv[1]), temporari
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_tuning_run_left_goes_with_the_next_command(
     bench: Bench, board_command: Command, at: tuple[str, ...]
 ) -> None:
@@ -310,6 +311,7 @@ def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
     assert bench.current() == first
 
 
+@pytest.mark.slow
 def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
     bench: Bench, board_command: Command, at: tuple[str, ...], tmp_path: Path
 ) -> None:

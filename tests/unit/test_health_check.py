@@ -36,6 +36,7 @@ def test_a_check_knows_what_it_checks_and_its_code_counts(shell: list[str], tmp_
     assert checked(shell, tmp_path, "true").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_check_that_takes_too_long_is_ended_with_its_children(shell: list[str], tmp_path: Path) -> None:
     command = "trap '' TERM; echo began; (sleep 654; echo late) & sleep 654"
     started = time.monotonic()
