@@ -76,6 +76,7 @@ class Measurer(Closing):
         devices: int = 1,
         threads: int = 1,
         patience_s: float = 30,
+        tracker_s: float = 90,
     ) -> None:
         """Nothing is started yet.
 
@@ -85,10 +86,12 @@ class Measurer(Closing):
             evaluation: how a function is timed.
             devices: how many are used at the same time.
             threads: how many threads functions run with.
-            patience_s: how long to wait for a device that others use, or for a tracker that is away.
+            patience_s: how long to wait for a device that others use.
+            tracker_s: how long to wait for a tracker that is away; one that is started again has a minute for that.
         """
         self._tracker, self._key = tracker, key
-        self._evaluation, self._threads, self._patience_s = evaluation, threads, patience_s
+        self._evaluation, self._threads = evaluation, threads
+        self._patience_s, self._tracker_s = patience_s, tracker_s
         self._folder = Path(tempfile.mkdtemp(prefix="edgedeploy-tune-"))
         self._workers = [Worker(_prepare, self._folder / f"worker{i}.txt") for i in range(devices)]
         self._pool = futures.ThreadPoolExecutor(devices)
@@ -176,7 +179,7 @@ class Measurer(Closing):
 
     def _device(self, share: _Share) -> tuple[Endpoint, str]:
         """A device from the tracker, as soon as one is free. A tracker that is away is waited for, too."""
-        deadline, registered_s = time.monotonic() + self._patience_s, _REGISTERED_S
+        deadline, registered_s = time.monotonic() + self._tracker_s, _REGISTERED_S
         while True:
             try:
                 require_device(self._tracker, self._key, registered_s)

@@ -104,7 +104,7 @@ def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None
 @pytest.mark.usefixtures("measuring_at_once")
 def test_a_tracker_that_stays_away_is_named_and_not_the_board() -> None:
     board = Board()
-    with Measurer(Endpoint("127.0.0.1", 9), "k", patience_s=1) as measurer:
+    with Measurer(Endpoint("127.0.0.1", 9), "k", tracker_s=1) as measurer:
         farm = Farm([cast(BoardServer, board)], measurer, Endpoint("127.0.0.1", 9), "k", Notebook())
         with pytest.raises(NoTrackerError, match="no tracker answers") as lost:
             farm.measure(BATCH)
