@@ -137,7 +137,7 @@ class ConsoleProgress(Progress):
                 yield
         else:
             yield
-        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
+        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s", markup=False)
 
     @contextmanager
     def transfer(self, title: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
@@ -180,9 +180,9 @@ class ConsoleProgress(Progress):
                 task = bars.add_task(printable(title), total=total)
                 yield lambda: bars.advance(task)
         else:
-            self._console.print(f"  {title} ({total} steps)")
+            self._console.print(f"  {title} ({total} steps)", markup=False)
             yield lambda: None
-        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
+        self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s", markup=False)
 
     def note(self, text: str) -> None:
         """Print the line."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, stderr, stdout
 from edgedeploy.progress import Progress
-from edgedeploy.text import count, duration, milliseconds, significant, times
+from edgedeploy.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.tune.events import (
     Event,
     Measured,
@@ -143,7 +143,7 @@ class _TextDisplay(ConsoleProgress, Display):
         self._line(text)
 
     def _line(self, text: str) -> None:
-        self._console.print(text)
+        self._console.print(printable(text), markup=False)
 
     def _end(self, ended: RunEnded) -> None:
         whole = f"{count(self._state.done, 'trial')} in {duration(ended.seconds)}"
@@ -259,18 +259,19 @@ class LiveDisplay(_TextDisplay):
         """The lines at the bottom, as wide as the terminal and no wider."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
         state, task = self._state, self._state.current
         width = max(8, min(30, self._console.width // 4))
         table = Table.grid(padding=(0, 1))
         table.add_column(width=width, no_wrap=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        table.add_row(ProgressBar(state.done + state.left, state.done, width=width), _run_line(state))
+        table.add_row(ProgressBar(state.done + state.left, state.done, width=width), Text(_run_line(state)))
         if task:
-            table.add_row("", _task_line(state, task.summary))
-            table.add_row(ProgressBar(task.summary.trials, task.done, width=width), _trial_line(task))
+            table.add_row("", foreign(_task_line(state, task.summary)))
+            table.add_row(ProgressBar(task.summary.trials, task.done, width=width), Text(_trial_line(task)))
         for line in _board_lines(state):
-            table.add_row("", foreign(line, style="red" if THROTTLED in line else ""))
+            table.add_row("", Text(line, style="red" if THROTTLED in line else ""))
         for title in self._doing[-1:]:
             table.add_row("", foreign(title, style="dim"))
         return table
@@ -279,18 +280,19 @@ class LiveDisplay(_TextDisplay):
 def print_results(ended: RunEnded, started: RunStarted | None) -> None:
     """What was tuned, the table of its tasks and the times of one inference, on standard output."""
     from rich.table import Table
+    from rich.text import Text
 
     console = stdout()
     if started:
-        console.print(f"{started.model} on {started.board}")
+        console.print(printable(f"{started.model} on {started.board}"), markup=False)
     if ended.results:
         table = Table(box=None, pad_edge=False)
         for index, title in enumerate(TITLES):
             table.add_column(title, justify="right" if index else "left", no_wrap=index > 0, overflow="fold")
         for line in cells(ended.results):
-            table.add_row(*line)
+            table.add_row(*map(Text, line))
         console.print(table)
-    console.print(end_to_end(ended.before_ms, ended.after_ms))
+    console.print(end_to_end(ended.before_ms, ended.after_ms), markup=False)
 
 
 def _start_line(started: RunStarted) -> str:
@@ -348,7 +350,7 @@ def _board_lines(state: RunState) -> list[str]:
     """What is known of the boards, a line for each; those beyond the first few are counted."""
     told = {host: text for host, conditions in state.conditions.items() if (text := _conditions(conditions))}
     alone = len(state.conditions) == 1
-    lines = [text if alone else f"{host}: {text}" for host, text in list(told.items())[:MOST_BOARDS]]
+    lines = [text if alone else f"{printable(host)}: {text}" for host, text in list(told.items())[:MOST_BOARDS]]
     return [*lines, f"and {count(len(told) - MOST_BOARDS, 'more board')}"] if len(told) > MOST_BOARDS else lines
 
 
@@ -356,7 +358,7 @@ def _conditions(conditions: Conditions) -> str:
     parts = [
         f"{conditions.temperature_c:.1f} °C" if conditions.temperature_c is not None else "",
         f"{conditions.frequency_mhz:.0f} MHz" if conditions.frequency_mhz is not None else "",
-        f"governor {conditions.governor}" if conditions.governor else "",
+        f"governor {printable(conditions.governor)}" if conditions.governor else "",
         THROTTLED if conditions.throttled else "",
     ]
     return ", ".join(filter(None, parts))
