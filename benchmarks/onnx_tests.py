@@ -1,6 +1,6 @@
 """Runs the ONNX project's own tests of operators and writes docs/operators.md.
 
-    python benchmarks/onnx_tests.py [--only PATTERN] [--processes N] [--json FILE] [--output FILE]
+    python benchmarks/onnx_tests.py [--only PATTERN] [--processes N] [--json FILE [--resume]] [--output FILE]
 
 The cases are those of `onnx.backend.test`: node, simple and PyTorch. Each is built for this machine and run as
 `edgedeploy build` and `run` do it, and by onnxruntime. A case has a process of its own as long as it needs one: a
@@ -32,6 +32,8 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import numpy_helper
+
+from edgedeploy.files import replacing
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -447,27 +449,42 @@ def main() -> None:
     parser.add_argument("--newest", type=int, default=10**6, help="leave out cases of newer opsets")
     parser.add_argument("--no-expanded", action="store_true", help="leave out operators written out as functions")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at once (all processors)")
-    parser.add_argument("--json", type=Path, help="write the results of all cases")
+    parser.add_argument("--json", type=Path, help="the results of all cases, written as they come")
+    parser.add_argument("--resume", action="store_true", help="do not run again what the file of --json has")
     parser.add_argument("--output", type=Path, help="write the page, such as docs/operators.md")
     arguments = parser.parse_args()
+    known: list[Result] = []
+    if arguments.resume and arguments.json and arguments.json.exists():
+        known = [Result(**each) for each in json.loads(arguments.json.read_text(encoding="utf-8"))]
+    done = {result.name for result in known}
     chosen = [
         test
         for test in cases()
         if re.search(arguments.only or "", test.name)
         and test.opset <= arguments.newest
+        and test.name not in done
         and not (arguments.no_expanded and test.expanded)
     ]
 
     def seen(result: Result) -> None:
+        known.append(result)
+        if arguments.json and len(known) % 20 == 0:
+            _write(arguments.json, known)
         if result.outcome != "pass":
             print(f"{result.outcome:8} {result.name} ({result.opset}): {result.message[:300]}", flush=True)
 
-    results = run(chosen, arguments.processes, seen)
+    run(chosen, arguments.processes, seen)
+    results = sorted(known, key=lambda result: result.name)
     print(Counter(result.outcome for result in results))
     if arguments.output:
         arguments.output.write_text(page(results), encoding="utf-8")
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+        _write(arguments.json, results)
+
+
+def _write(file: Path, results: Sequence[Result]) -> None:
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

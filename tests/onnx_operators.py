@@ -1389,7 +1389,7 @@ def clip_by_integers_of_64_bits(graph: Graph) -> str:
 
 @case(since=9)
 def onehot_of_integers_of_64_bits(graph: Graph) -> str:
-    indices = graph.input("data", [3, 4], TensorProto.INT32)
+    indices = graph.node("Cast", graph.input("data", [3, 4], TensorProto.INT32), to=TensorProto.INT64)
     return graph.node("OneHot", indices, graph.weight(np.array(5, np.int64)), ints(graph, -(2**40), 2**40))
 
 
@@ -1532,7 +1532,7 @@ def short_time_fourier_transform(graph: Graph) -> str:
 
 @case(since=18)
 def columns_to_image(graph: Graph) -> str:
-    data = graph.input("data", [1, 18, 20])
+    data = graph.input("data", [1, 18, 15])
     return graph.node("Col2Im", data, ints(graph, 8, 9), ints(graph, 3, 3), pads=[0, 1, 0, 1], strides=[2, 2])
 
 
