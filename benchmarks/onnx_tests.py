@@ -1,6 +1,6 @@
 """Runs the ONNX project's own tests of operators and writes docs/operators.md.
 
-    python benchmarks/onnx_tests.py [--only PATTERN] [--processes N] [--json FILE] [--output FILE]
+    python benchmarks/onnx_tests.py [--only PATTERN] [--processes N] [--json FILE [--resume]] [--output FILE]
 
 The cases are those of `onnx.backend.test`: node, simple and PyTorch. Each is built for this machine and run as
 `edgedeploy build` and `run` do it, and by onnxruntime. A case has a process of its own as long as it needs one: a
@@ -22,6 +22,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
+from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from time import monotonic
@@ -31,6 +33,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from edgedeploy.files import replacing
+
 ROOT = Path(__file__).resolve().parent.parent
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -38,6 +42,7 @@ OUTCOMES = ("pass", "wrong", "caught", "refused", "untyped", "crash")
 
 DEADLINE_S = 90.0  # of one case on a busy machine; most take less than one second
 MEMORY_BYTES = 12 << 30  # of address space, of which libraries take several GB before anything is computed
+_NOISE = 1e-6
 NEWEST = 21  # opset whose cases the project's aim counts
 
 # Inputs that networks keep as constants, by operator and position.
@@ -192,14 +197,26 @@ def with_constants(test: Test) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 def difference(test: Test, found: Sequence[Any]) -> str | None:
-    """What is wrong with the outputs of a case, by the rules of ONNX's own runner."""
+    """What is wrong with the outputs of a case, by the rules of ONNX's own runner.
+
+    Its absolute tolerance of 1e-7 is below the rounding of float32 where values near zero stand beside large ones: a
+    millionth of the largest is allowed too.
+    """
     from onnx.backend.test.runner import Runner
 
+    absolute = max([test.absolute, *(_NOISE * _largest(array) for array in test.outputs)])
     try:
-        Runner.assert_similar_outputs(test.outputs, found, test.relative, test.absolute)
+        Runner.assert_similar_outputs(test.outputs, found, test.relative, absolute)
     except Exception as error:
         return " ".join(str(error).split()) or type(error).__name__
     return None
+
+
+def _largest(array: Any) -> float:
+    """The largest finite value of an array of floats; 0 for anything else."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        return 0.0
+    return float(np.abs(array[np.isfinite(array)].astype(np.float64)).max(initial=0))
 
 
 def by_onnxruntime(test: Test) -> bool:
@@ -350,6 +367,81 @@ def _first(values: Iterator[int], count: int) -> Iterator[int]:
         yield value
 
 
+PAGE = """\
+# Operators of ONNX
+
+Written by `python benchmarks/onnx_tests.py --output docs/operators.md` on {date}, with onnx {onnx} and onnxruntime
+{onnxruntime}.
+
+The ONNX project has tests of its own for every operator (`onnx.backend.test`: node, simple and PyTorch). Each case is
+built for this machine as `edgedeploy build` does it, with its self-test, and run on the case's inputs; outputs are
+compared with the case's own: count, shapes, dtypes, and values within the case's tolerance, or a millionth of the
+largest value where that is more. Each case has a deadline of {deadline:g} s and {memory} GB of address space.
+
+Packages have tensors of fixed shapes. So inputs that networks keep as constants, as the axes of a sum or the bounds of
+a slice, are made constants with the case's values: {constants}.
+
+* **pass**: built, and all outputs are right.
+* **wrong**: built, and an output is not right.
+* **caught**: the build's own check found that its outputs are not onnxruntime's, and gave no package.
+* **refused**: an error says what cannot be built and why.
+* **untyped**: an error that is none of [those documented](exit-codes.md).
+* **crash**: the process ended, or took too long.
+
+"Expanded" cases are operators written out as the functions of others that ONNX says they are. Newer opsets than
+{newest} are taken where an operator's newer meaning is known, else the error names opset and operator.
+
+{totals}
+
+## By operator
+
+Of all cases; the last column is how many onnxruntime passes.
+
+{table}
+
+## What is not built
+
+Strings, sequences and optional values, operators whose results are as large as the values of their inputs make them
+(NonMaxSuppression, NonZero, Unique), training (Gradient, Adam...), and what has no translation yet: an error names the
+operator and its node.
+"""
+
+
+def page(results: Sequence[Result]) -> str:
+    """docs/operators.md for the results of all cases."""
+    operators = sorted({result.operator for result in results})
+    rows = {name: [result for result in results if result.operator == name] for name in operators}
+    groups = {
+        f"opset {NEWEST} and older": [each for each in results if each.opset <= NEWEST and not each.expanded],
+        "of these, those that onnxruntime passes": [
+            each for each in results if each.opset <= NEWEST and not each.expanded and each.onnxruntime
+        ],
+        f"newer than opset {NEWEST}": [each for each in results if each.opset > NEWEST and not each.expanded],
+        "expanded": [each for each in results if each.expanded],
+    }
+    return PAGE.format(
+        date=date.today().isoformat(),
+        onnx=version("onnx"),
+        onnxruntime=version("onnxruntime"),
+        deadline=DEADLINE_S,
+        memory=MEMORY_BYTES >> 30,
+        constants=", ".join(f"{name} {'/'.join(map(str, places))}" for name, places in CONSTANTS.items()),
+        newest=NEWEST,
+        totals=_table("cases", groups),
+        table=_table("operator", rows),
+    )
+
+
+def _table(title: str, groups: dict[str, list[Result]]) -> str:
+    lines = [f"| {title} | count | {' | '.join(OUTCOMES)} | onnxruntime |", "|---|" + "--:|" * (len(OUTCOMES) + 2)]
+    for name, results in groups.items():
+        counts = Counter(result.outcome for result in results)
+        cells = [str(counts[outcome] or "") for outcome in OUTCOMES]
+        passed = sum(result.onnxruntime for result in results)
+        lines.append(f"| {name} | {len(results)} | {' | '.join(cells)} | {passed} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Parse the command line, run the cases, and write the page."""
     parser = argparse.ArgumentParser(description="Run the ONNX project's own tests and write docs/operators.md.")
@@ -357,25 +449,42 @@ def main() -> None:
     parser.add_argument("--newest", type=int, default=10**6, help="leave out cases of newer opsets")
     parser.add_argument("--no-expanded", action="store_true", help="leave out operators written out as functions")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="how many at once (all processors)")
-    parser.add_argument("--json", type=Path, help="write the results of all cases")
+    parser.add_argument("--json", type=Path, help="the results of all cases, written as they come")
+    parser.add_argument("--resume", action="store_true", help="do not run again what the file of --json has")
     parser.add_argument("--output", type=Path, help="write the page, such as docs/operators.md")
     arguments = parser.parse_args()
+    known: list[Result] = []
+    if arguments.resume and arguments.json and arguments.json.exists():
+        known = [Result(**each) for each in json.loads(arguments.json.read_text(encoding="utf-8"))]
+    done = {result.name for result in known}
     chosen = [
         test
         for test in cases()
         if re.search(arguments.only or "", test.name)
         and test.opset <= arguments.newest
+        and test.name not in done
         and not (arguments.no_expanded and test.expanded)
     ]
 
     def seen(result: Result) -> None:
+        known.append(result)
+        if arguments.json and len(known) % 20 == 0:
+            _write(arguments.json, known)
         if result.outcome != "pass":
             print(f"{result.outcome:8} {result.name} ({result.opset}): {result.message[:300]}", flush=True)
 
-    results = run(chosen, arguments.processes, seen)
+    run(chosen, arguments.processes, seen)
+    results = sorted(known, key=lambda result: result.name)
     print(Counter(result.outcome for result in results))
+    if arguments.output:
+        arguments.output.write_text(page(results), encoding="utf-8")
     if arguments.json:
-        arguments.json.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+        _write(arguments.json, results)
+
+
+def _write(file: Path, results: Sequence[Result]) -> None:
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

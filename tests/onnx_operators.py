@@ -1364,3 +1364,269 @@ def if_that_asks_for_a_shape(graph: Graph) -> str:
         then_branch=helper.make_graph([then], "then", [], [result], [axis]),
         else_branch=branch("else", "Identity", data),
     )
+
+
+# Values that no float of this size tells apart, infinities, and indices.
+
+
+def wide(graph: Graph, *shape: int) -> str:
+    """int64 values around 2^40."""
+    data = graph.node("Cast", graph.input("data", [*shape], TensorProto.INT32), to=TensorProto.INT64)
+    return graph.node("Mul", data, graph.weight(np.array(2**40 + 1, np.int64)))
+
+
+@case(until=9)
+def slice_to_the_largest_integer(graph: Graph) -> str:
+    return graph.node("Slice", picture(graph), starts=[2], ends=[2**63 - 1], axes=[1])
+
+
+@case(since=12)
+def clip_by_integers_of_64_bits(graph: Graph) -> str:
+    return graph.node(
+        "Clip", wide(graph, 6), graph.weight(np.array(-(2**41), np.int64)), graph.weight(np.array(2**41, np.int64))
+    )
+
+
+@case(since=9)
+def onehot_of_integers_of_64_bits(graph: Graph) -> str:
+    indices = graph.node("Cast", graph.input("data", [3, 4], TensorProto.INT32), to=TensorProto.INT64)
+    return graph.node("OneHot", indices, graph.weight(np.array(5, np.int64)), ints(graph, -(2**40), 2**40))
+
+
+def minus_infinity(graph: Graph) -> str:
+    """-inf in three of four values, and in whole rows."""
+    few = graph.node("Relu", graph.node("Sub", picture(graph), scalar(graph, 1.5)))
+    return graph.node("Log", few)
+
+
+for _name in ("ReduceMax", "ReduceMin"):
+
+    @case(since=13, until=17)
+    def _extreme_of_infinities(graph: Graph, operator: str = _name) -> tuple[str, str]:
+        value = graph.node(operator, minus_infinity(graph), axes=[3], keepdims=0)
+        return graph.node("Exp", value), graph.node("Cast", graph.node("IsInf", value), to=TensorProto.FLOAT)
+
+
+for _operator, _sign in (("ArgMax", 1.0), ("ArgMin", -1.0)):
+
+    @case(since=13)
+    def _place_among_infinities(graph: Graph, operator: str = _operator, sign: float = _sign) -> str:
+        return graph.node(operator, graph.node("Mul", minus_infinity(graph), scalar(graph, sign)), axis=3)
+
+
+@case(since=10)
+def isinf_of_one_sign(graph: Graph) -> tuple[str, str]:
+    value = graph.node("Reciprocal", graph.node("Relu", picture(graph)))
+    both = graph.node("Concat", value, graph.node("Neg", value), axis=1)
+    return tuple(  # type: ignore[return-value]
+        graph.node("Cast", graph.node("IsInf", both, **{which: 0}), to=TensorProto.FLOAT)
+        for which in ("detect_negative", "detect_positive")
+    )
+
+
+@case(since=20)
+def maximum_and_minimum_of_truth_values(graph: Graph) -> tuple[str, str]:
+    truth = graph.node("Greater", picture(graph), scalar(graph, 1.0))
+    return tuple(  # type: ignore[return-value]
+        graph.node("Cast", graph.node(operator, truth, ints(graph, 3)), to=TensorProto.FLOAT)
+        for operator in ("ReduceMax", "ReduceMin")
+    )
+
+
+@case(since=11)
+def gather_elements_from_the_end(graph: Graph) -> str:
+    return graph.node("GatherElements", graph.input("data", [3, 5]), graph.weight(np.array([[0], [-1], [4]])), axis=1)
+
+
+@case(since=13)
+def gather_nd_from_the_end(graph: Graph) -> str:
+    return graph.node("GatherND", picture(graph), graph.weight(np.array([[[0, -1, 3], [-1, 2, -8]]])))
+
+
+@case(since=11)
+def scatter_elements_from_the_end(graph: Graph) -> str:
+    indices = graph.weight(np.array([[1, -1]]))
+    return graph.node("ScatterElements", graph.input("data", [2, 5]), indices, graph.normal(1, 2), axis=1)
+
+
+@case(since=16)
+def scatter_nd_that_adds(graph: Graph) -> str:
+    indices = graph.weight(np.array([[0], [-1]]))
+    return graph.node("ScatterND", graph.input("data", [4, 5]), indices, graph.normal(2, 5), reduction="add")
+
+
+@case(since=9)
+def compress_by_a_constant(graph: Graph) -> str:
+    return graph.node("Compress", picture(graph), graph.weight(np.array([True, False, True])), axis=1)
+
+
+@case(since=13)
+def split_into_parts_of_which_one_is_empty(graph: Graph) -> tuple[str, str]:
+    first = graph.node("Split", picture(graph), ints(graph, 1, 0, 2), outputs=3, axis=1)
+    return first, f"{first}_2"
+
+
+@case(since=14)
+def triangles(graph: Graph) -> tuple[str, str]:
+    data = graph.input("data", [2, 3, 5], TensorProto.INT32)
+    wide_data = graph.node("Cast", data, to=TensorProto.INT64)
+    lower = graph.node("Trilu", wide_data, graph.weight(np.array(1, np.int64)), upper=0)
+    return lower, graph.node("Trilu", wide_data)
+
+
+@case(since=13)
+def depth_to_space_with_channels_first(graph: Graph) -> str:
+    return graph.node("DepthToSpace", picture(graph, 12), blocksize=2, mode="CRD")
+
+
+@case()
+def product_of_two_vectors(graph: Graph) -> str:
+    return graph.node("MatMul", graph.input("data", [7]), graph.normal(7))
+
+
+@case(since=12)
+def power_of_integers(graph: Graph) -> str:
+    base = graph.input("data", [6], TensorProto.INT32)
+    return graph.node("Pow", base, graph.weight(np.array([0, 1, 2, 3, 4, 5], np.int32)))
+
+
+# Statistics, spectra and losses.
+
+
+@case(since=17)
+def layer_normalisation_with_its_statistics(graph: Graph) -> tuple[str, str, str]:
+    first = graph.node("LayerNormalization", picture(graph), graph.normal(10), graph.normal(10), outputs=3, axis=-1)
+    return first, f"{first}_1", f"{first}_2"
+
+
+@case(since=14)
+def batch_normalisation_in_training(graph: Graph) -> tuple[str, str, str]:
+    parts = [graph.weight(np.float32(values)) for values in ([1, 2, 3], [0.5, 0, -1], [0, 1, 0], [1, 2, 0.5])]
+    first = graph.node("BatchNormalization", picture(graph), *parts, outputs=3, training_mode=1, momentum=0.7)
+    return first, f"{first}_1", f"{first}_2"
+
+
+@case(since=9)
+def batch_normalisation_by_computed_statistics(graph: Graph) -> str:
+    data = picture(graph)
+    mean = graph.node("Reshape", graph.node("GlobalAveragePool", data), ints(graph, 3))
+    return graph.node("BatchNormalization", data, floats(graph, 1, 2, 3), mean, mean, graph.node("Exp", mean))
+
+
+@case(since=17)
+def fourier_transforms(graph: Graph) -> tuple[str, str]:
+    data = graph.input("data", [2, 9, 1])
+    if graph.opset < 20:
+        half = graph.node("DFT", data, axis=1, onesided=1)
+        return half, graph.node("DFT", graph.node("DFT", data, axis=1), graph.weight(np.array(6)), axis=1, inverse=1)
+    axis = graph.weight(np.array(1))
+    half = graph.node("DFT", data, "", axis, onesided=1)
+    return half, graph.node("DFT", graph.node("DFT", data, "", axis), graph.weight(np.array(6)), axis, inverse=1)
+
+
+@case(since=17)
+def short_time_fourier_transform(graph: Graph) -> str:
+    window = graph.weight(np.hanning(8).astype(np.float32))
+    return graph.node("STFT", graph.input("data", [1, 40, 1]), graph.weight(np.array(4)), window, onesided=1)
+
+
+@case(since=18)
+def columns_to_image(graph: Graph) -> str:
+    data = graph.input("data", [1, 18, 15])
+    return graph.node("Col2Im", data, ints(graph, 8, 9), ints(graph, 3, 3), pads=[0, 1, 0, 1], strides=[2, 2])
+
+
+@case(since=18)
+def crop_and_pad_around_the_centre(graph: Graph) -> str:
+    return graph.node("CenterCropPad", picture(graph), ints(graph, 5, 13), axes=[2, 3])
+
+
+@case(since=13)
+def softmax_cross_entropy(graph: Graph) -> str:
+    labels = graph.weight(np.array([1, 0, 4]))
+    return graph.node("SoftmaxCrossEntropyLoss", graph.input("data", [3, 5]), labels, graph.normal(5))
+
+
+@case(since=9)
+def counts_of_word_pairs(graph: Graph) -> str:
+    words = graph.input("data", [2, 12], TensorProto.INT32)
+    pool = {"pool_int64s": [2, 3, 0, 0, 1, -1], "ngram_counts": [0, 2], "ngram_indexes": [1, 0, 3, 2]}
+    limits = {"min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 3}
+    return graph.node("TfIdfVectorizer", words, mode="TF", **pool, **limits)
+
+
+# Integer products.
+
+
+def rounded(graph: Graph, *shape: int) -> str:
+    """Quantised values of the network's input."""
+    data = graph.input("data", [*shape])
+    return graph.node("QuantizeLinear", data, scalar(graph, 0.02), graph.weight(np.array(120, np.uint8)))
+
+
+def small_weights(graph: Graph, *shape: int) -> str:
+    return graph.weight(graph.random.integers(-100, 100, shape).astype(np.int8))
+
+
+def quantised_result(graph: Graph, operator: str, data: str, weights: str, *bias: str, **attributes: int) -> str:
+    given = [scalar(graph, 0.02), graph.weight(np.array(120, np.uint8)), weights, scalar(graph, 0.01)]
+    result = [graph.weight(np.array(0, np.int8)), scalar(graph, 0.3), graph.weight(np.array(7, np.uint8))]
+    return graph.node(operator, data, *given, *result, *bias, **attributes)
+
+
+@case(since=13)
+def matrix_product_of_integers(graph: Graph) -> str:
+    return quantised_result(graph, "QLinearMatMul", rounded(graph, 4, 6), small_weights(graph, 6, 5))
+
+
+@case(since=13)
+def convolution_of_quantised_values(graph: Graph) -> str:
+    bias = graph.weight(np.array([50, -300, 0, 1000], np.int32))
+    weights = small_weights(graph, 4, 3, 3, 3)
+    return quantised_result(graph, "QLinearConv", rounded(graph, 1, 3, 8, 8), weights, bias, pads=[1, 1, 1, 1])
+
+
+@case(since=13)
+def convolution_of_integers(graph: Graph) -> str:
+    zero = graph.weight(np.array(120, np.uint8))
+    weights = graph.weight(graph.random.integers(0, 200, (4, 3, 3, 3)).astype(np.uint8))
+    return graph.node("ConvInteger", rounded(graph, 1, 3, 8, 8), weights, zero, pads=[1, 1, 1, 1])
+
+
+# Loops.
+
+
+@case(since=13)
+def loop_of_known_length(graph: Graph) -> tuple[str, str]:
+    body = Graph(opset=graph.opset)
+    value = body.node("Mul", "state", body.node("Cast", "turn", to=TensorProto.FLOAT))
+    going, result = body.node("Identity", "holds"), body.node("Add", value, "state")
+    scalars = [("turn", TensorProto.INT64), ("holds", TensorProto.BOOL)]
+    inner = helper.make_graph(
+        body.nodes,
+        "body",
+        [
+            *(helper.make_tensor_value_info(name, kind, []) for name, kind in scalars),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, [5]),
+        ],
+        [
+            helper.make_tensor_value_info(going, TensorProto.BOOL, []),
+            helper.make_tensor_value_info(result, TensorProto.FLOAT, [5]),
+            helper.make_tensor_value_info(value, TensorProto.FLOAT, [5]),
+        ],
+    )
+    count, holds = graph.weight(np.array(4)), graph.weight(np.array(True))
+    first = graph.node("Loop", count, holds, graph.input("data", [5]), outputs=2, body=inner)
+    return first, f"{first}_1"
+
+
+@case(since=9)
+def scan_backwards(graph: Graph) -> tuple[str, str]:
+    body = Graph(opset=graph.opset)
+    total = body.node("Add", "state", "row")
+    out = body.node("Identity", total)
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("state", "row", total, out)]
+    inner = helper.make_graph(body.nodes, "body", values[:2], values[2:])
+    start, rows = graph.weight(np.zeros(4, np.float32)), graph.input("data", [6, 4])
+    first = graph.node("Scan", start, rows, outputs=2, body=inner, num_scan_inputs=1, scan_input_directions=[1])
+    return first, f"{first}_1"

@@ -75,12 +75,15 @@ def use_vector_arithmetic() -> None:
     TVM refuses a second rule of the same level: only the first call does anything.
     """
     for name, function in _FUNCTIONS.items():
-        register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(function), level=_LEVEL)
+        register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(name, function), level=_LEVEL)
 
 
-def _lowering(function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
+def _lowering(name: str, function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
     def lower(call: Call) -> Expression:
-        replacement = function(*call.args) if str(call.ty.dtype).startswith("float32") else None
+        dtype = str(call.ty.dtype)
+        if dtype.startswith("float64") and name in _OF_LLVM:
+            return call_llvm_pure_intrin(call.ty.dtype, f"llvm.{name}", *call.args)
+        replacement = function(*call.args) if dtype.startswith("float32") else None
         return call if replacement is None else replacement
 
     return lower
@@ -164,6 +167,10 @@ _FUNCTIONS: dict[str, Callable[..., Expression | None]] = {
     "erf": error_function,
     "pow": power,
 }
+
+
+# What TVM itself has no rule for in vectors of float64 then.
+_OF_LLVM = {"exp", "log", "pow"}
 
 
 def _odd_rational(

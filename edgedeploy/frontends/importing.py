@@ -64,21 +64,24 @@ def specifications(
     """Inputs and outputs of a Relax function under the network's own names for them.
 
     Raises:
-        ModelError: a shape is not fixed.
+        ModelError: a shape is not fixed, or an output has no values.
     """
     returned = function.ret_ty
     fields = list(returned.fields) if hasattr(returned, "fields") else [returned]
     try:
-        return (
-            [_specification(name, variable.ty) for name, variable in zip(inputs, function.params, strict=True)],
-            [_specification(name, field) for name, field in zip(outputs, fields, strict=True)],
-        )
+        given = [_specification(name, variable.ty) for name, variable in zip(inputs, function.params, strict=True)]
+        made = [_specification(name, field) for name, field in zip(outputs, fields, strict=True)]
     except (AttributeError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path}: an output's shape depends on the input's values",
             why=last_line(error),
             hints=["export it with fixed shapes"],
         ) from error
+    for spec in made:
+        if 0 in spec.shape:
+            sizes = ",".join(map(str, spec.shape))
+            raise ModelError(f"{path}: output {spec.name!r} has no values", why=f"its shape is {sizes}")
+    return given, made
 
 
 def check_shapes(path: Path, inputs: Sequence[TensorSpec], wanted: Shapes) -> None:

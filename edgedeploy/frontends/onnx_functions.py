@@ -14,8 +14,8 @@ Shapes = dict[str, tuple[int, list[int]]]
 
 # Those that nobody translates. Of others the translation is faster than what they are written out as.
 _FUNCTIONS = {
-    "BlackmanWindow", "CausalConvWithState", "Celu", "CenterCropPad", "HammingWindow", "HannWindow", "LinearAttention",
-    "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish",
+    "Attention", "BlackmanWindow", "CausalConvWithState", "Celu", "CenterCropPad", "HammingWindow", "HannWindow",
+    "LinearAttention", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish",
 }  # fmt: skip
 
 # Those of which the translation gives the first output alone.

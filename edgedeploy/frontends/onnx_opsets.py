@@ -14,10 +14,10 @@ _OF_NEWER_OPSETS = {
     "LSTM LpNormalization LpPool MaxPool MaxRoiPool MaxUnpool Mish Multinomial NegativeLogLikelihoodLoss RNN "
     "RandomNormal RandomNormalLike RandomUniform RandomUniformLike RoiAlign Round Selu Sin Sinh Softplus Softsign Tan "
     "ThresholdedRelu",
-    23: "Attention RMSNormalization RotaryEmbedding",
+    23: "RMSNormalization RotaryEmbedding",
     24: "SplitToSequence Swish TensorScatter TopK",
-    25: "Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad QuantizeLinear Reshape "
-    "Scan Shape Size Squeeze Transpose Unsqueeze",
+    25: "Attention Cast CastLike Constant ConstantOfShape DequantizeLinear Flatten Identity If Loop Pad QuantizeLinear "
+    "Reshape Scan Shape Size Squeeze Transpose Unsqueeze",
     26: "BitCast CumProd",
     27: "CausalConvWithState LinearAttention Range",
     28: "BitShift Celu Compress DepthToSpace Einsum Mod OneHot ReduceLogSum ReduceLogSumExp SpaceToDepth SwiGLU Unique",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from networks import Graph, tiny
 from onnx import TensorProto, helper
 
+from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends import onnx_opsets
 from edgedeploy.frontends.onnx import read_onnx
 
 
@@ -118,3 +121,48 @@ def test_an_input_of_text_is_refused_by_name(tmp_path: Path) -> None:
     text = graph.input("words", [1], TensorProto.STRING)
     with pytest.raises(ModelError, match=r"'words'.*not a tensor of numbers"):
         read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Identity", text)))
+
+
+def test_an_operator_of_a_newer_opset_than_is_known_is_refused_with_both_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = Graph(opset=22)
+    path = graph.save(tmp_path / "net.onnx", graph.node("Sin", graph.input("data", [1, 2])))
+    assert read_onnx(path).outputs[0].shape == [1, 2]
+    monkeypatch.setitem(onnx_opsets._NEWEST, "Sin", 7)
+    with pytest.raises(ModelError, match=r"operator Sin of opset 22 is not supported[\s\S]*known as of opset 7"):
+        read_onnx(path)
+
+
+@pytest.mark.parametrize("operator", ["Squeeze", "Unsqueeze"])
+def test_axes_that_are_an_input_are_refused(tmp_path: Path, operator: str) -> None:
+    graph = Graph()
+    axes = graph.input("axes", [1], TensorProto.INT64)
+    with pytest.raises(ModelError, match="axes depend on the network's input"):
+        read_onnx(graph.save(tmp_path / "net.onnx", graph.node(operator, graph.input("data", [1, 3, 1]), axes)))
+
+
+def test_non_maximum_suppression_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    graph = Graph()
+    boxes, scores = graph.input("boxes", [1, 6, 4]), graph.input("scores", [1, 1, 6])
+    with pytest.raises(ModelError, match="how many boxes it keeps depends on the input's values"):
+        read_onnx(graph.save(tmp_path / "net.onnx", graph.node("NonMaxSuppression", boxes, scores)))
+
+
+def test_constants_keep_their_dtype() -> None:
+    for array in (np.array([2**40]), np.array(1e300), np.array([[True]]), np.zeros((0, 2), np.int64)):
+        kept = constant(array).value.numpy()
+        assert (kept.dtype, kept.shape) == (array.dtype, array.shape)
+        assert (kept == array).all()
+
+
+def test_no_constant_of_a_frontend_loses_its_dtype() -> None:
+    """`relax.const` without a dtype takes int64 for int32: frontends say it, or call `constant`."""
+    folder = Path(onnx_opsets.__file__).parent
+    calls = [
+        call
+        for path in folder.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "relax.const"
+    ]
+    assert [ast.unparse(call) for call in calls if len(call.args) < 2] == []

@@ -11,7 +11,6 @@ from onnx import TensorProto
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value
-from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, is_float, shape_of
 
 
@@ -85,23 +84,9 @@ def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         if exponent.item() in (1, 2, 3):
             return _pairwise(relax.op.multiply)(importer, inputs[:1] * int(exponent.item()), attr)
     if not is_float(base):
-        return _integer_power(build, base, inputs[1])
+        # float64 holds what fits int32; one value at a time, as TVM has no vectors of such powers.
+        return build.cast(build.power(build.cast(base, "float64"), build.cast(inputs[1], "float64")), dtype)
     return None if dtype_of(inputs[1]) == dtype else build.power(base, build.cast(inputs[1], dtype))
-
-
-def _integer_power(build: Builder, base: Any, exponent: Any) -> Any:
-    """A power of integers by repeated squares; that of a negative exponent is a fraction, which integers have not."""
-    if is_float(exponent):
-        raise ModelError("powers of integers by floats are not supported")
-    dtype = dtype_of(base)
-    exponent = build.cast(exponent, dtype)
-    result = constant(1, dtype)
-    for bit in range(6):  # larger powers than the 63rd fit no integer, but for those of 0, 1 and -1
-        odd = build.equal(build.bitwise_and(build.right_shift(exponent, bit), 1), 1)
-        result = build.where(odd, build.multiply(result, base), result)
-        base = build.multiply(base, base)
-    fits = build.greater_equal(exponent, 0)
-    return build.where(fits, result, constant(0, dtype))
 
 
 def _hyperbolic(sign: Callable[[Any, Any], Any]) -> Translation:

@@ -292,7 +292,7 @@ def _extrapolated(data: Any, axis: Axis, rules: Rules) -> relax.Expr:
     """The extrapolation value wherever a position lies beyond the original axis."""
     x = _coordinates(axis, rules.transform)
     inside = ((x >= 0) & (x <= axis.before - 1)).reshape((-1,) + (1,) * (len(shape_of(data)) - axis.index - 1))
-    return relax.op.where(relax.const(inside), data, relax.const(rules.extrapolation, dtype_of(data)))
+    return relax.op.where(constant(inside), data, relax.const(rules.extrapolation, dtype_of(data)))
 
 
 def _values(expression: Any) -> np.ndarray | None:
