@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
@@ -85,7 +86,8 @@ class Emulator:
             The largest difference from the reference, as a fraction of the tolerance.
 
         Raises:
-            UnsupportedError: the agent does not run here, or its system is too old for the package.
+            UnsupportedError: the agent does not run here, or its system is too old for the package or has too little
+                memory.
             NumericalError: the outputs differ from the reference's, or the code crashes.
         """
         self._require(manifest)
@@ -106,6 +108,8 @@ class Emulator:
                 why=f"output {worst['name']!r} differs by {_fraction(worst):.3g} times what is allowed, for "
                 f"{worst['case']} inputs, under {self.name}",
             )
+        if done.returncode == -signal.SIGKILL:
+            raise UnsupportedError(f"{self.name} was killed, as it is for want of memory")
         why = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
         raise NumericalError(
             f"the code for {manifest.model} fails under {self.name}", why=why or f"it ended with {done.returncode}"

@@ -114,9 +114,10 @@ def uses_of(network: Network) -> Uses:
             operators.add(name)
             if name in _PASSING:
                 origins[variable] = [use for argument in value.args for use in origins_of(argument)]
-            for index, size, marks in _indexed(name, value):
-                for use in origins_of(value.args[index]):
-                    use.indexes(size, **marks)
+            if any(origins_of(argument) for argument in value.args):
+                for index, size, marks in _indexed(name, value):
+                    for use in origins_of(value.args[index]):
+                        use.indexes(size, **marks)
             of = [_kind(argument) for argument in value.args]
             uses.casts |= name == "astype" and of[0] == "f" and _kind(variable) in "iu"
             fixed = len(value.args) > 1 and constant_value(value.args[1]) is not None
