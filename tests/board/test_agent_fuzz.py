@@ -98,7 +98,7 @@ def test_messages_of_sessions(agent: Path, many: Callable[[int], int], tmp_path:
     # Their length, and what TVM asks of a server first: its protocol's version (`RPCCode`, rpc_reference.h).
     message = struct.pack("<qi", 32, 3) + b"0.27.0" + bytes(22)
     with serving(agent, tmp_path / "work") as (_, port):
-        for _ in range(many(400)):
+        for _ in range(many(200)):
             said_to(port, GREETING + damaged(message, random))
         assert said_to(port, GREETING).startswith(MAGIC)
 
@@ -110,7 +110,7 @@ def test_answers_of_trackers(agent: Path, many: Callable[[int], int], tmp_path: 
         listener.settimeout(30)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with serving(agent, tmp_path / "work", "--tracker", address):
-            for _ in range(max(1, many(20))):
+            for _ in range(max(1, many(10))):
                 with listener.accept()[0] as stream, suppress(OSError):
                     stream.sendall(damaged(sound, random))
                     stream.shutdown(socket.SHUT_WR)
@@ -127,7 +127,7 @@ def test_requests(agent: Path, package: Path, many: Callable[[int], int]) -> Non
         + data
         for command in ("run", "measure", "measure-end-to-end", "profile")
     ] + [b'{"command": "status"}\n']
-    for _ in range(many(400)):
+    for _ in range(many(200)):
         chosen = [requests[int(random.integers(len(requests)))] for _ in range(3)]
         head, _, rest = damaged(chosen[1].partition(b"\n")[0], random).partition(b"\n")
         done = call(agent, "serve", package, stdin=chosen[0] + head + b"\n" + rest + chosen[2])
@@ -137,7 +137,7 @@ def test_requests(agent: Path, package: Path, many: Callable[[int], int]) -> Non
 def test_packages(agent: Path, package: Path, many: Callable[[int], int], tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     manifest = (package / "manifest.json").read_bytes()
-    for number in range(many(400)):
+    for number in range(many(200)):
         shutil.copytree(package, tmp_path / "damaged", dirs_exist_ok=True)
         (tmp_path / "damaged" / "manifest.json").write_bytes(damaged(manifest, random))
         command = ("verify", "selftest", "run")[number % 3]
