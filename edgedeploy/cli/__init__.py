@@ -34,6 +34,7 @@ from edgedeploy.cli import (
 from edgedeploy.errors import ReaderGoneError
 from edgedeploy.refusals import refusal, require_address_space
 from edgedeploy.streams import give_up_output
+from edgedeploy.text import printable
 
 app = typer.Typer(
     name="edgedeploy",
@@ -124,9 +125,9 @@ def _reported(error: Exception) -> int:
 
             print_error(known)
         except Exception:  # rich cannot be imported: there is too little memory
-            print(f"error: {known}", file=sys.stderr)
+            print(f"error: {printable(str(known))}", file=sys.stderr)
         return known.exit_code
-    message = " ".join(str(error).split())[:300]
+    message = printable(" ".join(str(error).split()))[:300]
     print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)
     print("  try: the same command with `edgedeploy -vv ...` for a traceback, and report it", file=sys.stderr)
     return 70

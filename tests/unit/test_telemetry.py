@@ -66,9 +66,8 @@ def test_telemetry_is_off_before_onnxruntime_is_imported(home: Path) -> None:
 
 
 def test_sessions_are_made_in_one_place_which_turns_it_off_as_well() -> None:
-    makers = [
-        path.name for path in Path(edgedeploy.__file__).parent.rglob("*.py") if "InferenceSession(" in path.read_text()
-    ]
+    sources = Path(edgedeploy.__file__).parent.rglob("*.py")
+    makers = [path.name for path in sources if "InferenceSession(" in path.read_text(encoding="utf-8")]
     assert makers == ["onnxruntime_session.py"]
 
 
