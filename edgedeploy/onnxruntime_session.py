@@ -12,7 +12,7 @@ def cpu_session(model: bytes | Path, threads: int | None = None, *, optimised: b
     Args:
         model: a serialised ONNX model, or its file.
         threads: how many threads an operator may use; onnxruntime's own choice unless given.
-        optimised: apply onnxruntime's own graph optimisations.
+        optimised: whether onnxruntime may rewrite the graph.
 
     Raises:
         Exception: whatever onnxruntime says of a model that it cannot run.

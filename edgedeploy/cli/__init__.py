@@ -126,7 +126,7 @@ def _reported(error: Exception) -> int:
 
             print_error(known)
         except Exception:  # rich cannot be imported: there is too little memory
-            print(f"error: {known}", file=sys.stderr)
+            print(f"error: {printable(str(known))}", file=sys.stderr)
         return known.exit_code
     message = printable(" ".join(str(error).split()))[:300]
     print(f"internal error: {type(error).__name__}: {message}", file=sys.stderr)

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from agents import keep_agents
 
+import edgedeploy
+
 PROGRAM = Path(__file__).resolve().parents[1] / "network_namespace.py"
 EDGEDEPLOY = [sys.executable, "-m", "edgedeploy"]
 # Where onnxruntime's telemetry keeps the id of the device, in the user's cache folder.
@@ -61,6 +63,12 @@ def test_telemetry_is_off_before_onnxruntime_is_imported(home: Path) -> None:
     said = cut_off(home, [sys.executable, "-c", "import edgedeploy, onnxruntime"])
     assert said["ended"] == [[0, ""]]
     assert not (home / ".cache" / MAKERS_FOLDER).exists()
+
+
+def test_sessions_are_made_in_one_place_which_turns_it_off_as_well() -> None:
+    sources = Path(edgedeploy.__file__).parent.rglob("*.py")
+    makers = [path.name for path in sources if "InferenceSession(" in path.read_text(encoding="utf-8")]
+    assert makers == ["onnxruntime_session.py"]
 
 
 def test_building_and_running_look_nothing_up(home: Path) -> None:
