@@ -55,6 +55,12 @@ std::vector<std::string> Names(const Json& json) {
   return names;
 }
 
+std::vector<double> Numbers(const Json& json) {
+  std::vector<double> numbers;
+  for (const Json& each : json.array()) numbers.push_back(each.number());
+  return numbers;
+}
+
 Member File(const Json::Member& member) {
   if (!IsMemberName(member.name)) throw JsonError("'" + member.name + "' is no name of a file in a package");
   Member file{member.name, 0, member.value.at("sha256").text()};
@@ -68,7 +74,7 @@ SelfTest Test(const Json& json) {
   SelfTest test{{}, json.at("reference").text()};
   for (const Json& each : json.at("cases").array()) {
     test.cases.push_back({each.at("name").text(), Names(each.at("inputs")), Names(each.at("outputs")),
-                          each.at("relative").number(), each.at("absolute").number()});
+                          Numbers(each.at("relative")), each.at("absolute").number()});
   }
   if (test.cases.empty()) throw JsonError("the self-test has no case");
   return test;
@@ -97,7 +103,8 @@ Manifest Read(const Json& json) {
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
   manifest.File(kLibraryName);
   for (const Case& each : manifest.selftest.cases) {
-    if (each.inputs.size() != manifest.inputs.size() || each.outputs.size() != manifest.outputs.size()) {
+    if (each.inputs.size() != manifest.inputs.size() || each.outputs.size() != manifest.outputs.size() ||
+        each.relative.size() != manifest.outputs.size()) {
       throw JsonError("the self-test has another number of tensors than the network");
     }
     for (const auto* names : {&each.inputs, &each.outputs}) {

@@ -39,7 +39,7 @@ struct Case {
   std::string name;
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
-  double relative;
+  std::vector<double> relative;  // of each output
   double absolute;
 };
 

@@ -32,7 +32,7 @@ Code SelfTestCommand(const Words& words) {
       const TensorSpec& spec = model.outputs()[i];
       const auto expected = std::make_unique<char[]>(spec.bytes);
       package.Read(each.outputs[i], expected.get(), spec.bytes);
-      const Comparison compared = Compare(spec, model.Output(i), expected.get(), each.relative, each.absolute);
+      const Comparison compared = Compare(spec, model.Output(i), expected.get(), each.relative[i], each.absolute);
       passed = passed && compared.agrees();
       Json output = Json::NewObject();
       output.Set("case", each.name).Set("name", spec.name).Set("largest_difference", compared.largest_difference);

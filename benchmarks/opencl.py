@@ -19,7 +19,7 @@ from pathlib import Path
 from edgedeploy.bench.networks import source_to_measure
 from edgedeploy.build import Built, build
 from edgedeploy.cli.console import ConsoleProgress, print_error
-from edgedeploy.compile.explain import call_counts
+from edgedeploy.compile.expressions import call_counts
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.runtime.arrays import fill

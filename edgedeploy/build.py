@@ -22,7 +22,9 @@ from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
+from edgedeploy.selftest.inputs import bounded_inputs
 from edgedeploy.selftest.recording import recorded, self_test
+from edgedeploy.selftest.tolerance import error_limit
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import TOOLCHAINS, c_compiler
 
@@ -133,7 +135,11 @@ def build(
         key = build_key(source, board, records)
         with progress.stage("import"):
             network = source.read()
-        compiled = compile_network(network, board, progress, tuned or tuned_by(records))
+        with progress.stage("reference"):
+            cases = recorded(network)
+            test, members = self_test(network, board, cases)
+        limit = error_limit(network, board, cases.values())
+        compiled = compile_network(network, board, progress, tuned or tuned_by(records), limit)
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(
@@ -147,9 +153,6 @@ def build(
             abi = read_abi(library, board)
         for reason in misfits(abi, System(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
-        with progress.stage("reference"):
-            cases = recorded(network)
-            test, members = self_test(network, board, cases)
         contents |= members
         manifest = Manifest(
             model=source.name,
@@ -164,7 +167,7 @@ def build(
             threads=board.cores,
             versions=_versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",
-            inputs=network.inputs,
+            inputs=bounded_inputs(network),
             outputs=network.outputs,
             abi=abi,
             memory=compiled.code.memory,

@@ -22,6 +22,7 @@ from edgedeploy.bench.worker import Turn, Worker
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.timing import EndToEnd, Timing
+from edgedeploy.selftest.comparison import where_finite
 
 # A turn: inferences that are not timed, until caches and threads are warm again, then about as many as fit.
 _WARMUP_CALLS, _TURN_S, _CALLS_AT_MOST = 2, 0.1, 200
@@ -180,19 +181,19 @@ def compare(outputs: Mapping[str, np.ndarray], reference: Mapping[str, np.ndarra
     """The difference of the output that is relatively furthest from the reference's.
 
     Raises:
-        CannotRunError: an output is missing, has another number of values, holds values that are no numbers,
-            or any but zero where the reference is zero everywhere.
+        CannotRunError: an output is missing, has another number of values, has infinities or NaN in other
+            places, or is not zero where the reference is zero everywhere.
     """
     worst = Difference(0.0, 0.0)
     for name, wanted in reference.items():
         if name not in outputs:
             raise CannotRunError(f"it gives no output {name!r}")
-        found = outputs[name].astype(np.float64).reshape(-1)
-        expected = wanted.astype(np.float64).reshape(-1)
-        if found.size != expected.size:
-            raise CannotRunError(f"its output {name!r} has {found.size} values instead of {expected.size}")
-        if not np.isfinite(found).all() and np.isfinite(expected).all():
-            raise CannotRunError(f"its output {name!r} holds values that are no numbers")
+        if outputs[name].size != wanted.size:
+            raise CannotRunError(f"its output {name!r} has {outputs[name].size} values instead of {wanted.size}")
+        pair = where_finite(outputs[name], wanted)
+        if pair is None or not np.isfinite(pair[0]).all():
+            raise CannotRunError(f"its output {name!r} holds other infinities or NaN")
+        found, expected = pair
         difference = float(np.abs(found - expected).max(initial=0.0))
         largest = float(np.abs(expected).max(initial=0.0))
         if difference and not largest:

@@ -154,6 +154,11 @@ def build(
                 "checked": built.manifest.checked.how,
                 "emulator": built.manifest.checked.emulator,
                 "error_of_tolerance": error,
+                "tolerance": [
+                    case.model_dump(include={"name", "usual", "relative", "absolute", "spread"})
+                    for case in built.manifest.selftest.cases
+                ],
+                "spread_to": built.manifest.selftest.spread_to,
                 "dumps": [str(path) for path in built.dumps],
                 **(explanation(built.compiled) if explain else {}),
             }
@@ -163,6 +168,8 @@ def build(
             checked = f"equal to {test.reference} within {test.relative:g}" if error is not None else "not compared"
             stdout().print(f"{built.path}  {size:,} bytes, {checked}", markup=False)
             stdout().print(f"checked: {how}{', and on the virtual board' if check else ''}", markup=False)
+            for line in test.raised(built.manifest.outputs):
+                stdout().print(f"tolerance: {line}", markup=False)
             stdout().print(f"memory: {built.manifest.memory.line()}", markup=False)
             for path in built.dumps:
                 stdout().print(str(path), markup=False)
@@ -214,6 +221,7 @@ def _print_explanation(compiled: Compiled) -> None:
     table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []
+        notes += ["slower than it could be, for smaller rounding errors"] if record["exact"] else []
         notes += [f"on the CPU: {record['cpu']}"] if record["cpu"] else []
         table.add_row(
             record["function"],

@@ -55,9 +55,14 @@ def show(
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
         "self-test": "\n".join(
-            f"outputs of {test.reference} for {case.name} inputs, within {case.relative:g} of the largest and "
-            f"{case.absolute:g}"
-            for case in test.cases
+            [
+                *(
+                    f"outputs of {test.reference} for {case.name} inputs, within {case.usual:g} of the largest and "
+                    f"{case.absolute:g}"
+                    for case in test.cases
+                ),
+                *test.raised(manifest.outputs),
+            ]
         ),
         "checked": manifest.checked.line(),
         "files": "\n".join(f"{name}  {member.size:,} bytes" for name, member in manifest.files.items()),

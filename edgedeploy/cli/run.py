@@ -122,7 +122,7 @@ def run(
         name, label = model, board
     with opened(package, Place(board, host, virtual, strict_host_key), threads, progress) as network:
         runner = network.runner
-        tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in runner.inputs}
+        tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in manifest.inputs}
         check_tensors(tensors, runner.inputs)
         results = runner.run(tensors)
         measured = (
@@ -141,7 +141,7 @@ def run(
                 **(measured.as_dict() if measured else {}),
                 "memory": manifest.memory.model_dump(),
                 **({"agent_memory": agent_memory} if agent_memory else {}),
-                "outputs": [spec.model_dump() for spec in runner.outputs],
+                "outputs": [spec.model_dump(exclude={"below"}) for spec in runner.outputs],
                 **({"top": {key: top_values(array, print_top) for key, array in results.items()}} if print_top else {}),
             }
         )

@@ -110,5 +110,5 @@ class _ConstantFolder(relax.PyExprMutator):
             self.left_over = True
             return call
         normalized = self.builder_.normalize(call)
-        result = np.ascontiguousarray(evaluate(normalized, values)).astype(str(normalized.ty.dtype), copy=False)
+        result = np.asarray(evaluate(normalized, values), str(normalized.ty.dtype), order="C")
         return relax.const(result, str(result.dtype))  # which would take float64 for float32

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import calls_of, function_name
+from edgedeploy.compile.expressions import call_counts, calls_of, function_name
 from edgedeploy.compile.loops import stores_of
 from edgedeploy.compile.pipeline import Lowered
 
@@ -33,11 +31,12 @@ def explain(network: Lowered) -> dict[str, Any]:
 def functions(network: Lowered) -> list[dict[str, Any]]:
     """One record for each function, most work first.
 
-    The fields are `function`, `calls` (in one inference), `template`, `tuned` (by measurements), `tile`, `parallel`,
-    `mflop`: millions of arithmetic operations in all calls together, and `fallback`: whether more than `FEW_STORES`
-    of its values are computed one after the other by one thread, with no vectors. `cpu` says why a function runs on the
-    CPU though the board has an OpenCL device; None for all others. A template is None where TVM's own form was kept:
-    what no template takes, and reshapes, which cost nothing (`free`).
+    The fields are `function`, `calls` (in one inference), `template`, `tuned` (by measurements), `exact` (a faster form
+    was passed over for its rounding errors), `tile`, `parallel`, `mflop`: millions of arithmetic operations in all
+    calls together, and `fallback`: whether more than `FEW_STORES` of its values are computed one after the other by one
+    thread, with no vectors. `cpu` says why a function runs on the CPU though the board has an OpenCL device; None for
+    all others. A template is None where TVM's own form was kept: what no template takes, and reshapes, which cost
+    nothing (`free`).
     """
     records = []
     for name, count in call_counts(network.module).items():
@@ -48,6 +47,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
                 "calls": count,
                 "template": entry.template if entry else None,
                 "tuned": entry.tuned if entry else False,
+                "exact": entry.exact if entry else False,
                 "tile": entry.tile if entry else "",
                 "parallel": entry.parallel if entry else False,
                 "fallback": entry is not None and stores_of(entry.function).serial_scalar > FEW_STORES,
@@ -63,11 +63,6 @@ def gigaflops(network: Lowered) -> float:
     """Thousands of millions of arithmetic operations in one inference."""
     counts = call_counts(network.module)
     return sum(entry.operations * counts[name] for name, entry in network.functions.items()) / 1e9
-
-
-def call_counts(module: tvm.IRModule) -> Counter[str]:
-    """How often one inference calls each function, by name."""
-    return Counter(function_name(call) for _, call in calls_of(module))
 
 
 def transposes(network: Lowered) -> dict[str, int]:

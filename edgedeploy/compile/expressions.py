@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,3 +74,8 @@ def constant(values: Any, dtype: str | None = None) -> Any:
     """
     array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
     return relax.const(array, str(array.dtype))
+
+
+def call_counts(module: tvm.IRModule) -> Counter[str]:
+    """How often one inference calls each function, by name."""
+    return Counter(function_name(call) for _, call in calls_of(module))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,17 +17,21 @@ from edgedeploy.board import Board
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.concatenations import split_concatenations
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
+from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.groups import Group, groups
+from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.processors import Cpu, Device, Processor
 from edgedeploy.compile.quantisation import round_in_float
+from edgedeploy.compile.rounding import within
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
@@ -104,7 +109,13 @@ class Compiled(Lowered):
     code: Code
 
 
-def compile_network(network: Network, board: Board, progress: Progress = SILENT, tuned: Tuned = untuned) -> Compiled:
+def compile_network(
+    network: Network,
+    board: Board,
+    progress: Progress = SILENT,
+    tuned: Tuned = untuned,
+    error_limit: float = math.inf,
+) -> Compiled:
     """Generate code for a board's CPU, or for its OpenCL device and the CPU that calls it.
 
     Args:
@@ -112,18 +123,26 @@ def compile_network(network: Network, board: Board, progress: Progress = SILENT,
         board: what the code is for.
         progress: is told about each step.
         tuned: what measuring on the board has found out.
+        error_limit: how many times the rounding error of a reference the network's may be, as `compile.rounding`
+            estimates it; where layers would exceed it, they take slower forms.
 
     Raises:
         CompileError: TVM refuses the network or the target.
     """
-    lowered = lower_network(network, board, progress, tuned)
+    lowered = lower_network(network, board, progress, tuned, error_limit)
     on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.opencl else set()
     with _compiling(network, board), progress.stage("generate code"):
         code = generate(lowered.module, board, on_device)
     return Compiled(lowered.module, lowered.functions, lowered.removed, lowered.on_cpu, code)
 
 
-def lower_network(network: Network, board: Board, progress: Progress = SILENT, tuned: Tuned = untuned) -> Lowered:
+def lower_network(
+    network: Network,
+    board: Board,
+    progress: Progress = SILENT,
+    tuned: Tuned = untuned,
+    error_limit: float = math.inf,
+) -> Lowered:
     """Optimise a network and schedule its functions.
 
     Arguments are those of `compile_network`.
@@ -137,35 +156,61 @@ def lower_network(network: Network, board: Board, progress: Progress = SILENT, t
             if board.opencl:
                 optimised = _with_views(optimised)
         with progress.stage("schedule"):
-            return _on_device(optimised, board, tuned) if board.opencl else _on_cpu(optimised, board, tuned)
+            place = _on_device if board.opencl else _on_cpu
+            return place(optimised, board, tuned, error_limit)
 
 
-def _on_cpu(optimised: Optimised, board: Board, tuned: Tuned) -> Lowered:
-    scheduled = _scheduled(optimised, optimised.functions, Cpu(board), tuned)
+def _on_cpu(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
+    scheduled = _scheduled(optimised, optimised.functions, Cpu(board), tuned, error_limit)
     module = replace_functions(optimised.module, scheduled)
     functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
     return Lowered(module, functions, optimised.removed, on_cpu={})
 
 
-def _on_device(optimised: Optimised, board: Board, tuned: Tuned) -> Lowered:
+def _on_device(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
     """A network on the board's OpenCL device, with what has no place there on the CPU."""
-    scheduled = _scheduled(optimised, optimised.functions, Device(board), tuned)
+    scheduled = _scheduled(optimised, optimised.functions, Device(board), tuned, error_limit)
     on_cpu = functions_on_cpu(optimised.module, scheduled, board)
-    scheduled |= _scheduled(optimised, on_cpu.keys() & optimised.functions.keys(), Cpu(board), tuned)
+    left = on_cpu.keys() & optimised.functions.keys()
+    scheduled |= _scheduled(optimised, left, Cpu(board), tuned, error_limit)
     names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
     module = with_copies(replace_functions(optimised.module, scheduled), on_cpu.keys(), board)
     return Lowered(module, {names[name]: entry for name, entry in scheduled.items()}, optimised.removed, on_cpu)
 
 
-def _scheduled(optimised: Optimised, names: Iterable[str], processor: Processor, tuned: Tuned) -> dict[str, Scheduled]:
-    """By name, those functions that a processor has a template for."""
+def _scheduled(
+    optimised: Optimised, names: Iterable[str], processor: Processor, tuned: Tuned, error_limit: float
+) -> dict[str, Scheduled]:
+    """By name, those functions that a processor has a template for.
+
+    Each is scheduled as tuning found best, else as the models of the processor say, unless rounding errors forbid it.
+    What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
+    records of such boards are of the device.
+    """
     constants, functions = constant_parameters(optimised.module), optimised.functions
-    found = {
-        name: _schedule(functions[name], optimised.groups.get(name), processor, constants.get(name, set()), tuned)
-        for name in names
-    }
+    measured = {name: tuned(workload_of(functions[name])) for name in names}
+    layers = {name: optimised.groups[name].layer for name in measured if name in optimised.groups}
+    fastest = {name: _fastest(layer, processor, measured[name]) for name, layer in layers.items()}
+    chosen = within(error_limit, layers, fastest, call_counts(optimised.module), processor.board)
+
+    def schedule(name: str) -> Scheduled | None:
+        found, packable = measured[name], constants.get(name, set())
+        if isinstance(found, tvm.tirx.PrimFunc) and processor.board.opencl is None:
+            return Scheduled.elsewhere(found)
+        if name not in layers:
+            return processor.schedule(functions[name], packable)
+        scheduled = processor.configured(optimised.groups[name], chosen[name], packable)
+        return replace(scheduled, tuned=chosen[name] is found, exact=chosen[name] is not fastest[name])
+
+    found = {name: schedule(name) for name in measured}
     return {name: entry for name, entry in found.items() if entry}
+
+
+def _fastest(layer: AnyLayer, processor: Processor, measured: Any) -> Configuration:
+    if isinstance(measured, processor.forms) and processor.fits(layer, measured):
+        return measured
+    return processor.default(layer)
 
 
 def _with_views(optimised: Optimised) -> Optimised:
@@ -200,26 +245,6 @@ def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
     )
 
 
-def _schedule(
-    function: tvm.tirx.PrimFunc, group: Group | None, processor: Processor, packable: set[int], tuned: Tuned
-) -> Scheduled | None:
-    """Schedule a function as tuning found best, else as the models of the processor say; None if no template can.
-
-    What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
-    records of such boards are of the device.
-    """
-    found = tuned(workload_of(function))
-    if isinstance(found, tvm.tirx.PrimFunc):
-        if processor.board.opencl is None:
-            return Scheduled.elsewhere(found)
-        found = None
-    if group is None:
-        return processor.schedule(function, packable)
-    if found is not None and processor.fits(group.layer, found):
-        return replace(processor.configured(group, found, packable), tuned=True)
-    return processor.configured(group, processor.default(group.layer), packable)
-
-
 @contextmanager
 def _compiling(network: Network, board: Board) -> Iterator[None]:
     """TVM's compiler set up for a board; what it raises becomes an error that names network and board."""
@@ -245,7 +270,7 @@ def optimise(network: Network, board: Board) -> Optimised:
         if not board.opencl:
             return optimised
         optimised = _with_views(optimised)
-        scheduled = _scheduled(optimised, optimised.functions, Device(board), untuned)
+        scheduled = _scheduled(optimised, optimised.functions, Device(board), untuned, math.inf)
         return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, board)))
 
 

@@ -38,7 +38,7 @@ class Graph:
     def constant(self, values: np.ndarray, name: str = "weights") -> str:
         """Add a constant, such as a weight; the name is made unique."""
         unique = self._unique(name)
-        self._weights.append(numpy_helper.from_array(np.ascontiguousarray(values), unique))
+        self._weights.append(numpy_helper.from_array(np.asarray(values, order="C"), unique))
         return unique
 
     def node(self, operator: str, *inputs: str, name: str = "", **attributes: Attribute) -> str:

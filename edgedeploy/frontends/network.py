@@ -28,6 +28,9 @@ class Network:
         reference: one inference by a program other than TVM, to check the compiled code against.
         reference_name: that program and its version.
         heads: what the file says of its detection heads.
+        other_kernels: one inference by the same program with other kernels, or in float64. How far it is from
+            `reference` is what rounding alone does to the network. None where there are none.
+        other_kernels_name: what they are.
     """
 
     file: Path
@@ -38,3 +41,5 @@ class Network:
     reference: Reference
     reference_name: str
     heads: Sequence[Head] = ()
+    other_kernels: Reference | None = None
+    other_kernels_name: str = ""

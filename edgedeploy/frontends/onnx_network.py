@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,25 @@ def network_of(path: Path, converted: Converted) -> Network:
     """
     model = converted.model
     quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
-    reference = _reference(model.SerializeToString())
+    serialised = model.SerializeToString()
+    reference = _reference(serialised)
     inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
     with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
         module = _import(model)
     given, returned = specifications(path, module["main"], inputs, outputs)
     name = f"onnxruntime {version('onnxruntime')}"
-    return Network(path, module, given, returned, quantised, reference, name, converted.heads)
+    return Network(
+        path,
+        module,
+        given,
+        returned,
+        quantised,
+        reference,
+        name,
+        converted.heads,
+        _reference(serialised, optimised=False),
+        "onnxruntime without graph optimisation",
+    )
 
 
 def _import(model: onnx.ModelProto) -> Any:
@@ -45,15 +58,24 @@ def _import(model: onnx.ModelProto) -> Any:
     return import_model(folded(model))
 
 
-def _reference(model: bytes) -> Reference:
-    """One inference by onnxruntime."""
+def _reference(model: bytes, *, optimised: bool = True) -> Reference:
+    """One inference by onnxruntime, whose session is made for the first one.
 
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    Optimised graphs have other kernels: convolutions work on blocks of channels.
+    """
+
+    @cache
+    def opened() -> Any:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        if not optimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        session = opened()
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, dict(tensors)), strict=True))
 

@@ -133,7 +133,7 @@ def _resize(network: _Planes, call: relax.Call) -> relax.Expr | None:
         relax.op.image.resize2d(
             network.as_planes(call.args[0]),
             call.args[1],
-            roi=attrs.roi,
+            roi=[float(value) for value in attrs.roi],
             layout="NCHW",
             method=attrs.method,
             coordinate_transformation_mode=attrs.coordinate_transformation_mode,

@@ -43,7 +43,7 @@ class ShapedGraph(Graph):
         kind = helper.np_dtype_to_tensor_dtype(values.dtype)
         self._types[unique] = helper.make_tensor_type_proto(kind, values.shape)
         if values.size <= _SMALL:
-            self._small[unique] = numpy_helper.from_array(np.ascontiguousarray(values), unique)
+            self._small[unique] = numpy_helper.from_array(np.asarray(values, order="C"), unique)
         return unique
 
     def nodes(self, operator: str, *inputs: str, names: Sequence[str], **attributes: Attribute) -> list[str]:

@@ -46,7 +46,19 @@ class TfLite(Format):
         given, returned = specifications(path, module["main"], inputs, outputs)
         check_shapes(path, given, shapes)
         name = f"LiteRT {version('ai-edge-litert')}"
-        return Network(path, module, given, returned, False, _reference(content, inputs, outputs), name)
+        reference = _reference(content, inputs, outputs)
+        others = _reference(content, inputs, outputs, delegates=False)
+        return Network(
+            path,
+            module,
+            given,
+            returned,
+            False,
+            reference,
+            name,
+            other_kernels=others,
+            other_kernels_name="LiteRT without XNNPACK",
+        )
 
 
 FORMAT = TfLite()
@@ -155,13 +167,14 @@ def _name(tensor: Any) -> str:
     return name.decode(errors="replace") if name else ""
 
 
-def _reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str]) -> Reference:
-    """One inference by LiteRT."""
+def _reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
+    """One inference by LiteRT, by XNNPACK's kernels as far as it has them, or by LiteRT's own."""
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        from ai_edge_litert.interpreter import Interpreter
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-        interpreter = Interpreter(model_content=content)
+        kernels = OpResolverType.AUTO if delegates else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
         interpreter.allocate_tensors()
         for name, detail in zip(inputs, interpreter.get_input_details(), strict=True):
             interpreter.set_tensor(detail["index"], tensors[name])

@@ -8,6 +8,7 @@ weights as plain bytes, and nothing else, after the graph was found to call oper
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import re
@@ -72,8 +73,18 @@ class TorchExport(Format):
         check_shapes(path, given, shapes)
         import torch
 
-        reference = _reference(program, [spec.name for spec in given], [spec.name for spec in returned])
-        return Network(path, module, given, returned, False, reference, f"PyTorch {torch.__version__}")
+        names = [spec.name for spec in given], [spec.name for spec in returned]
+        return Network(
+            path,
+            module,
+            given,
+            returned,
+            False,
+            _reference(program, *names),
+            f"PyTorch {torch.__version__}",
+            other_kernels=_reference(program, *names, double=True),
+            other_kernels_name="PyTorch in float64",
+        )
 
 
 FORMAT = TorchExport()
@@ -196,15 +207,33 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
         return program, on_planes(from_exported_program(program, unwrap_unit_return_tuple=True))
 
 
-def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Reference:
-    """One inference by PyTorch."""
+def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, double: bool = False) -> Reference:
+    """One inference by PyTorch, as the program says or with float64 in the place of float32."""
 
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         import torch
 
+        module, values = program.module(), [torch.from_numpy(np.array(tensors[name])) for name in inputs]
+        if double:
+            module = _in_double(module)
+            values = [value.double() if value.dtype is torch.float32 else value for value in values]
         with torch.no_grad():
-            returned = program.module()(*[torch.from_numpy(np.array(tensors[name])) for name in inputs])
+            returned = module(*values)
         values = [returned] if isinstance(returned, torch.Tensor) else list(returned)
         return {name: value.numpy() for name, value in zip(outputs, values, strict=True)}
 
     return run
+
+
+def _in_double(module: Any) -> Any:
+    """A copy of a module with float64 where it computes in float32."""
+    import torch
+
+    def wider(value: Any) -> Any:
+        return torch.float64 if value is torch.float32 else value
+
+    module = copy.deepcopy(module).double()
+    for node in module.graph.nodes:
+        node.args, node.kwargs = (torch.fx.node.map_aggregate(each, wider) for each in (node.args, node.kwargs))
+    module.recompile()
+    return module

@@ -77,14 +77,20 @@ class Case(Record):
     Attributes:
         name: what the inputs are, such as `random`.
         inputs, outputs: members with the raw little-endian values, in the network's order.
-        relative, absolute: the tolerance, per output.
+        usual: the relative tolerance of an output that rounding changes little.
+        relative: the tolerance, of each output.
+        absolute: what comes on top, for outputs that are nearly zero.
+        spread: what rounding alone does to each output, as a fraction of its largest value: how far other kernels of
+            the reference are from it. None where that is not known.
     """
 
     name: str
     inputs: list[MemberName]
     outputs: list[MemberName]
-    relative: float
+    usual: float
+    relative: list[float]
     absolute: float
+    spread: list[float | None]
 
 
 class SelfTest(Record):
@@ -93,15 +99,27 @@ class SelfTest(Record):
     Attributes:
         cases: each is one inference.
         reference: the program that gave the expected outputs.
+        spread_to: its other kernels, for the spread; None where there were none.
     """
 
     cases: Annotated[list[Case], Field(min_length=1)]
     reference: str
+    spread_to: str | None = None
 
     @property
     def relative(self) -> float:
-        """The widest of the cases' relative tolerances."""
-        return max(case.relative for case in self.cases)
+        """The widest of all relative tolerances."""
+        return max(relative for case in self.cases for relative in case.relative)
+
+    def raised(self, outputs: list[TensorSpec]) -> list[str]:
+        """What is allowed more than usual, and why, in lines for people."""
+        return [
+            f"{spec.name} may differ by {relative:g} for {case.name} inputs: {self.spread_to} differs by {spread:g}, "
+            "by rounding alone"
+            for case in self.cases
+            for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True)
+            if relative > case.usual
+        ]
 
 
 class Check(Record):
@@ -130,7 +148,7 @@ class Manifest(Record):
         model_sha256: SHA-256 of the file that it was imported from, which describes it.
         weights: `random` if its weights are seeded random values, for measurements only.
         board: name of the board profile.
-        build_key: what the package depends on, hashed: equal keys mean an equal package.
+        build_key: what the package depends on, hashed: equal keys mean an equal package, but for `checked`.
         target: TVM's target.
         opencl_device: a part of the name of the OpenCL device that it runs on; None for the CPU.
         threads: threads it runs with by default.
@@ -177,7 +195,8 @@ class Manifest(Record):
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
         cases = self.selftest.cases
-        if any((len(case.inputs), len(case.outputs)) != (len(self.inputs), len(self.outputs)) for case in cases):
+        counts = (len(self.inputs), *[len(self.outputs)] * 3)
+        if any((len(c.inputs), len(c.outputs), len(c.relative), len(c.spread)) != counts for c in cases):
             raise ValueError("the self-test has another number of tensors than the network")
         missing = {LIBRARY_NAME, *(name for case in cases for name in case.inputs + case.outputs)} - self.files.keys()
         if missing:

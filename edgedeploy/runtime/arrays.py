@@ -17,17 +17,20 @@ def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
     """An array for an input: zeros, ones, or the same random values each time.
 
     Floats are uniform in [0, 1) for `random`, and standard normal for `normal`; integers are uniform in [0, 127)
-    for both.
+    for both. Indices stay below what they index.
     """
     if mode == "zeros":
         return np.zeros(spec.shape, spec.dtype)
     if mode == "ones":
-        return np.ones(spec.shape, spec.dtype)
+        return np.full(spec.shape, 0 if spec.below == 1 else 1, spec.dtype)
     generator = np.random.default_rng(seed)
-    if np.dtype(spec.dtype).kind == "f":
+    if np.dtype(spec.dtype).kind == "f" and spec.below is None:
         values = generator.standard_normal(spec.shape) if mode == "normal" else generator.random(spec.shape)
         return values.astype(spec.dtype)
-    return generator.integers(0, 2 if spec.dtype == "bool" else 127, spec.shape).astype(spec.dtype)
+    dtype = np.dtype(spec.dtype)
+    most = np.iinfo(dtype).max if dtype.kind in "iu" else 1 << 24
+    below = 2 if dtype.kind == "b" else min(spec.below or 127, most)
+    return np.asarray(generator.integers(0, below, spec.shape)).astype(dtype)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.runtime.timing import Timing
@@ -15,11 +15,19 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class TensorSpec(Record):
-    """An input or output: its name in the network, its shape, and its dtype as numpy names it."""
+    """An input or output.
+
+    Attributes:
+        name: of the network's.
+        shape: empty for a scalar.
+        dtype: as numpy names it.
+        below: for inputs that are indices, what all of them are less than; None for all others.
+    """
 
     name: str
     shape: list[int]
     dtype: str
+    below: Annotated[int, Field(gt=0)] | None = None
 
     @field_validator("dtype")
     @classmethod

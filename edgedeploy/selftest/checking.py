@@ -15,6 +15,7 @@ from edgedeploy.progress import Progress
 from edgedeploy.selftest.comparison import fractions
 from edgedeploy.selftest.emulator import Emulator
 from edgedeploy.selftest.recording import Recorded
+from edgedeploy.selftest.tolerance import error_limit
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
@@ -96,10 +97,7 @@ def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progres
         raise UnsupportedError(
             f"{gflop:.0f} GFLOP would take minutes under an emulator", why=f"{MOST_EMULATED_GFLOP:g} are the most"
         )
-    built = agent()
-    if built is None:
-        raise UnsupportedError("the agent for it, which runs it, was not built yet")
-    emulator = Emulator.of(draft.board, built.path)
+    emulator = Emulator.of(draft.board, agent)
     with progress.stage(f"check under {emulator.name}"):
         error = emulator.self_test(draft.manifest, draft.contents, min(draft.board.cores, processors()))
     return Check(how="emulated", emulator=emulator.name), error
@@ -111,7 +109,8 @@ def _compiled_here(draft: Draft) -> float:
     from edgedeploy.package.abi import read_abi
 
     here = load_board("local")
-    compiled = compile_network(draft.network, here)
+    limit = error_limit(draft.network, here, draft.cases.values())
+    compiled = compile_network(draft.network, here, error_limit=limit)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / LIBRARY_NAME
         link(compiled.code, library, here)
@@ -135,12 +134,14 @@ def _error(manifest: Manifest, library: bytes, cases: Mapping[str, Recorded]) ->
             found = session.run(cases[case.name].inputs)
         except PackageError as error:
             raise NumericalError(what, why=str(error)) from error
-        for name, fraction in fractions(found, cases[case.name].outputs, case).items():
+        by_output = fractions(found, cases[case.name].outputs, case).items()
+        for (name, fraction), relative, spread in zip(by_output, case.relative, case.spread, strict=True):
             if fraction > 1:
+                alone = f", of which rounding alone changes {spread:g}" if spread is not None else ""
                 raise NumericalError(
                     what,
-                    why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({case.relative:g} of its "
-                    f"largest value), for {case.name} inputs",
+                    why=f"output {name!r} differs by {fraction:.3g} times what is allowed ({relative:g} of its largest "
+                    f"value{alone}), for {case.name} inputs",
                 )
             worst = max(worst, fraction)
     return worst

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import InterpSegment
+from typing import TYPE_CHECKING, Any
 
 from edgedeploy.board import Board
 from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError
@@ -21,10 +18,14 @@ from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
 from edgedeploy.virtual.emulation import emulation_of, emulator
 
-# Debian's names of architectures, and the packages that bring their C libraries to other machines.
+if TYPE_CHECKING:
+    from edgedeploy.agent.build import Agent
+
+# By Debian's names of architectures: the folder of their C libraries, the loader in there, and the package that brings
+# them to other machines.
 _LIBRARIES = {
-    "arm64": ("aarch64-linux-gnu", "libc6-arm64-cross"),
-    "armhf": ("arm-linux-gnueabihf", "libc6-armhf-cross"),
+    "arm64": ("aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1", "libc6-arm64-cross"),
+    "armhf": ("arm-linux-gnueabihf", "lib/ld-linux-armhf.so.3", "libc6-armhf-cross"),
 }
 
 _DIFFERENT = 6  # the agent's exit code (agent/failure.h)
@@ -46,11 +47,12 @@ class Emulator:
     agent: Path
 
     @classmethod
-    def of(cls, board: Board, agent: Path) -> Emulator:
-        """The emulator for a board's agent.
+    def of(cls, board: Board, agent: Callable[[], Agent | None]) -> Emulator:
+        """The emulator for a board's agent, which is asked for last: it may have to be built.
 
         Raises:
-            UnsupportedError: qemu or the C library is not installed.
+            UnsupportedError: qemu or the C library is not installed, or there is no agent.
+            ToolchainError, OutputError: as `agent_for`, if that is what gives the agent.
         """
         try:
             emulation = emulation_of(board)
@@ -59,15 +61,15 @@ class Emulator:
         program = emulator(emulation.qemu) if emulation.qemu else None
         if program is None or emulation.debian not in _LIBRARIES:
             raise UnsupportedError(f"nothing here emulates {board.architecture}")
-        folder, package = _LIBRARIES[emulation.debian]
-        loader = _loader_of(agent)
-        roots = [
-            root for root in (board.sysroot, Path("/usr") / folder, Path("/")) if root and (root / loader).exists()
-        ]
+        name, loader, package = _LIBRARIES[emulation.debian]
+        roots = [root for root in (board.sysroot, Path("/usr", name), Path("/")) if root and (root / loader).exists()]
         if not roots:
             raise UnsupportedError(f"there is no C library for {board.architecture} here: apt-get install {package}")
+        built = agent()
+        if built is None:
+            raise UnsupportedError("the agent for it, which would run it, was not built yet")
         core = ("-cpu", emulation.cpu) if emulation.cpu else ()
-        return cls(program, (*core, "-L", str(roots[0])), agent)
+        return cls(program, (*core, "-L", str(roots[0])), built.path)
 
     @cached_property
     def name(self) -> str:
@@ -131,10 +133,3 @@ class Emulator:
 def _fraction(output: dict[str, Any]) -> float:
     """What an output differs by, of what is allowed; one that is not finite has no fraction."""
     return float("inf") if output["fraction"] is None else float(output["fraction"])
-
-
-def _loader_of(program: Path) -> Path:
-    """The dynamic loader that a program names, relative to the root."""
-    with program.open("rb") as stream:
-        [loader] = [each for each in ELFFile(stream).iter_segments() if isinstance(each, InterpSegment)]
-        return Path(loader.get_interp_name()).relative_to("/")

@@ -38,10 +38,7 @@ def edge_inputs(network: Network) -> Iterator[Inputs]:
     """Zeros, ones, large and negative values; both ends of what is an index. The second set is the less daring one."""
     uses = uses_of(network)
     for daring in (True, False):
-        yield {
-            spec.name: _pattern(spec.shape, _edges(spec, uses, daring=daring), place).astype(spec.dtype)
-            for place, spec in enumerate(network.inputs)
-        }
+        yield {spec.name: _edge(spec, uses, place, daring=daring) for place, spec in enumerate(network.inputs)}
 
 
 def infinite_inputs(network: Network) -> Iterator[Inputs]:
@@ -53,15 +50,30 @@ def infinite_inputs(network: Network) -> Iterator[Inputs]:
         yield {spec.name: _with_infinities(spec, uses, seed) for seed, spec in enumerate(network.inputs)}
 
 
+def bounded_inputs(network: Network) -> list[TensorSpec]:
+    """A network's inputs, with what indices are less than."""
+    uses = uses_of(network)
+    return [spec.model_copy(update={"below": uses.inputs[spec.name].size}) for spec in network.inputs]
+
+
 def _random(spec: TensorSpec, uses: Uses, seed: int) -> np.ndarray:
     use = uses.inputs[spec.name]
-    if use.size is None or spec.dtype == "bool":
-        array = fill(spec, "normal", seed)
-        return np.maximum(array, 1) if uses.divides and array.dtype.kind in "iu" else array
-    if use.written:
-        # No two that are equal, as far as there are enough: what is written last would remain.
-        return (np.arange(math.prod(spec.shape)) % use.size).reshape(spec.shape).astype(spec.dtype)
-    return np.random.default_rng(seed).integers(0, use.size, spec.shape).astype(spec.dtype)
+    if use.size is not None and use.written and spec.dtype != "bool":
+        return _different(spec, use.size)
+    array = fill(spec.model_copy(update={"below": use.size}), "normal", seed)
+    return np.maximum(array, 1) if uses.divides and use.size is None and array.dtype.kind in "iu" else array
+
+
+def _edge(spec: TensorSpec, uses: Uses, place: int, *, daring: bool) -> np.ndarray:
+    use = uses.inputs[spec.name]
+    if use.written and use.size is not None and spec.dtype != "bool":
+        return (use.size - 1 - _different(spec, use.size)).astype(spec.dtype)
+    return _pattern(spec.shape, _edges(spec, uses, daring=daring), place).astype(spec.dtype)
+
+
+def _different(spec: TensorSpec, size: int) -> np.ndarray:
+    """Indices below `size`, all different if there are enough: of two that are equal, either may be written last."""
+    return (np.arange(math.prod(spec.shape)) % size).reshape(spec.shape).astype(spec.dtype)
 
 
 def _edges(spec: TensorSpec, uses: Uses, *, daring: bool) -> list[float | int]:

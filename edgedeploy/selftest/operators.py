@@ -16,12 +16,12 @@ _PASSING = {
     "stack", "strided_slice", "where",
 }  # fmt: skip
 
-# Sums of products, and of windows; programs leave out zeros, or add and take away, in ways of their own.
-_PRODUCTS = ("nn.conv", "nn.attention", "nn.avg_pool", "image.resize", "matmul", "einsum")
+_PRODUCTS = ("nn.conv", "nn.attention", "matmul", "einsum")
 _DIVISIONS = {"divide", "floor_divide", "mod", "floor_mod", "trunc_mod", "truncate_mod"}
 _SHIFTS = {"left_shift", "right_shift"}
 
-# Operators that make no NaN of infinities.
+# Operators that make no NaN of infinities. onnxruntime's MaxPool is none of them: at edges it gives the least finite
+# number for nothing but -inf.
 _STEADY = _PASSING | {
     "abs", "argmax", "argmin", "argsort", "atan", "ceil", "clip", "equal", "erf", "exp", "flip", "floor", "full",
     "gather_elements", "gather_nd", "greater", "greater_equal", "isfinite", "isinf", "isnan", "less", "less_equal",
@@ -29,6 +29,12 @@ _STEADY = _PASSING | {
     "nn.relu", "not_equal", "one_hot", "repeat", "round",
     "scatter_elements", "scatter_nd", "shape_of", "shape_to_tensor", "sigmoid", "sign", "sort", "take", "tanh", "tile",
     "topk", "tril", "triu",
+}  # fmt: skip
+# Operators that make NaN of some infinities, and the same wherever they are computed.
+_PLAIN = {
+    "acos", "acosh", "add", "asin", "asinh", "atanh", "cos", "cosh", "cumprod", "cumsum", "divide", "log", "log10",
+    "log1p", "log2", "log_softmax", "mean", "mod", "multiply", "nn.log_softmax", "nn.softmax", "power", "prod", "rsqrt",
+    "sin", "sinh", "sqrt", "square", "subtract", "sum", "tan",
 }  # fmt: skip
 # Operators in whose results a NaN need not show: programs differ in what they make of it.
 _HIDING = {
@@ -68,7 +74,7 @@ class Uses:
         products: whether it sums up products.
         casts: whether it makes integers of floats, which is open for those that no integer stands for.
         divides: whether it divides integers by such as it computes; a zero would end the process.
-        steady: whether infinities stay infinities, or become NaN that show.
+        steady: whether infinities stay infinities, or become NaN that show, in every program alike.
         tells_nan: whether it asks what is NaN.
     """
 
@@ -117,7 +123,7 @@ def uses_of(network: Network) -> Uses:
             uses.divides |= name in _DIVISIONS and _kind(variable) in "iu" and not fixed
             uses.divides |= name == "call_tir" and _kind(variable) in "iu"
     uses.products = any(name.startswith(_PRODUCTS) for name in operators)
-    uses.steady = operators <= _STEADY or not operators & (_HIDING | {"call_tir"})
+    uses.steady = operators <= _STEADY or (operators <= _STEADY | _PLAIN and not operators & _HIDING)
     uses.tells_nan = "isnan" in operators
     return uses
 

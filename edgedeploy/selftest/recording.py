@@ -12,19 +12,29 @@ from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.package.manifest import Case, SelfTest
 from edgedeploy.runtime.interface import Tensors
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
-from edgedeploy.selftest.tolerance import tolerance_of
+from edgedeploy.selftest.tolerance import largest_of, spread_of, tolerance_of, usual_tolerance
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
     from edgedeploy.frontends.network import Network
 
 
+# The share of an output's values that have to be finite, or numbers, for it to be worth comparing.
+_TELLING = 0.25
+
+
 @dataclass(frozen=True)
 class Recorded:
-    """One inference of the reference: inputs and outputs by name."""
+    """One inference of the reference.
+
+    Attributes:
+        inputs, outputs: by name.
+        spread: by output, what rounding alone does to it, as `spread_of` gives it.
+    """
 
     inputs: Tensors
     outputs: Tensors
+    spread: Mapping[str, float]
 
 
 def recorded(network: Network) -> dict[str, Recorded]:
@@ -41,7 +51,7 @@ def recorded(network: Network) -> dict[str, Recorded]:
     refused: Exception | None = None
     for inputs in random_inputs(network):
         try:
-            cases["random"] = Recorded(inputs, _outputs(network, inputs))
+            cases["random"] = _recorded(network, inputs, _outputs(network, inputs))
             break
         except NumericalError:
             raise
@@ -62,8 +72,8 @@ def recorded(network: Network) -> dict[str, Recorded]:
                 raise
             except Exception:
                 continue
-            if all(share >= min(0.5, usual[output]) for output, share in _shares(outputs, counts).items()):
-                cases[name] = Recorded(inputs, outputs)
+            if all(share >= min(_TELLING, usual[output]) for output, share in _shares(outputs, counts).items()):
+                cases[name] = _recorded(network, inputs, outputs)
                 break
     return cases
 
@@ -76,12 +86,31 @@ def self_test(network: Network, board: Board, cases: Mapping[str, Recorded]) -> 
         suffix = f"-{name}.bin" if records else ".bin"
         inputs = {f"selftest/input-{i}{suffix}": case.inputs[spec.name] for i, spec in enumerate(network.inputs)}
         outputs = {f"selftest/output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)}
-        relative, absolute = tolerance_of(network, case.inputs, case.outputs, board)
+        usual, absolute = usual_tolerance(network, board)
         records.append(
-            Case(name=name, inputs=list(inputs), outputs=list(outputs), relative=relative, absolute=absolute)
+            Case(
+                name=name,
+                inputs=list(inputs),
+                outputs=list(outputs),
+                usual=usual,
+                relative=[tolerance_of(network, board, case, spec.name)[0] for spec in network.outputs],
+                absolute=absolute,
+                spread=[_relative_spread(case, spec.name) for spec in network.outputs],
+            )
         )
         members |= {member: array.tobytes() for member, array in (inputs | outputs).items()}
-    return SelfTest(cases=records, reference=network.reference_name), members
+    others = network.other_kernels_name if any(case.spread for case in cases.values()) else None
+    return SelfTest(cases=records, reference=network.reference_name, spread_to=others), members
+
+
+def _recorded(network: Network, inputs: Inputs, outputs: Tensors) -> Recorded:
+    return Recorded(inputs, outputs, spread_of(network, inputs, outputs))
+
+
+def _relative_spread(case: Recorded, output: str) -> float | None:
+    """What rounding does to an output, as a fraction of its largest value; None where it is not known."""
+    largest = largest_of(case.outputs[output])
+    return float(f"{case.spread[output] / largest:.2g}") if output in case.spread and largest else None
 
 
 def _outputs(network: Network, inputs: Inputs) -> dict[str, np.ndarray]:

@@ -1,8 +1,12 @@
-"""How far outputs may be from the reference's."""
+"""How far outputs may be from the reference's: a fixed fraction, or more where rounding alone is shown to do more."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from edgedeploy.runtime.interface import Tensors
 
@@ -18,15 +22,100 @@ OPENCL_TOLERANCE = (1e-3, 1e-6)
 # one step, and so do those that follow from it.
 QUANTISED_TOLERANCE = (0.3, 1e-6)
 
+# What is allowed, in differences between two sets of the reference's own kernels. Sound code came to two of them.
+SPREADS = 3.0
+# What is allowed at most, in usual tolerances: a network that rounding changes by more cannot be checked so.
+MOST = 10.0
+# What estimated rounding errors may take of what is allowed: the estimate is right within a factor of two.
+ESTIMATED = 0.5
 
-def tolerance_of(network: Network, inputs: Tensors, expected: Tensors, board: Board) -> tuple[float, float]:
-    """What one set of the self-test's inputs allows: a fraction of an output's largest value, and what comes on top.
+
+class Inference(Protocol):
+    """What the reference made of some inputs, and what rounding did to it."""
+
+    @property
+    def outputs(self) -> Tensors:
+        """By name."""
+
+    @property
+    def spread(self) -> Mapping[str, float]:
+        """As `spread_of` gives it."""
+
+
+def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str, float]:
+    """What rounding alone does to a network: how far other kernels of the reference are from it.
 
     Args:
         network: the network.
-        inputs: one set of inputs, by name.
+        inputs: by name.
         expected: what the reference made of them, by name.
-        board: where the network will run.
+
+    Returns:
+        By name of each output in floating point, the largest difference. Nothing where it cannot be known.
     """
-    tolerance = OPENCL_TOLERANCE if board.opencl else TOLERANCE
-    return QUANTISED_TOLERANCE if network.quantised else tolerance
+    if network.quantised or network.other_kernels is None:
+        return {}
+    try:
+        others = network.other_kernels(inputs)
+    except Exception:
+        return {}  # what the reference computes, other kernels of it need not
+    return {
+        name: _difference(np.asarray(others[name]), wanted)
+        for name, wanted in expected.items()
+        if wanted.dtype.kind == "f" and np.shape(others[name]) == wanted.shape
+    }
+
+
+def usual_tolerance(network: Network, board: Board) -> tuple[float, float]:
+    """By how much outputs may differ that rounding changes little; as `tolerance_of`."""
+    if network.quantised:
+        return QUANTISED_TOLERANCE
+    return OPENCL_TOLERANCE if board.opencl else TOLERANCE
+
+
+def tolerance_of(network: Network, board: Board, case: Inference, output: str) -> tuple[float, float]:
+    """By how much an output may differ: a fraction of its largest value, and what comes on top.
+
+    Args:
+        network: the network.
+        board: where it will run.
+        case: an inference of the reference.
+        output: the name of the output.
+    """
+    usual, absolute = usual_tolerance(network, board)
+    largest = largest_of(case.outputs[output])
+    needed = (SPREADS * case.spread.get(output, 0.0) - absolute) / largest if largest else 0.0
+    return min(max(usual, _rounded_up(needed)), MOST * usual), absolute
+
+
+def error_limit(network: Network, board: Board, cases: Iterable[Inference]) -> float:
+    """How many times the reference's rounding error a network's may be: infinity where that does not matter."""
+    if network.quantised:
+        return math.inf
+    limit = math.inf
+    for case in cases:
+        for output, spread in case.spread.items():
+            relative, absolute = tolerance_of(network, board, case, output)
+            allowed = relative * largest_of(case.outputs[output]) + absolute
+            limit = min(limit, ESTIMATED * allowed / spread) if spread else limit
+    return limit
+
+
+def largest_of(output: np.ndarray) -> float:
+    """The largest finite value, without its sign."""
+    values = np.abs(output.astype(np.float64))
+    return float(values[np.isfinite(values)].max(initial=0))
+
+
+def _difference(first: np.ndarray, second: np.ndarray) -> float:
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(first.astype(np.float64) - second.astype(np.float64))
+    return float(difference[np.isfinite(difference)].max(initial=0))
+
+
+def _rounded_up(value: float) -> float:
+    """To two digits, so that reports stay readable."""
+    if value <= 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{math.ceil(value / step) * step:.2g}")

@@ -89,7 +89,7 @@ class Stand:
                     advance()
             with opened_together(packages, self.place, None, self.progress, temporarily=True) as networks:
                 runners = [network.runner for network in networks]
-                tensors = {spec.name: fill(spec, "random") for spec in runners[0].inputs}
+                tensors = {spec.name: fill(spec, "random") for spec in built.manifest.inputs}
                 typical = max(runner.measure(tensors, repeat=3, warmup=2).median_ms for runner in runners)
                 yield runners, tensors, max(1, min(_MOST_INFERENCES, round(_TURN_MS / max(typical, 1e-3))))
 

@@ -9,7 +9,7 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.explain import call_counts
+from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.packing import constant_parameters
 from edgedeploy.compile.pipeline import Optimised, optimise

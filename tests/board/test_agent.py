@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agents import answer, call, unpack
-from networks import tiny
+from networks import Graph, tiny
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
@@ -108,7 +108,68 @@ def test_other_outputs_than_the_recorded_fail_the_self_test(agent: Path, package
 
 
 def test_a_sound_package_is_verified(agent: Path, package: Path) -> None:
-    assert answer(agent, "verify", package)["files"] == 3
+    assert answer(agent, "verify", package)["files"] == 1 + 2 * 2  # the library, and two cases
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"shape": [8]}, "it is 1x8x1x1 of float32, not 8 of float32"),
+        ({"shape": []}, "not a scalar of float32"),
+        ({"shape": [1, 8, 1, 1], "dtype": "int32"}, "not 1x8x1x1 of int32"),
+    ],
+)
+def test_an_output_of_another_shape_or_dtype_is_refused(agent: Path, package: Path, changed: Json, named: str) -> None:
+    manifest = json.loads((package / "manifest.json").read_text())
+    manifest["outputs"][0] |= changed
+    (package / "manifest.json").write_text(json.dumps(manifest))
+    for command in (["selftest"], ["run", "--fill", "ones"]):
+        assert named in refused(agent, *command, package, code=8)
+
+
+def test_a_wrong_number_of_outputs_is_refused(agent: Path, package: Path) -> None:
+    manifest = json.loads((package / "manifest.json").read_text())
+    manifest["outputs"] *= 2
+    for case in manifest["selftest"]["cases"]:
+        for field in ("outputs", "relative", "spread"):
+            case[field] *= 2
+    (package / "manifest.json").write_text(json.dumps(manifest))
+    assert "there are 1, not 2" in refused(agent, "selftest", package, code=8)
+
+
+def test_every_case_of_the_self_test_is_run(agent: Path, package: Path) -> None:
+    assert [output["case"] for output in answer(agent, "selftest", package)["outputs"]] == ["random", "edge"]
+    recorded = package / "selftest" / "output-0-edge.bin"
+    recorded.write_bytes((np.fromfile(recorded, np.float32) + 1).tobytes())
+    done = call(agent, "selftest", package)
+    assert done.returncode == 6
+    fractions = {output["case"]: output["fraction"] for output in json.loads(done.stdout)["outputs"]}
+    assert fractions["random"] <= 1 < fractions["edge"]
+
+
+def test_infinities_agree_with_the_same_alone(agent: Path, tmp_path: Path) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.node("Log", graph.node("Relu", graph.input("x", [6, 8]))))
+    built = build(find_source(str(path)), "local", tmp_path / "net.tar.gz")
+    package = unpack(built.path, tmp_path / "package")
+    recorded = package / "selftest" / "output-0-edge.bin"
+    values = np.fromfile(recorded, np.float32)
+    assert np.isneginf(values).any()
+    assert answer(agent, "selftest", package)["passed"]
+    recorded.write_bytes(np.where(np.isneginf(values), np.float32(np.inf), values).tobytes())
+    assert call(agent, "selftest", package).returncode == 6
+
+
+def test_scalars_stay_scalars(agent: Path, tmp_path: Path) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [])))
+    package = unpack(build(find_source(str(path)), "local", tmp_path / "net.tar.gz").path, tmp_path / "package")
+    assert answer(agent, "selftest", package)["passed"]
+    (tmp_path / "in.bin").write_bytes(np.float32(1).tobytes())
+    result = answer(agent, "run", package, "--input", f"x={tmp_path / 'in.bin'}", "--output-dir", tmp_path / "out")
+    [output] = result["outputs"]
+    assert output["shape"] == []
+    assert np.fromfile(output["file"], np.float32) == pytest.approx(np.e)
 
 
 def link_elsewhere(path: Path) -> None:

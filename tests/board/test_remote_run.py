@@ -213,7 +213,7 @@ def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: 
     code, out, err = board_command("build", "digits", "--board", board, "--virtual", "--json")
     assert code == 0, err
     [built] = json.loads(out)
-    assert built["checked"]
+    assert built["checked"] == "emulated"
     assert 0 <= built["error_of_tolerance"] < 1
     code, out, err = board_command("demo", "digits", "--virtual")
     assert code == 0, err

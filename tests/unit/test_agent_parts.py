@@ -7,6 +7,7 @@ import json
 import random
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,34 +58,34 @@ def test_what_is_not_json_is_refused(probe: Path, text: bytes) -> None:
     assert parsed(probe, [text])[0].startswith("refused: byte ")
 
 
+def sound_manifest() -> dict[str, Any]:
+    return {
+        "format": 2,
+        "model": "m",
+        "board": "b",
+        "threads": 2,
+        "abi": {"machine": "EM_ARM", "glibc": None},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3]}],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": [2]}],
+        "selftest": {
+            "cases": [
+                {
+                    "name": "random",
+                    "inputs": ["selftest/i.bin"],
+                    "outputs": ["selftest/o.bin"],
+                    "relative": [1e-4],
+                    "absolute": 0,
+                }
+            ],
+            "reference": "r",
+        },
+        "files": {name: {"size": 1, "sha256": "0" * 64} for name in ("model.so", "selftest/i.bin", "selftest/o.bin")},
+    }
+
+
 def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> None:
     generator = random.Random(7)
-    sound = json.dumps(
-        {
-            "format": 2,
-            "model": "m",
-            "board": "b",
-            "threads": 2,
-            "abi": {"machine": "EM_ARM", "glibc": None},
-            "inputs": [{"name": "x", "dtype": "float32", "shape": [1, 3]}],
-            "outputs": [{"name": "y", "dtype": "float32", "shape": [2]}],
-            "selftest": {
-                "cases": [
-                    {
-                        "name": "random",
-                        "inputs": ["selftest/i.bin"],
-                        "outputs": ["selftest/o.bin"],
-                        "relative": 1e-4,
-                        "absolute": 0,
-                    }
-                ],
-                "reference": "r",
-            },
-            "files": {
-                name: {"size": 1, "sha256": "0" * 64} for name in ("model.so", "selftest/i.bin", "selftest/o.bin")
-            },
-        }
-    ).encode()
+    sound = json.dumps(sound_manifest()).encode()
     assert parsed(probe, [sound], "manifest") == ["m"]
     damaged = []
     for _ in range(3000):
@@ -101,6 +102,12 @@ def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> 
     assert any(line.startswith("refused") for line in parsed(probe, damaged, "manifest"))
 
 
+def test_each_output_has_a_tolerance(probe: Path) -> None:
+    manifest = sound_manifest()
+    manifest["selftest"]["cases"][0]["relative"] = [1e-4, 1e-4]
+    assert "another number of tensors" in parsed(probe, [json.dumps(manifest).encode()], "manifest")[0]
+
+
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/b/c", "a/../b", ".", "..", "a//b", "A", "", "a/", ".a"])
 def test_names_that_lead_out_of_a_package_are_refused(probe: Path, name: str) -> None:
     empty = {"name": "x", "dtype": "float32", "shape": []}
@@ -113,7 +120,7 @@ def test_names_that_lead_out_of_a_package_are_refused(probe: Path, name: str) ->
         "inputs": [],
         "outputs": [],
         "selftest": {
-            "cases": [{"name": "random", "inputs": [], "outputs": [], "relative": 0, "absolute": 0}],
+            "cases": [{"name": "random", "inputs": [], "outputs": [], "relative": [], "absolute": 0}],
             "reference": empty["name"],
         },
         "files": {"model.so": {"size": 0, "sha256": ""}, name: {"size": 0, "sha256": ""}},

@@ -133,6 +133,13 @@ def test_dimensions_of_one_may_be_missing_in_outputs() -> None:
     assert measure.compare({"y": np.ones((2, 3))}, {"y": np.ones((1, 2, 3))}).relative == 0.0
 
 
+def test_infinities_agree_with_the_same_alone() -> None:
+    reference = {"y": np.array([1, np.inf, -np.inf, np.nan])}
+    assert measure.compare({"y": np.array([1.5, np.inf, -np.inf, np.nan])}, reference).absolute == 0.5
+    with pytest.raises(CannotRunError, match="infinities or NaN"):
+        measure.compare({"y": np.array([1, np.inf, np.inf, np.nan])}, reference)
+
+
 def test_outputs_of_zeros_only_differ_by_nothing() -> None:
     assert measure.compare({"y": np.zeros(3)}, {"y": np.zeros(3)}).relative == 0.0
 
@@ -142,7 +149,7 @@ def test_outputs_of_zeros_only_differ_by_nothing() -> None:
     [
         ({}, "no output 'y'"),
         ({"y": np.ones(4)}, "4 values instead of 3"),
-        ({"y": np.array([1, np.nan, 1])}, "no numbers"),
+        ({"y": np.array([1, np.nan, 1])}, "infinities or NaN"),
     ],
     ids=["missing", "another size", "not numbers"],
 )

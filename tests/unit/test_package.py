@@ -37,7 +37,8 @@ def manifest(contents: dict[str, bytes] = CONTENTS) -> Manifest:
         abi=Abi(elf_class=64, machine="EM_X86_64", float_abi=None, glibc="2.28", libraries=[], cpu="x", features=[]),
         memory=Memory(workspace_bytes=64, scratch_bytes=0, constants_bytes=8),
         selftest=SelfTest(
-            cases=[Case(name="random", inputs=[], outputs=[], relative=1e-4, absolute=1e-6)], reference="nobody"
+            cases=[Case(name="random", inputs=[], outputs=[], usual=1e-4, relative=[], absolute=1e-6, spread=[])],
+            reference="nobody",
         ),
         checked=Check(how="no"),
         files=describe(contents),

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from fuzzing import damaged, peak_of, survive
 from running import outputs_of
+from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.planes import on_planes
 from edgedeploy.frontends.tflite import FORMAT
 
 needed = pytest.mark.skipif(
@@ -61,6 +63,22 @@ def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose
     (found,), (wanted,) = outputs_of(compiled, inputs), network.reference(inputs).values()
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
     assert network.reference_name.startswith("LiteRT ")
+    assert network.other_kernels is not None
+    [others] = network.other_kernels(inputs).values()
+    assert 0 < np.abs(others - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+def test_a_resize_of_nhwc_pictures_becomes_one_of_planes() -> None:
+    builder = relax.BlockBuilder()
+    picture = relax.Var("picture", relax.TensorType([1, 4, 6, 3], "float32"))
+    with builder.function("main", [picture]):
+        with builder.dataflow():
+            resized = builder.emit(relax.op.image.resize2d(picture, (8, 12), layout="NHWC", method="linear"))
+            output = builder.emit_output(resized)
+        builder.emit_func_output(output)
+    script = on_planes(builder.get()).script()
+    assert 'layout="NCHW"' in script
+    assert "R.Tensor((1, 8, 12, 3)" in script
 
 
 @needed

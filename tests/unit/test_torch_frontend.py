@@ -191,6 +191,12 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
     found = outputs_of(compile_network(network, load_board("local")), inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert np.abs(array - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    before, doubles = network.reference(inputs), network.other_kernels(inputs)  # type: ignore[misc]
+    for name, wanted in before.items():
+        assert doubles[name].dtype == np.float64
+        assert 0 < np.abs(doubles[name] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    for name, again in network.reference(inputs).items():
+        np.testing.assert_array_equal(again, before[name])
 
 
 class _Malicious:

@@ -101,7 +101,7 @@ def test_boards_and_models_are_found(python: Command, target: Path) -> None:
 def test_the_bundled_network_is_built_and_shown(python: Command) -> None:
     [built] = json.loads(python("-m", "edgedeploy", "build", "digits", "--json"))
     assert built["package"] == "dist/local/digits.tar.gz"
-    assert built["checked"]
+    assert built["checked"] == "here"
     shown = json.loads(python("-m", "edgedeploy", "demo", "digits", "--json"))
     assert shown["results"][0]["label"] == "3"
 

@@ -161,6 +161,18 @@ class Convolution(_Direct):
         return self._direct_estimate(configuration, board)
 
     @override
+    def forms(self, board: Board) -> list[Configuration]:
+        shape = (*self.size, self.inputs, self.outputs, board)
+        plans = [winograd.best_plan([size], *shape) for size in winograd.TRANSFORMS] if self._may_be_winograd else []
+        return [self._directly(board), *plans]
+
+    @override
+    def rounding(self, configuration: Configuration) -> float:
+        if isinstance(configuration, Winograd):
+            return winograd.rounding(configuration.size, self.inputs)
+        return super().rounding(configuration)
+
+    @override
     def fits(self, configuration: Configuration, board: Board) -> bool:
         if isinstance(configuration, Direct):
             return self._fits_directly(configuration, board)

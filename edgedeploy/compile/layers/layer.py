@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
@@ -10,6 +11,7 @@ from tvm import te
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.rounding import summed
 from edgedeploy.documents import Record
 
 # From the layer's data and its weights to its result.
@@ -40,6 +42,11 @@ class Layer(Record, ABC):
     def operations(self) -> int:
         """Arithmetic operations, a multiply-add being two, when it is computed directly."""
 
+    @property
+    def terms(self) -> int:
+        """The products that are summed up for each value of the result."""
+        return math.prod(self.weights[:-1])
+
     @abstractmethod
     def plain(self) -> Form:
         """The layer as a textbook has it: for other schedulers, and to know it again among tuning records."""
@@ -55,6 +62,14 @@ class Layer(Record, ABC):
     @abstractmethod
     def estimate(self, configuration: Configuration, board: Board) -> float:
         """Cycles that a model of the board expects for all cores together; good for comparing configurations."""
+
+    def forms(self, board: Board) -> list[Configuration]:
+        """The fastest configuration of each way to compute it, as far as their rounding errors differ."""
+        return [self.default(board)]
+
+    def rounding(self, configuration: Configuration) -> float:
+        """The variance of its rounding errors, as `compile.rounding` has it."""
+        return summed(self.terms)
 
     @abstractmethod
     def fits(self, configuration: Configuration, board: Board) -> bool:

@@ -10,7 +10,7 @@ Source: A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Winograd
 from edgedeploy.compile.operators.direct import crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.rounding import ROUNDING, summed
 from edgedeploy.compile.tiles import (
     MEMORY_BYTES,
     Tile,
@@ -81,6 +82,8 @@ TRANSFORMS = {
 
 # Cycles that both transforms together take for a value of a tile, per vector of channels and multiply-add unit.
 _TRANSFORM_CYCLES = 30
+# Roundings of each product that the transforms of data, weights and results come to; fitted to measurements.
+_TRANSFORM_ROUNDINGS = 8
 
 
 def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Winograd | None:
@@ -91,13 +94,29 @@ def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board
         inputs, outputs: channels.
         board: whose vectors, registers and second cache are modelled.
     """
-
-    def estimate(plan: Winograd) -> float:
-        return cycles(plan, rows, columns, inputs, outputs, board)
-
-    plan = min((p for size in TRANSFORMS for p in _likely(size, rows, columns, inputs, outputs, board)), key=estimate)
+    shape = (rows, columns, inputs, outputs, board)
+    plan = best_plan(TRANSFORMS, *shape)
     direct = direct_cycles(rows, columns, (TAPS, TAPS), inputs, outputs, board)
-    return plan if estimate(plan) < 0.9 * direct else None
+    return plan if cycles(plan, *shape) < 0.9 * direct else None
+
+
+def best_plan(sizes: Iterable[int], rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Winograd:
+    """The division with one of these sizes of tiles that costs the least; other arguments as for `choose_plan`."""
+    shape = (rows, columns, inputs, outputs, board)
+    return min((plan for size in sizes for plan in _likely(size, *shape)), key=lambda plan: cycles(plan, *shape))
+
+
+def rounding(size: int, inputs: int) -> float:
+    """The variance of the rounding errors of tiles of `size` x `size` outputs, as `compile.rounding` has it.
+
+    For data and weights of variance 1, product (i, j) has the variance `w[i] w[j]`, w being the squared norms of the
+    rows of B^T times those of G; A^T sums up its errors with the squares of its elements. The result has variance 9
+    for each input channel. It is the mean over a tile: what follows a layer mixes its pixels.
+    """
+    matrices = TRANSFORMS[size]
+    products = (matrices.inputs**2).sum(axis=1) * (matrices.weights**2).sum(axis=1)
+    growth = float((matrices.outputs**2 @ products).mean()) / TAPS
+    return growth**2 * (summed(inputs) + ROUNDING * _TRANSFORM_ROUNDINGS)
 
 
 def plans(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Iterator[Winograd]:

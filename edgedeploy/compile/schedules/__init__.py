@@ -46,6 +46,7 @@ class Scheduled:
         operations: arithmetic operations of one call; a multiply-add is two.
         parallel: whether any part of it runs on all threads.
         tuned: whether measurements decided how.
+        exact: whether a faster form of the layer was passed over for its rounding errors.
     """
 
     function: tvm.tirx.PrimFunc
@@ -55,6 +56,7 @@ class Scheduled:
     operations: int
     parallel: bool
     tuned: bool = False
+    exact: bool = False
 
     @property
     def tile(self) -> str:

@@ -1,0 +1,99 @@
+"""Builds for boards of other architectures are checked with the board's own code, under qemu's user-mode emulator."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Command
+from networks import Graph, tiny
+
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import Board, load_board
+from edgedeploy.build import build
+from edgedeploy.compile import linking, pipeline
+from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.errors import NumericalError
+from edgedeploy.frontends.network import Network
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.package.archive import read_package
+from edgedeploy.source import find_source
+from edgedeploy.toolchain import link_shared
+
+# Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
+pytestmark = pytest.mark.slow
+
+EMULATED = {
+    "rpi4": ("qemu-aarch64", "/usr/aarch64-linux-gnu/lib"),
+    "rpi-armhf": ("qemu-arm", "/usr/arm-linux-gnueabihf/lib"),
+}
+
+
+@pytest.fixture(params=EMULATED)
+def board(request: pytest.FixtureRequest) -> str:
+    program, libraries = EMULATED[request.param]
+    if not (shutil.which(program) or shutil.which(f"{program}-static")) or not Path(libraries).is_dir():
+        pytest.skip("needs qemu and a C library: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
+    agent_for(load_board(request.param))
+    return str(request.param)
+
+
+def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path, board: str) -> None:
+    path = tiny(tmp_path / "net.onnx")
+    code, out, err = command("build", path, "--board", board, "--json")
+    assert code == 0, err
+    [said] = json.loads(out)
+    assert said["checked"] == "emulated"
+    assert said["emulator"].startswith(EMULATED[board][0])
+    assert 0 <= said["error_of_tolerance"] <= 1
+    manifest, _ = read_package(Path(said["package"]))
+    assert manifest.checked.line() == f"emulated ({said['emulator']})"
+    code, out, err = command("build", path, "--board", board)
+    assert code == 0, err
+    assert f"checked: {manifest.checked.line()}" in out
+
+
+def test_scalars_are_scalars_there(tmp_path: Path, board: str) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [])))
+    package = build(find_source(str(path)), board, tmp_path / "net.tar.gz")
+    assert package.manifest.checked.how == "emulated"
+    assert package.manifest.outputs[0].shape == []
+
+
+def test_wrong_values_of_the_boards_code_keep_it_from_being_written(
+    tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network is imported rightly, and only what is compiled for the board is another one, of other weights."""
+
+    def network(path: Path, weight: float) -> Path:
+        graph = Graph()
+        return graph.save(path, graph.node("Mul", graph.input("x", [4, 8]), graph.weight(np.full(8, weight, "f4"))))
+
+    other = read_onnx(network(tmp_path / "other.onnx", 1.001))
+
+    def compile_other(given: Network, of: Board, *rest: Any) -> Compiled:
+        return compile_network(given if of.runs_here else other, of, *rest)
+
+    monkeypatch.setattr(pipeline, "compile_network", compile_other)
+    path = network(tmp_path / "net.onnx", 1)
+    with pytest.raises(NumericalError, match="inputs, under qemu"):
+        build(find_source(str(path)), board, tmp_path / "net.tar.gz")
+    assert not (tmp_path / "net.tar.gz").exists()
+
+
+def test_code_that_crashes_there_is_an_error(tmp_path: Path, board: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = tmp_path / "crash.c"
+    crash.write_text("__attribute__((constructor)) static void crash(void) { __builtin_trap(); }\n")
+
+    def link_with_it(objects: list[Path], output: Path, for_board: object) -> None:
+        link_shared([*objects, crash], output, load_board(board))
+
+    monkeypatch.setattr(linking, "link_shared", link_with_it)
+    with pytest.raises(NumericalError, match="fails under qemu"):
+        build(find_source(str(tiny(tmp_path / "net.onnx"))), board, tmp_path / "net.tar.gz")
+    assert not (tmp_path / "net.tar.gz").exists()

@@ -1,0 +1,316 @@
+"""Self-tests: what a package is tested with, how outputs are compared, and what a build so finds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Command
+from networks import Graph, tiny
+from onnx import TensorProto, helper, numpy_helper
+from tvm import relax
+
+from edgedeploy.build import Built, build
+from edgedeploy.errors import NumericalError, PackageError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.onnx_importer import TRANSLATIONS
+from edgedeploy.package.archive import read_package, write_package
+from edgedeploy.package.manifest import Case
+from edgedeploy.runtime.session import Session
+from edgedeploy.selftest.comparison import fractions
+from edgedeploy.selftest.recording import Recorded, recorded
+from edgedeploy.source import find_source
+
+INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
+
+
+def network(path: Path, graph: Graph, outputs: dict[str, int]) -> Path:
+    """A graph whose outputs are of other types than float."""
+    model = graph.model(*outputs)
+    for value, kind in zip(model.graph.output, outputs.values(), strict=True):
+        value.CopyFrom(helper.make_tensor_value_info(value.name, kind, None))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def built(path: Path, board: str = "local", **options: Any) -> Built:
+    return build(find_source(str(path)), board, path.with_suffix(".tar.gz"), **options)
+
+
+def cases_of(path: Path) -> dict[str, Recorded]:
+    return recorded(read_onnx(path))
+
+
+def is_infinite(path: Path) -> Path:
+    graph = Graph(opset=20)
+    return network(path, graph, {graph.node("IsInf", graph.input("x", [4, 6]), detect_negative=0): BOOL})
+
+
+def largest(path: Path, axis: int = 1) -> Path:
+    graph = Graph()
+    return graph.save(path, graph.node("ReduceMax", graph.input("x", [4, 6]), axes=[axis]))
+
+
+def squeezed(path: Path) -> Path:
+    graph = Graph()
+    return graph.save(path, graph.node("Squeeze", graph.input("x", [1, 4, 1]), graph.weight(np.array([2]))))
+
+
+def gathered(path: Path) -> Path:
+    graph = Graph()
+    return graph.save(path, graph.node("Gather", graph.normal(5, 3), graph.input("i", [2, 8], INT64)))
+
+
+def one_hot(path: Path) -> Path:
+    graph = Graph()
+    values = graph.weight(np.array([0, 1], np.float32))
+    return graph.save(path, graph.node("OneHot", graph.input("i", [8], INT64), graph.weight(np.array(6)), values))
+
+
+def softmax(path: Path) -> Path:
+    graph = Graph()
+    return graph.save(path, graph.node("Softmax", graph.input("x", [8, 5])))
+
+
+def masked_attention(path: Path) -> Path:
+    """Softmax of what a mask lets pass; equal shares in rows where it lets nothing, whose maximum is -inf."""
+    graph = Graph()
+    lowest = graph.weight(np.array(-np.inf, np.float32))
+    scores = graph.node("Where", graph.input("mask", [6, 6], BOOL), graph.input("x", [6, 6]), lowest)
+    most = graph.node("ReduceMax", scores, axes=[1])
+    nothing = graph.node("Equal", most, lowest)
+    shift = graph.node("Where", nothing, graph.weight(np.array(0, np.float32)), most)
+    shares = graph.node("Exp", graph.node("Sub", scores, shift))
+    total = graph.node("Max", graph.node("ReduceSum", shares, keepdims=1), graph.weight(np.array(1e-9, np.float32)))
+    equal = graph.weight(np.full((1, 6), 1 / 6, np.float32))
+    return graph.save(path, graph.node("Where", nothing, equal, graph.node("Div", shares, total)))
+
+
+def starting_at_the_lowest_float(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    found = importer.bb.normalize(relax.op.max(inputs[0], list(attr["axes"]), keepdims=bool(attr.get("keepdims", 1))))
+    return relax.op.maximum(found, relax.const(np.finfo(np.float32).min, "float32"))
+
+
+def without_its_maximum(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    shares = importer.bb.normalize(relax.op.exp(inputs[0]))
+    return relax.op.divide(shares, importer.bb.normalize(relax.op.sum(shares, [-1], keepdims=True)))
+
+
+def in_its_depth(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    rows = importer.bb.normalize(relax.op.expand_dims(inputs[0], -1))
+    hot = importer.bb.normalize(relax.op.equal(rows, relax.const(np.arange(6), "int64")))
+    return relax.op.astype(hot, "float32")
+
+
+# Mistakes of translations, each of a kind that random inputs do not show.
+MISTAKES: dict[str, tuple[Callable[[Path], Path], str, Callable[..., Any], str]] = {
+    "either infinity": (is_infinite, "IsInf", lambda _, inputs, __: relax.op.isinf(inputs[0]), "infinite"),
+    "a maximum that is finite": (largest, "ReduceMax", starting_at_the_lowest_float, "infinite"),
+    "a mask that is all": (masked_attention, "ReduceMax", starting_at_the_lowest_float, "edge"),
+    "indices from the end": (
+        gathered,
+        "Gather",
+        lambda _, inputs, __: relax.op.take(inputs[0], inputs[1], 0, mode="clip"),
+        "edge",
+    ),
+    "a one from the end": (one_hot, "OneHot", in_its_depth, "edge"),
+    "exp of large values": (softmax, "Softmax", without_its_maximum, "edge"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_build_finds_a_wrong_operator(tmp_path: Path, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, operator, wrong, case = MISTAKES[mistake]
+    path = write(tmp_path / "net.onnx")
+    monkeypatch.setitem(TRANSLATIONS, operator, wrong)
+    with pytest.raises(NumericalError, match=f"for {case} inputs"):
+        built(path)
+    assert not path.with_suffix(".tar.gz").exists()
+
+
+def test_a_build_finds_an_output_of_another_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = squeezed(tmp_path / "net.onnx")
+    monkeypatch.setitem(TRANSLATIONS, "Squeeze", lambda _, inputs, __: relax.op.reshape(inputs[0], [4, 1]))
+    with pytest.raises(NumericalError, match="it is 1x4 of float32, not 4x1 of float32"):
+        built(path)
+    assert not path.with_suffix(".tar.gz").exists()
+
+
+@pytest.mark.parametrize("write", [gathered, one_hot])
+def test_sound_networks_pass(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    package = built(write(tmp_path / "net.onnx"))
+    assert [case.name for case in package.manifest.selftest.cases][:2] == ["random", "edge"]
+    assert package.error is not None
+    assert package.error <= 1
+
+
+def test_indices_lie_in_their_table_and_reach_both_ends(tmp_path: Path) -> None:
+    cases = cases_of(gathered(tmp_path / "net.onnx"))
+    assert set(np.unique(cases["random"].inputs["i"])) <= set(range(5))
+    assert set(np.unique(cases["edge"].inputs["i"])) == {0, 4, -1, -5}
+
+
+def test_random_inputs_of_a_package_lie_in_their_tables_too(command: Command, tmp_path: Path) -> None:
+    path = gathered(tmp_path / "net.onnx")
+    package = built(path)
+    assert package.manifest.inputs[0].below == 5
+    table = numpy_helper.to_array(onnx.load(path).graph.initializer[0])
+    for mode in ("random", "ones"):
+        code, _, err = command("run", package.path, "--fill-mode", mode, "--outputs", "out.npz")
+        assert code == 0, err
+        [rows] = dict(np.load("out.npz")).values()
+        assert {tuple(row) for row in rows.reshape(-1, 3)} <= {tuple(row) for row in table}
+
+
+def test_an_index_is_followed_through_other_operators(tmp_path: Path) -> None:
+    graph = Graph()
+    near = graph.node("Unsqueeze", graph.input("i", [4], TensorProto.INT32), graph.weight(np.array([0])))
+    taken = graph.node("GatherElements", graph.normal(3, 4), graph.node("Cast", near, to=INT64), axis=0)
+    cases = cases_of(graph.save(tmp_path / "net.onnx", taken))
+    assert {int(value) for value in np.unique(cases["edge"].inputs["i"])} == {0, 2, -1, -3}
+
+
+def test_places_to_write_to_are_not_named_twice(tmp_path: Path) -> None:
+    graph = Graph()
+    places, updates = graph.input("i", [4, 1], INT64), graph.input("u", [4, 3])
+    path = graph.save(tmp_path / "net.onnx", graph.node("ScatterND", graph.normal(5, 3), places, updates))
+    for case in cases_of(path).values():
+        assert len(np.unique(case.inputs["i"] % 5)) == 4
+
+
+def test_what_overflows_in_the_reference_is_left_out(tmp_path: Path) -> None:
+    graph = Graph()
+    cases = cases_of(graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [6, 8]))))
+    assert np.isfinite(cases["edge"].outputs["exp0"]).mean() >= 0.25
+    assert set(np.unique(cases["edge"].inputs["x"])) >= {0.0, 1.0}
+
+
+def test_networks_of_products_are_not_given_infinities(tmp_path: Path) -> None:
+    cases = cases_of(tiny(tmp_path / "net.onnx"))
+    assert list(cases) == ["random", "edge"]
+    assert np.abs(cases["edge"].inputs["data"]).max() <= 4
+
+
+def test_no_integer_is_divided_by_zero(tmp_path: Path) -> None:
+    graph = Graph()
+    names = [graph.input(name, [8], INT64) for name in "ab"]
+    path = network(tmp_path / "net.onnx", graph, {graph.node("Div", *names): INT64})
+    for case in cases_of(path).values():
+        assert (case.inputs["b"] > 0).all()
+
+
+def case(relative: float = 0.0, absolute: float = 0.5) -> Case:
+    return Case(
+        name="random", inputs=[], outputs=[], usual=relative, relative=[relative], absolute=absolute, spread=[None]
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "sound"),
+    [
+        ([1.0, np.inf, -np.inf, np.nan], [1.0, np.inf, -np.inf, np.nan], True),
+        ([1.25, np.inf], [1.0, np.inf], True),
+        ([1.0, -np.inf], [1.0, np.inf], False),
+        ([1.0, 3.4e38], [1.0, np.inf], False),
+        ([1.0, np.inf], [1.0, 2.0], False),
+        ([1.0, np.nan], [1.0, 2.0], False),
+        ([1.0, 2.0], [1.0, np.nan], False),
+        ([], [], True),
+    ],
+)
+def test_values_that_are_not_finite_agree_with_the_same_alone(
+    found: list[float], expected: list[float], sound: bool
+) -> None:
+    given, wanted = {"y": np.array(found, np.float32)}, {"y": np.array(expected, np.float32)}
+    assert (fractions(given, wanted, case())["y"] <= 1) is sound
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"shape": [1, 8]}, "it is 1x8x1x1 of float32, not 1x8 of float32"),
+        ({"shape": [8, 1, 1, 1]}, "not 8x1x1x1"),
+        ({"dtype": "int32"}, "not 1x8x1x1 of int32"),
+    ],
+)
+def test_an_output_of_another_shape_or_dtype_is_refused(tmp_path: Path, changed: dict[str, Any], named: str) -> None:
+    package = built(tiny(tmp_path / "net.onnx")).path
+    manifest, contents = read_package(package)
+    [output] = manifest.outputs
+    write_package(package, manifest.model_copy(update={"outputs": [output.model_copy(update=changed)]}), contents)
+    with pytest.raises(PackageError, match=named):
+        Session.open(package).run({"data": np.ones((1, 3, 8, 8), np.float32)})
+
+
+def scalars(path: Path) -> Path:
+    """y = 2x, n = i + 1: all of rank 0."""
+    graph = Graph()
+    doubled = graph.node("Mul", graph.input("x", []), graph.weight(np.array(2, np.float32)))
+    more = graph.node("Add", graph.input("i", [], INT64), graph.weight(np.array(1)))
+    return network(path, graph, {doubled: TensorProto.FLOAT, more: INT64})
+
+
+def test_scalars_stay_scalars(command: Command, tmp_path: Path) -> None:
+    path = scalars(tmp_path / "net.onnx")
+    code, _, err = command("build", path)
+    assert code == 0, err
+    np.savez("in.npz", x=np.float32(1.5), i=np.int64(41))
+    code, _, err = command("run", "dist/local/net.tar.gz", "--inputs", "in.npz", "--outputs", "out.npz")
+    assert code == 0, err
+    found = np.load("out.npz")
+    assert [(found[name].shape, found[name].item()) for name in found] == [((), 3.0), ((), 42)]
+    assert command("run", "dist/local/net.tar.gz", "--repeat", "2", "--print-top", "1")[0] == 0
+    np.savez("in.npz", x=np.zeros(1, np.float32), i=np.int64(41))
+    code, _, err = command("run", "dist/local/net.tar.gz", "--inputs", "in.npz")
+    assert code == 7
+    assert "has shape 1" in err
+    assert "a scalar" in err
+
+
+def test_a_build_can_go_unchecked_and_says_so(command: Command, tmp_path: Path) -> None:
+    path = tiny(tmp_path / "net.onnx")
+    code, out, err = command("build", path, "--no-check")
+    assert code == 0, err
+    assert "checked: no" in out
+    [said] = json.loads(command("package", "show", "dist/local/net.tar.gz", "--json")[1].join("[]"))
+    assert said["checked"] == {"how": "no", "emulator": None}
+
+
+def test_without_an_emulator_the_network_is_compiled_for_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in map(Path, os.environ["PATH"].split(os.pathsep)):
+        for program in folder.glob("*"):
+            if not program.name.startswith("qemu") and not (tmp_path / "bin" / program.name).is_symlink():
+                (tmp_path / "bin").mkdir(exist_ok=True)
+                (tmp_path / "bin" / program.name).symlink_to(program)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    package = built(softmax(tmp_path / "net.onnx"), "rpi4")
+    assert package.manifest.checked.how == "compiled for this machine"
+    assert package.manifest.abi.machine == "EM_AARCH64"
+    assert package.error is not None
+    monkeypatch.setitem(TRANSLATIONS, "Softmax", without_its_maximum)
+    path = softmax(tmp_path / "wrong.onnx")
+    with pytest.raises(NumericalError, match="for edge inputs"):
+        built(path, "rpi4")
+    assert not path.with_suffix(".tar.gz").exists()
+
+
+@pytest.mark.slow
+def test_long_work_is_not_emulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedeploy.selftest.checking.MOST_EMULATED_GFLOP", 1e-9)
+    assert built(tiny(tmp_path / "net.onnx"), "rpi4").manifest.checked.how == "compiled for this machine"
+
+
+def test_a_manifest_of_another_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    package = built(tiny(tmp_path / "net.onnx")).path
+    manifest, contents = read_package(package)
+    write_package(package, manifest.model_copy(update={"format": 1}), contents)
+    with pytest.raises(PackageError, match="another version of edgedeploy wrote it: this one reads format 2, not 1"):
+        read_package(package)

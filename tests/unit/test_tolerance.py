@@ -1,0 +1,166 @@
+"""Tolerances: as narrow as usual, but where the reference's own kernels differ by more; never wider than that shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import Command
+from networks import Graph
+
+from edgedeploy.board import load_board
+from edgedeploy.build import Built, build
+from edgedeploy.errors import NumericalError
+from edgedeploy.frontends.network import Network
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.selftest.recording import recorded
+from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of
+from edgedeploy.source import Source, find_source
+
+LOCAL = load_board("local")
+
+
+def cancelling(path: Path, part: float = 4e-3, scale: float = 1.0) -> Path:
+    """The small difference of two large convolutions, which makes their rounding errors 1 / part times as large.
+
+    A second output is a convolution alone; its values are multiplied by `scale`.
+    """
+    graph = Graph()
+    data = graph.input("data", [1, 64, 12, 12])
+    weights = graph.random.standard_normal((32, 64, 3, 3)).astype(np.float32)
+    changed = weights + part * graph.random.standard_normal(weights.shape).astype(np.float32)
+    first, second = (graph.node("Conv", data, graph.weight(each), pads=[1] * 4) for each in (weights, changed))
+    # Not of one convolution, which the compiler could make of both: what is in between cannot be folded.
+    small = graph.node("Sub", graph.node("Relu", first), graph.node("Relu", second))
+    steady = graph.node("Conv", data, graph.weight((scale * weights).astype(np.float32)), pads=[1] * 4)
+    return graph.save(path, small, steady)
+
+
+def built(path: Path) -> Built:
+    return build(find_source(str(path)), "local", path.with_suffix(".tar.gz"))
+
+
+def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(command: Command, tmp_path: Path) -> None:
+    code, out, err = command("build", cancelling(tmp_path / "net.onnx"), "--json")
+    assert code == 0, err
+    [said] = json.loads(out)
+    case = next(case for case in said["tolerance"] if case["name"] == "random")
+    sensitive, steady = case["relative"]
+    assert case["usual"] == steady == TOLERANCE[0]
+    assert TOLERANCE[0] < sensitive <= 10 * TOLERANCE[0]
+    assert sensitive == pytest.approx(3 * case["spread"][0], rel=0.05)
+    assert case["spread"][1] < 1e-5
+    assert said["spread_to"] == "onnxruntime without graph optimisation"
+    line = f"sub4 may differ by {sensitive:g} for random inputs: {said['spread_to']} differs by {case['spread'][0]:g}"
+    assert line in command("package", "show", "dist/local/net.tar.gz")[1]
+    assert f"tolerance: {line}" in command("build", tmp_path / "net.onnx")[1]
+
+
+def test_with_the_usual_tolerance_alone_it_would_be_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedeploy.selftest.tolerance.MOST", 1.0)
+    with pytest.raises(NumericalError, match=r"allowed \(0.0001 of its largest value, of which rounding alone changes"):
+        built(cancelling(tmp_path / "net.onnx"))
+
+
+def layers(path: Path, change: float) -> Path:
+    """Three convolutions, the weights of the second of which are too large by a part."""
+    graph = Graph()
+    value = graph.input("data", [1, 3, 16, 16])
+    for index, inputs in enumerate((3, 32, 32)):
+        weights = graph.random.standard_normal((32, inputs, 3, 3)) * (1 + change * (index == 1))
+        value = graph.node("Relu", graph.node("Conv", value, graph.weight(weights.astype(np.float32)), pads=[1] * 4))
+    return graph.save(path, value)
+
+
+@pytest.mark.parametrize("change", [0.0, 3e-4])
+def test_a_layer_that_is_wrong_by_3e_4_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: float
+) -> None:
+    sound, disturbed = (read_onnx(layers(tmp_path / f"{part}.onnx", part)) for part in (0.0, change))
+    monkeypatch.setattr(Source, "read", lambda self: dataclasses.replace(sound, module=disturbed.module))
+    if not change:
+        assert built(tmp_path / "0.0.onnx").manifest.selftest.relative == TOLERANCE[0]
+        return
+    with pytest.raises(NumericalError, match=r"differs by [23][.\d]* times what is allowed \(0\.0001"):
+        built(tmp_path / "0.0.onnx")
+
+
+def test_an_output_of_nothing_but_rounding_is_not_let_through(tmp_path: Path) -> None:
+    path = cancelling(tmp_path / "net.onnx", part=1e-5)
+    case = recorded(network := read_onnx(path))["random"]
+    assert tolerance_of(network, LOCAL, case, network.outputs[0].name)[0] == 10 * TOLERANCE[0]
+    with pytest.raises(NumericalError, match="rounding alone changes"):
+        built(path)
+
+
+def inference(spread: float, largest: float = 1.0) -> SimpleNamespace:
+    return SimpleNamespace(outputs={"y": np.array([largest], np.float32)}, spread={"y": spread})
+
+
+FLOAT, QUANTISED = SimpleNamespace(quantised=False), SimpleNamespace(quantised=True)
+
+
+@pytest.mark.parametrize(
+    ("spread", "largest", "wanted"),
+    [
+        (0.0, 1.0, 1e-4),
+        (3e-5, 1.0, 1e-4),
+        (1.23e-4, 1.0, 3.7e-4),  # two digits, and not less than three times
+        (0.5, 1.0, 1e-3),
+        (3e-7, 1e-5, 1e-4),  # within what is allowed for values near zero
+        (0.0, 0.0, 1e-4),
+    ],
+)
+def test_what_is_allowed_follows_the_reference_s_own_kernels(spread: float, largest: float, wanted: float) -> None:
+    assert tolerance_of(FLOAT, LOCAL, inference(spread, largest), "y") == (pytest.approx(wanted), 1e-6)  # type: ignore[arg-type]
+
+
+def test_quantised_networks_keep_a_tolerance_of_their_own() -> None:
+    assert tolerance_of(QUANTISED, LOCAL, inference(0.01), "y") == (0.3, 1e-6)  # type: ignore[arg-type]
+    assert error_limit(QUANTISED, LOCAL, [inference(0.01)]) == np.inf  # type: ignore[arg-type]
+
+
+def test_the_more_rounding_does_the_less_may_be_added_to_it() -> None:
+    steady, sensitive = (error_limit(FLOAT, LOCAL, [inference(spread)]) for spread in (1e-6, 3e-5))  # type: ignore[arg-type]
+    assert steady == pytest.approx(50, rel=0.02)
+    assert sensitive == pytest.approx(1.7, rel=0.02)
+    assert error_limit(FLOAT, LOCAL, [inference(1e-6), inference(3e-5)]) == sensitive  # type: ignore[arg-type]
+    assert error_limit(FLOAT, LOCAL, [inference(0.0)]) == np.inf  # type: ignore[arg-type]
+
+
+def test_a_sensitive_network_gets_no_tiles_of_four(tmp_path: Path) -> None:
+    """Both halves: what its reference's kernels differ by keeps Winograd's larger tiles out of the network."""
+
+    def sizes(path: Path) -> set[str]:
+        functions = built(path).compiled.functions.values()
+        return {entry.tile[:6] for entry in functions if entry.template == "winograd convolution"}
+
+    assert sizes(wide(tmp_path / "steady.onnx", subtract=False)) == {"F(4x4)"}
+    assert "F(4x4)" not in sizes(wide(tmp_path / "sensitive.onnx", subtract=True))
+
+
+def wide(path: Path, subtract: bool) -> Path:
+    """Convolutions that tiles of four are the fastest for; a difference of two of them, or their sum."""
+    graph = Graph()
+    data = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 56, 56]), 3, 64, 1))
+    weights = graph.random.standard_normal((64, 64, 3, 3)).astype(np.float32)
+    changed = weights + 5e-3 * graph.random.standard_normal(weights.shape).astype(np.float32)
+    pair = [
+        graph.node("Relu", graph.node("Conv", data, graph.weight(each), pads=[1] * 4)) for each in (weights, changed)
+    ]
+    return graph.save(path, graph.node("Sub" if subtract else "Add", *pair))
+
+
+def test_a_reference_without_other_kernels_leaves_the_usual_tolerance(tmp_path: Path) -> None:
+    def refusing(network: Network) -> Network:
+        return dataclasses.replace(network, other_kernels=lambda inputs: 1 / 0)  # type: ignore[arg-type, return-value]
+
+    network = read_onnx(cancelling(tmp_path / "net.onnx"))
+    for changed in (dataclasses.replace(network, other_kernels=None), refusing(network)):
+        case = recorded(changed)["random"]
+        assert case.spread == {}
+        assert tolerance_of(changed, LOCAL, case, changed.outputs[0].name) == TOLERANCE
