@@ -419,6 +419,7 @@ def page(results: Sequence[Result]) -> str:
         f"newer than opset {NEWEST}": [each for each in results if each.opset > NEWEST and not each.expanded],
         "expanded": [each for each in results if each.expanded],
     }
+    groups = {name: members for name, members in groups.items() if members}
     return PAGE.format(
         date=date.today().isoformat(),
         onnx=version("onnx"),
