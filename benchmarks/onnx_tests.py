@@ -26,6 +26,7 @@ from datetime import date
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from textwrap import fill
 from time import monotonic
 from typing import Any
 
@@ -379,7 +380,9 @@ compared with the case's own: count, shapes, dtypes, and values within the case'
 largest value where that is more. Each case has a deadline of {deadline:g} s and {memory} GB of address space.
 
 Packages have tensors of fixed shapes. So inputs that networks keep as constants, as the axes of a sum or the bounds of
-a slice, are made constants with the case's values: {constants}.
+a slice, are made constants with the case's values. They are, by their places:
+
+{constants}.
 
 * **pass**: built, and all outputs are right.
 * **wrong**: built, and an output is not right.
@@ -419,13 +422,14 @@ def page(results: Sequence[Result]) -> str:
         f"newer than opset {NEWEST}": [each for each in results if each.opset > NEWEST and not each.expanded],
         "expanded": [each for each in results if each.expanded],
     }
+    groups = {name: members for name, members in groups.items() if members}
     return PAGE.format(
         date=date.today().isoformat(),
         onnx=version("onnx"),
         onnxruntime=version("onnxruntime"),
         deadline=DEADLINE_S,
         memory=MEMORY_BYTES >> 30,
-        constants=", ".join(f"{name} {'/'.join(map(str, places))}" for name, places in CONSTANTS.items()),
+        constants=fill(", ".join(f"{name} {'/'.join(map(str, places))}" for name, places in CONSTANTS.items()), 120),
         newest=NEWEST,
         totals=_table("cases", groups),
         table=_table("operator", rows),

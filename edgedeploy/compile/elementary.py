@@ -81,7 +81,7 @@ def use_vector_arithmetic() -> None:
 def _lowering(name: str, function: Callable[..., Expression | None]) -> Callable[[Call], Expression]:
     def lower(call: Call) -> Expression:
         dtype = str(call.ty.dtype)
-        if dtype.startswith("float64") and name in _OF_LLVM:
+        if dtype.startswith(("float64", "float16")) and name in _OF_LLVM:
             return call_llvm_pure_intrin(call.ty.dtype, f"llvm.{name}", *call.args)
         replacement = function(*call.args) if dtype.startswith("float32") else None
         return call if replacement is None else replacement
@@ -169,7 +169,7 @@ _FUNCTIONS: dict[str, Callable[..., Expression | None]] = {
 }
 
 
-# What TVM itself has no rule for in vectors of float64 then.
+# What TVM itself has no rule for in other floats, once there is one of ours.
 _OF_LLVM = {"exp", "log", "pow"}
 
 

@@ -67,11 +67,6 @@ def use_counts(function: relax.Function) -> dict[Any, int]:
     return counts
 
 
-def call_counts(module: tvm.IRModule) -> Counter[str]:
-    """How often one inference calls each function, by name."""
-    return Counter(function_name(call) for _, call in calls_of(module))
-
-
 def constant(values: Any, dtype: str | None = None) -> Any:
     """A constant of exactly the dtype of its values, or of `dtype`.
 
@@ -79,3 +74,8 @@ def constant(values: Any, dtype: str | None = None) -> Any:
     """
     array = np.ascontiguousarray(values, dtype).reshape(np.shape(values))
     return relax.const(array, str(array.dtype))
+
+
+def call_counts(module: tvm.IRModule) -> Counter[str]:
+    """How often one inference calls each function, by name."""
+    return Counter(function_name(call) for _, call in calls_of(module))
