@@ -87,7 +87,7 @@ def known_toolchain(toolchain: str, folder: Path) -> Iterator[None]:
             patch.setenv(variable, f"log_path={reports}/{variable}:print_stacktrace=1:exitcode=99")
         yield
     found = [path.read_text(errors="replace") for path in reports.iterdir()]
-    # TVM asks for as much memory as the client of a session says, and its process ends: killed while it reports, perhaps.
+    # TVM asks for as much memory as the client of a session says; its process may be killed while it reports that.
     assert [text for text in found if re.search(_FINDING, text)] == []
 
 
