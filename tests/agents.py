@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -64,6 +65,9 @@ install: apt install g++
 architectures: native
 """
 
+# What they report, but for memory that is not given: that is an exit code of the tests' own.
+_FINDING = r"ERROR: (?!AddressSanitizer: (requested allocation size|allocator is out of memory))|runtime error"
+
 # With and without it: parameters of fixtures.
 TOOLCHAINS = [DEFAULT_TOOLCHAIN, pytest.param(SANITIZED, marks=pytest.mark.slow)]
 
@@ -84,8 +88,8 @@ def known_toolchain(toolchain: str, folder: Path) -> Iterator[None]:
             patch.setenv(variable, f"log_path={reports}/{variable}:print_stacktrace=1:exitcode=99")
         yield
     found = [path.read_text(errors="replace") for path in reports.iterdir()]
-    # In the process of a session, TVM's own loop trusts the client.
-    assert [report for report in found if "tvm::runtime::RPCServerLoop" not in report] == []
+    # TVM asks for as much memory as the client of a session says; its process may be killed while it reports that.
+    assert [text for text in found if re.search(_FINDING, text)] == []
 
 
 def build_probe(toolchain: str = DEFAULT_TOOLCHAIN) -> Agent:
