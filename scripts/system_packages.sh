@@ -19,8 +19,8 @@ for subject; do
         lacks() { ! has dot; } ;;
     opencl)
         # A driver that makes the CPU a device, and the compiler that makes TVM's runtime for such devices.
-        packages=(pocl-opencl-icd ocl-icd-libopencl1 g++) serves="OpenCL"
-        lacks() { ! { has c++ && compgen -G '/etc/OpenCL/vendors/*.icd' >/dev/null; }; } ;;
+        packages=(pocl-opencl-icd ocl-icd-libopencl1 clinfo g++) serves="OpenCL"
+        lacks() { ! { has c++ clinfo && compgen -G '/etc/OpenCL/vendors/*.icd' >/dev/null; }; } ;;
     *)
         echo "error: there is no subject $subject" >&2
         exit 2 ;;

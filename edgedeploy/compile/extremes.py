@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import tvm
 from tvm import relax, te, tirx
 
 Legalisation = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
@@ -21,6 +23,21 @@ def _worst(dtype: str, *, largest: bool) -> Any:
     if dtype.startswith("float"):
         return tirx.const(-math.inf if largest else math.inf, dtype)
     return tirx.min_value(dtype) if largest else tirx.max_value(dtype)
+
+
+@cache
+def register_reducers() -> None:
+    """Tell TVM of reductions that begin with infinities: its `rfactor` refuses those that it does not know."""
+
+    def combined(better: Callable[[Any, Any], Any], left: Any, right: Any) -> list[Any]:
+        return [better(left[0], right[0])]
+
+    def identity(largest: bool, values: Any) -> list[Any]:
+        return [_worst(str(values[0].ty.dtype), largest=largest)]
+
+    register = tvm.get_global_func("s_tir.schedule.RegisterReducer")
+    register(1, partial(combined, tirx.max), partial(identity, True))
+    register(1, partial(combined, tirx.min), partial(identity, False))
 
 
 def _extreme(*, largest: bool) -> Any:

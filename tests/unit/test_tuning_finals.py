@@ -142,7 +142,8 @@ class Network:
 
 
 def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "build", lambda *_, **__: SimpleNamespace(path=None))
+    built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=Network.inputs))
+    monkeypatch.setattr(comparison, "build", lambda *_, **__: built)
     monkeypatch.setattr(
         comparison, "opened_together", lambda packages, *_, **__: nullcontext([Network() for _ in packages])
     )

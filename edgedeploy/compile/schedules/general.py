@@ -13,6 +13,7 @@ from typing import Any
 from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
+from edgedeploy.compile.extremes import register_reducers
 from edgedeploy.compile.schedules.access import (
     computes_indices,
     crossing_loop,
@@ -147,6 +148,7 @@ def _schedule_sum_of_lanes(kernel: Kernel, block: Any, spatial: list[Any], reduc
     schedule = kernel.schedule
     elements = math.prod(kernel.extents(block))
     _, lane = schedule.split(reduced, [None, lanes])
+    register_reducers()
     partial = schedule.rfactor(lane, factor_axis=len(spatial))
     loops = schedule.get_loops(partial)
     rows, terms, lane = loops[: len(spatial)], loops[len(spatial) : -1], loops[-1]
