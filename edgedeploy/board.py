@@ -124,7 +124,7 @@ class Board(Record):
         glibc: the oldest glibc that the board's system may have.
         ssh: where the board is reached, absent for this machine.
         opencl: the device that networks run on, absent where they run on the CPU.
-        health_check: a shell command that looks, on the board, whether a release that is in use does its work.
+        health_check: a shell command that checks, on the board, whether the release in use works.
         health_check_s: how long that may take, in seconds.
     """
 

@@ -57,7 +57,8 @@ def board_or_last(board: str | None, progress: Progress, *, otherwise: str | Non
         progress.note(f"board {last}, the last one that was built for here; --board names another")
         return last
     if otherwise is None:
-        raise InputError("no board is named, and nothing was built in this folder", hints=["name one with --board"])
+        hints = ["name one with --board; --host only says where it is"]
+        raise InputError("no board is named, and nothing was built in this folder", hints=hints)
     return otherwise
 
 
@@ -151,7 +152,7 @@ HealthCheckOption = Annotated[
     typer.Option(
         "--health-check",
         metavar="COMMAND",
-        help="A shell command that looks, on the board, whether the release in use does its work; the profile's unless "
+        help="A shell command that checks, on the board, whether the release in use works; the profile's unless "
         "given, none if empty.",
     ),
 ]

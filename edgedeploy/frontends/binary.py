@@ -1,4 +1,4 @@
-"""Reading of binary files that nobody vouches for: every step is checked against what is there."""
+"""Reading of untrusted binary files: every step is checked against what is there."""
 
 from __future__ import annotations
 

@@ -95,7 +95,8 @@ def _read(
             if missing:
                 raise DamagedArchiveError(f"it lacks {', '.join(sorted(missing))}")
     except FileNotFoundError as error:
-        raise PackageError(f"there is no package {path}") from error
+        hints = ["build one with `edgedeploy build`, which says where it lies"]
+        raise PackageError(f"there is no package {path}", hints=hints) from error
     except DamagedArchiveError as error:
         hints = ["build it again with `edgedeploy build`"]
         raise PackageError(f"{path} is not a sound package", why=str(error), hints=hints) from error

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from edgedeploy.board import load_board
 from edgedeploy.errors import ReleaseError
 from edgedeploy.facts import Facts
+from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.release import board as steps
 from edgedeploy.release.gate import check_abi, check_space
@@ -175,6 +176,7 @@ def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> 
     from edgedeploy.agent.build import agent_for
 
     board = load_board(board_name)
+    read_manifest(package)  # an agent that is not there yet takes minutes
     return Release.of(package, agent_for(board, progress=progress).path, board)
 
 

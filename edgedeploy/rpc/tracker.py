@@ -220,7 +220,7 @@ def _start(wanted: Endpoint) -> tuple[subprocess.Popen[bytes], Endpoint]:
         raise RpcError(
             f"the tracker does not start at {wanted}",
             why=said["error"],
-            hints=["choose another port, or none: any that is free is taken", "pip install 'edgedeploy[tune]'"],
+            hints=said.get("hints", []),
         )
     except BaseException:
         _end(process)

@@ -1,12 +1,13 @@
 """The process of a tracker: `python -m edgedeploy.rpc.tracker_process HOST PORT`.
 
-Prints one line of JSON when it listens, `{"port": 9190}`, or `{"error": "..."}`, and ends when its standard input does:
-so it never outlives the process that started it.
+Prints one line of JSON when it listens, `{"port": 9190}`, or `{"error": "...", "hints": [...]}`, and ends when
+its standard input does: so it never outlives the process that started it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import secrets
@@ -29,13 +30,22 @@ def main(host: str, port: int) -> None:
         # who asked to acknowledge the first: 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (ImportError, OSError, RuntimeError) as error:
-        print(json.dumps({"error": str(error)}), flush=True)
+        said = getattr(error, "strerror", None) or str(error)
+        print(json.dumps({"error": said, "hints": [_remedy(error)]}), flush=True)
         return
     asyncio.set_event_loop(asyncio.new_event_loop())
     # Whoever names the second can end it.
     handler = TrackerServerHandler(listener, secrets.token_hex(16))
     print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
     handler.run()
+
+
+def _remedy(error: Exception) -> str:
+    if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+        return "listen on this machine alone: leave out --host"
+    if isinstance(error, OSError):
+        return "choose another port; 0 takes any that is free"
+    return "pip install 'edgedeploy[tune]'"
 
 
 def _end_with_input() -> None:

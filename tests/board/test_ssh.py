@@ -214,7 +214,7 @@ def test_a_configuration_that_openssh_refuses_is_refused_with_its_words(ssh: Pat
         logged_in(parse_address("desk"))
 
 
-def test_without_openssh_its_configuration_is_said_not_to_be_heeded(
+def test_without_openssh_its_configuration_is_ignored_and_a_note_says_so(
     board: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write_config(ssh, stanza("desk", board))
@@ -222,7 +222,7 @@ def test_without_openssh_its_configuration_is_said_not_to_be_heeded(
     monkeypatch.setenv("PATH", str(tmp_path))
     notes = Notebook()
     assert logged_in(parse_address(f"{board.user}@127.0.0.1:{board.port}"), progress=notes) == "own"
-    assert "config is not heeded: OpenSSH is not installed here" in notes.lines[0]
+    assert "config is ignored: OpenSSH is not installed here" in notes.lines[0]
     with pytest.raises(BoardConnectionError, match="there is no host desk"):
         logged_in(parse_address("desk"))
 

@@ -146,6 +146,13 @@ def test_a_port_that_is_taken_is_said(running: Endpoint) -> None:
     with pytest.raises(RpcError, match="the tracker does not start") as refused, tracker(running.port):
         pass
     assert "in use" in str(refused.value)
+    assert any("another port" in hint for hint in refused.value.hints)
+
+
+def test_an_address_that_is_not_of_this_machine_is_said() -> None:
+    with pytest.raises(RpcError, match="the tracker does not start") as refused, tracker(0, host="203.0.113.9"):
+        pass
+    assert list(refused.value.hints) == ["listen on this machine alone: leave out --host"]
 
 
 def test_a_tracker_that_is_killed_is_started_again_at_its_port() -> None:
