@@ -6,6 +6,7 @@ index -1, and so a finite number of a masked row. These begin with -inf, and wit
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from functools import cache, partial
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import relax, te, tirx
 
 Legalisation = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
@@ -36,8 +38,12 @@ def register_reducers() -> None:
         return [_worst(str(values[0].ty.dtype), largest=largest)]
 
     register = tvm.get_global_func("s_tir.schedule.RegisterReducer")
-    register(1, partial(combined, tirx.max), partial(identity, True))
-    register(1, partial(combined, tirx.min), partial(identity, False))
+    for better, largest in ((tirx.max, True), (tirx.min, False)):
+        functions = [tvm_ffi.convert(partial(combined, better)), tvm_ffi.convert(partial(identity, largest))]
+        for function in functions:
+            # TVM destroys its registry after Python has ended, which crashes if that frees a function of Python's.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(function))
+        register(1, *functions)
 
 
 def _extreme(*, largest: bool) -> Any:
