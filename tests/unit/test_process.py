@@ -226,3 +226,8 @@ def test_ctrl_c_at_any_moment_ends_with_130(board: str, tmp_path: Path) -> None:
         assert process.returncode in (0, 130, -signal.SIGINT), said
         assert process.returncode == 0 or "error" not in said
         assert "Traceback" not in said
+
+
+def test_a_process_ends_well_after_reducers_were_registered() -> None:
+    program = "from edgedeploy.compile.extremes import register_reducers; register_reducers()"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
