@@ -1,7 +1,7 @@
 """Which version of each operator of ONNX is understood.
 
 An operator of a newer opset may mean something else under the same name. Those of this table were read in ONNX's
-Changelog.md: they took more types, or an attribute that is heeded. Any other is understood up to opset 21.
+Changelog.md: they took more types, or an attribute that is used here. Any other is understood up to opset 21.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ def authority_of(blob: bytes) -> bytes | None:
 
 
 def objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | None:
-    """Why a host certificate does not vouch for a host; None if it does.
+    """Why a host certificate is not valid for a host; None if it is.
 
     Stricter than OpenSSH in one point: the host has to be named. Certificates without names, which some versions take
-    for any host, vouch for none.
+    for any host, are valid for none.
 
     Args:
         blob: the certificate, in SSH's wire format.

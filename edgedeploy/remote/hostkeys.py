@@ -99,7 +99,7 @@ class HostKeys:
             raise self._changed(others, shown)
         if authorities:
             raise HostKeyError(
-                f"no certificate vouches for the host key of {self.name}",
+                f"no valid certificate signs the host key of {self.name}",
                 why=f"{authorities[0]} wants one of its authority, and {why}; nothing was sent",
                 hints=[
                     "have the authority sign the board's host key: ssh-keygen -s CA -h -n NAME, and HostCertificate",

@@ -1,6 +1,6 @@
 """What OpenSSH's configuration says of a host, as `ssh -G` states it: nothing here reads that language.
 
-Where OpenSSH's client is not installed its configuration has no meaning, and none of it is heeded; a note says so.
+Where OpenSSH's client is not installed, its configuration is ignored; a note says so.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _of_address(address: Address, progress: Progress) -> Settings:
     if shutil.which("ssh"):
         return _resolved(address.host, address.user, address.port)
     if (folder / "config").exists():
-        progress.note(f"{folder / 'config'} is not heeded: OpenSSH is not installed here (apt install openssh-client)")
+        progress.note(f"{folder / 'config'} is ignored: OpenSSH is not installed here (apt install openssh-client)")
     return plain
 
 

@@ -35,7 +35,6 @@ def board(start: Start) -> VirtualBoard:
 @pytest.fixture(autouse=True)
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder with an empty `.ssh`, and empty files of edgedeploy."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return own_home(tmp_path, monkeypatch)
 
 
@@ -214,7 +213,7 @@ def test_a_configuration_that_openssh_refuses_is_refused_with_its_words(ssh: Pat
         logged_in(parse_address("desk"))
 
 
-def test_without_openssh_its_configuration_is_said_not_to_be_heeded(
+def test_without_openssh_its_configuration_is_said_to_be_ignored(
     board: VirtualBoard, ssh: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     write_config(ssh, stanza("desk", board))
@@ -222,7 +221,7 @@ def test_without_openssh_its_configuration_is_said_not_to_be_heeded(
     monkeypatch.setenv("PATH", str(tmp_path))
     notes = Notebook()
     assert logged_in(parse_address(f"{board.user}@127.0.0.1:{board.port}"), progress=notes) == "own"
-    assert "config is not heeded: OpenSSH is not installed here" in notes.lines[0]
+    assert "config is ignored: OpenSSH is not installed here" in notes.lines[0]
     with pytest.raises(BoardConnectionError, match="there is no host desk"):
         logged_in(parse_address("desk"))
 
