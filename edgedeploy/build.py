@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
 
-
 # What `prepare` built, under the build key.
 PACKAGES = Kept("packages")
 

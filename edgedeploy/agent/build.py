@@ -42,7 +42,6 @@ OLDEST_GLIBC = "2.28"
 # Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
 DEFAULT_TOOLCHAIN = "zig"
 
-
 # Executables, and what they are linked from.
 AGENTS, OBJECTS = Kept("agents"), Kept("agents/objects")
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value
+from edgedeploy.compile.expressions import constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of
 
 
 def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
