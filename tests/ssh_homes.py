@@ -19,7 +19,7 @@ exec REAL -F "$HOME/.ssh/config.all" "$@"
 
 
 def own_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give this process, and each `ssh` that it starts, an empty home folder without configuration. Returns its `.ssh`."""
+    """Give this process, and each `ssh` that it starts, an empty home without configuration. Returns its `.ssh`."""
     ssh = folder / "home" / ".ssh"
     ssh.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(ssh.parent))
