@@ -45,7 +45,7 @@ def text(attr: dict[str, Any], name: str, default: str) -> str:
 class Builder:
     """Calls of Relax's operators, each bound to a variable: `build.add(a, b)` is `relax.op.add(a, b)`.
 
-    Numbers and arrays among the arguments of `binary` operators become constants of the other's dtype.
+    Numbers and arrays among the arguments become constants of the dtype of the first tensor.
     """
 
     def __init__(self, importer: Any) -> None:
