@@ -6,9 +6,6 @@
 namespace agent {
 namespace {
 
-// tvm/rpc/base.py
-constexpr int32_t kMagic = 0xff271;
-
 constexpr size_t kInteger = sizeof(int32_t);
 constexpr int32_t kLongestText = 4096;
 constexpr std::chrono::seconds kGreetingTime{5};

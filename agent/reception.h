@@ -9,6 +9,9 @@
 
 namespace agent {
 
+// What greetings and the answers to them begin with (tvm/rpc/base.py).
+inline constexpr int32_t kMagic = 0xff271;
+
 // A client and what it said: `client:` with a secret, and options after blanks.
 struct Greeting {
   Connection connection;

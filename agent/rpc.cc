@@ -25,7 +25,6 @@ namespace agent {
 namespace {
 
 // tvm/rpc/base.py
-constexpr int32_t kMagic = 0xff271;
 constexpr int32_t kMismatch = kMagic + 2;
 
 // How often the tracker is asked, and after how many answers an offer that was taken and not used is made anew.

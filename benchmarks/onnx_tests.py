@@ -34,6 +34,7 @@ import onnx
 from onnx_cases import CONSTANTS, Test, cases, difference, inputs_of, with_constants
 
 from edgedeploy.files import replacing
+from edgedeploy.onnxruntime_session import cpu_session
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,16 +60,9 @@ class Result:
 
 def by_onnxruntime(test: Test) -> bool:
     """Whether onnxruntime gives a case's outputs."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
     names = [value.name for value in inputs_of(test.model)]
     try:
-        session = onnxruntime.InferenceSession(
-            test.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = cpu_session(test.model.SerializeToString(), threads=1)
         return difference(test, session.run(None, dict(zip(names, test.inputs, strict=True)))) is None
     except Exception:
         return False

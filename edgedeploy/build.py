@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
 
-
 # What `prepare` built, under the build key.
-PACKAGES = Kept("packages")
+_PACKAGES = Kept("packages")
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ def prepare(
     with chosen_records(tuning_records, label, board, progress) as records:
         key = build_key(source, board, records)
     name = package_name(source.name)
-    for path in (default_output(source.name, board_name), PACKAGES.path(key[:16]) / name):
+    for path in (default_output(source.name, board_name), _PACKAGES.path(key[:16]) / name):
         if _is_of(path, key, progress):
             return Prepared(path, source)
 
@@ -231,7 +230,7 @@ def prepare(
         )
 
     what = f"building {source.name} for {label}"
-    folder = PACKAGES.made(key[:16], make, what, progress, sound=lambda folder: _is_of(folder / name, key))
+    folder = _PACKAGES.made(key[:16], make, what, progress, sound=lambda folder: _is_of(folder / name, key))
     return Prepared(folder / name, source)
 
 

@@ -21,8 +21,8 @@ from edgedeploy.toolchain import c_compiler
 if TYPE_CHECKING:
     from edgedeploy.tune.records import Records
 
-# Folders of edgedeploy that no package is made by: what looks on, what reaches boards, and the data of a wheel, of
-# which board, toolchain and network are in the key by themselves. All else counts, whether or not it seems to matter.
+# Folders of edgedeploy that no package is made by: measuring, showing, what reaches boards, and data files, of which
+# board, toolchain and network are in the key by themselves. All else counts, whether or not it seems to matter.
 NOT_BUILDING = (
     "_data",
     "bench",

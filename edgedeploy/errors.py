@@ -102,7 +102,7 @@ class ToolchainError(EdgedeployError):
 
 
 class ReaderGoneError(OutputError):
-    """The reader of standard output went away: nobody is left to tell."""
+    """The reader of standard output closed it: the command ends without a message."""
 
     exit_code = 141
 

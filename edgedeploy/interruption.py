@@ -26,7 +26,7 @@ def came() -> bool:
 
 
 def check() -> None:
-    """Raise the KeyboardInterrupt that somebody caught or dropped; between two steps of long work."""
+    """Raise the KeyboardInterrupt that a library caught or dropped; for calls between two steps of long work."""
     if _came:
         raise KeyboardInterrupt
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# How often work that takes long is heard of where nothing can be drawn.
+# How often the progress of long work is printed where no bar can be drawn.
 SECONDS_PER_LINE = 10.0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,15 +19,16 @@ from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
+from edgedeploy.virtual.emulation import emulator
 
 # The user's own, which is known before tests get folders of their own.
 KEPT = platformdirs.user_cache_path()
 
 
-# The emulators of boards' processors, and the systems of theirs that Debian has.
+# By board, qemu's name of its architecture, and Debian's folder of C libraries for it.
 EMULATED = {
-    "rpi4": ("qemu-aarch64-static", "aarch64-linux-gnu"),
-    "rpi-armhf": ("qemu-arm-static", "arm-linux-gnueabihf"),
+    "rpi4": ("aarch64", "aarch64-linux-gnu"),
+    "rpi-armhf": ("arm", "arm-linux-gnueabihf"),
 }
 
 
@@ -36,10 +36,10 @@ def command_of(board: str) -> list[str]:
     """How a board's agent is called here, under emulation if need be; skips the test where that is not installed."""
     if board not in EMULATED:
         return [str(agent_for(load_board(board)).path)]
-    program, system = EMULATED[board]
-    root = Path("/usr") / system
-    if not shutil.which(program) or not (root / "lib").is_dir():
-        pytest.skip(f"needs {program} and {root}: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
+    qemu, system = EMULATED[board]
+    program, root = emulator(qemu), Path("/usr") / system
+    if program is None or not (root / "lib").is_dir():
+        pytest.skip(f"needs qemu-{qemu} and {root}: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
     return [program, "-L", str(root), str(agent_for(load_board(board)).path)]
 
 

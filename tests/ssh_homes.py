@@ -19,10 +19,11 @@ exec REAL -F "$HOME/.ssh/config.all" "$@"
 
 
 def own_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give this process, and each `ssh` that it starts, an empty home folder. Returns its `.ssh`."""
+    """Give this process, and each `ssh` that it starts, an empty home without configuration. Returns its `.ssh`."""
     ssh = folder / "home" / ".ssh"
     ssh.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(ssh.parent))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     if real := shutil.which("ssh"):
         program = folder / "bin" / "ssh"

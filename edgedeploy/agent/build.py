@@ -42,9 +42,8 @@ OLDEST_GLIBC = "2.28"
 # Whatever links a board's networks, this one knows every glibc and puts the C++ library into the executable.
 DEFAULT_TOOLCHAIN = "zig"
 
-
 # Executables, and what they are linked from.
-AGENTS, OBJECTS = Kept("agents"), Kept("agents/objects")
+_AGENTS, _OBJECTS = Kept("agents"), Kept("agents/objects")
 
 _QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -111,7 +110,7 @@ def build_executable(
         _make(folder / name, compiler, jobs, options, board, progress)
 
     what = f"building the {name} for {board.triple}"
-    AGENTS.made(agent.path.parent.name, make, what, progress, sound=lambda folder: (folder / name).is_file())
+    _AGENTS.made(agent.path.parent.name, make, what, progress, sound=lambda folder: (folder / name).is_file())
     return agent
 
 
@@ -163,7 +162,7 @@ def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> 
     recipe = load_recipe()
     compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
     key = _key(sources, compiler, recipe)
-    return compiler, recipe, Agent(AGENTS.path(key[:16]) / name, key)
+    return compiler, recipe, Agent(_AGENTS.path(key[:16]) / name, key)
 
 
 def _compile_and_link(
@@ -290,4 +289,4 @@ def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:
             # zig would keep a second copy of each object.
             run_tool(command, timeout_s=TOOL_TIMEOUT_S, environment={"ZIG_LOCAL_CACHE_DIR": folder})
 
-    return OBJECTS.made(key, make, f"compiling {job.name}") / target
+    return _OBJECTS.made(key, make, f"compiling {job.name}") / target

@@ -166,13 +166,13 @@ def build(
         if not json_output:
             test, how = built.manifest.selftest, built.manifest.checked.line()
             checked = f"equal to {test.reference} within {test.relative:g}" if error is not None else "not compared"
-            stdout().print(f"{built.path}  {size:,} bytes, {checked}", markup=False)
-            stdout().print(f"checked: {how}{', and on the virtual board' if check else ''}", markup=False)
+            stdout().print(f"{built.path}  {size:,} bytes, {checked}")
+            stdout().print(f"checked: {how}{', and on the virtual board' if check else ''}")
             for line in test.raised(built.manifest.outputs):
-                stdout().print(f"tolerance: {line}", markup=False)
-            stdout().print(f"memory: {built.manifest.memory.line()}", markup=False)
+                stdout().print(f"tolerance: {line}")
+            stdout().print(f"memory: {built.manifest.memory.line()}")
             for path in built.dumps:
-                stdout().print(str(path), markup=False)
+                stdout().print(str(path))
             if explain:
                 _print_code(built, profile)
                 _print_explanation(built.compiled)
@@ -208,9 +208,9 @@ def _print_code(built: Built, board: Board) -> None:
     abi = built.manifest.abi
     needs = [f"glibc {abi.glibc}" if abi.glibc else "no version of glibc", *abi.libraries]
     console = stdout()
-    console.print(f"code for {' '.join([board.triple, board.cpu, *board.features])}", markup=False)
-    console.print(f"linked by {built.manifest.linker}", markup=False)
-    console.print(f"needs {', '.join(needs)}", markup=False)
+    console.print(f"code for {' '.join([board.triple, board.cpu, *board.features])}")
+    console.print(f"linked by {built.manifest.linker}")
+    console.print(f"needs {', '.join(needs)}")
 
 
 def _print_explanation(compiled: Compiled) -> None:
@@ -243,6 +243,5 @@ def _print_explanation(compiled: Compiled) -> None:
     fallbacks = sum(record["fallback"] for record in explanation["functions"])
     transposes = explanation["transposes"]
     stdout().print(
-        f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside",
-        markup=False,
+        f"{fallbacks} fallbacks; {transposes['edges']} transposes at inputs and outputs, {transposes['inside']} inside"
     )

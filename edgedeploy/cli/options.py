@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -62,7 +62,7 @@ def board_or_last(board: str | None, progress: Progress, *, otherwise: str | Non
     return otherwise
 
 
-def one_host(hosts: list[str] | None) -> list[str] | None:
+def _one_host(hosts: list[str] | None) -> list[str] | None:
     """The values of `--host` for a command that takes one: of several, none would be taken silently.
 
     Raises:
@@ -74,6 +74,11 @@ def one_host(hosts: list[str] | None) -> list[str] | None:
             "(`push`, `tune` and `rpc server` take several)"
         )
     return hosts
+
+
+def one_host_option(what: str, metavar: str = "USER@HOST") -> Any:
+    """`--host` of a command that takes one."""
+    return typer.Option("--host", metavar=metavar, help=what, callback=_one_host)
 
 
 def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
@@ -123,23 +128,10 @@ LastBoardOption = Annotated[
         autocompletion=complete_board,
     ),
 ]
-HostOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host",
-        metavar="USER@HOST",
-        help="Where the board is, if not where its profile says.",
-        callback=one_host,
-    ),
-]
+HostOption = Annotated[list[str] | None, one_host_option("Where the board is, if not where its profile says.")]
 HostOrHereOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--host",
-        metavar="USER@HOST",
-        help="Where the board is, if not where its profile says; `local`: this machine.",
-        callback=one_host,
-    ),
+    one_host_option("Where the board is, if not where its profile says; `local`: this machine."),
 ]
 HostsOption = Annotated[
     list[str] | None,

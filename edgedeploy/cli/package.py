@@ -94,8 +94,7 @@ def verify(
         found.append({"package": str(path), "model": manifest.model, "board": manifest.board, "bytes": size})
         if not json_output:
             stdout().print(
-                f"{path} is sound: {manifest.model} for {manifest.board}, {len(manifest.files)} files, {size:,} bytes",
-                markup=False,
+                f"{path} is sound: {manifest.model} for {manifest.board}, {len(manifest.files)} files, {size:,} bytes"
             )
     if json_output:
         print_json(found)

@@ -128,9 +128,9 @@ def gc(
         removed = sweep(connection, keep=keep)
     for folder in removed:
         area, _, name = folder.partition("/")
-        stdout().print(f"{name} is removed{', a trial' if area == 'trials' else ''}", markup=False)
+        stdout().print(f"{name} is removed{', a trial' if area == 'trials' else ''}")
     if not removed:
-        stdout().print(f"no model has more than {count(keep, 'release')}, and there are no trials", markup=False)
+        stdout().print(f"no model has more than {count(keep, 'release')}, and there are no trials")
 
 
 def _switch(
@@ -159,7 +159,7 @@ def _switch(
     with _connected(board, host, virtual, strict, progress) as connection, locked(connection) as check:
         to = release or previous(connection, model)
         activate_release(connection, model, to, check, returning=release is None, health=health, progress=progress)
-        stdout().print(f"{connection.address} now uses {model} {to}", markup=False)
+        stdout().print(f"{connection.address} now uses {model} {to}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption, one_host
+from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption, one_host_option
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -45,11 +45,8 @@ def tracker(
     ] = DEFAULT_PORT,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--host",
-            metavar="ADDRESS",
-            help="The address to listen on: 127.0.0.1 unless given. Others than loopback are unsafe.",
-            callback=one_host,
+        one_host_option(
+            "The address to listen on: 127.0.0.1 unless given. Others than loopback are unsafe.", "ADDRESS"
         ),
     ] = None,
     detach: DetachOption = False,
@@ -70,8 +67,7 @@ def tracker(
     address = host[0] if host else LOOPBACK
     if address != LOOPBACK:
         stderr().print(
-            f"warning: whoever reaches {address} over the network can run what they like on this tracker's boards",
-            markup=False,
+            f"warning: whoever reaches {address} over the network can run what they like on this tracker's boards"
         )
     if detach:
         _print_detached(detached(["tracker", "--port", str(port), "--host", address]))
@@ -81,7 +77,7 @@ def tracker(
             name=f"tracker-{endpoint.port}", kind="tracker", addresses=[str(endpoint)], process=Process.current()
         )
         with registered(part), suppress(KeyboardInterrupt):
-            stdout().print(f"tracker at {endpoint}; end it with Ctrl-C", markup=False)
+            stdout().print(f"tracker at {endpoint}; end it with Ctrl-C")
             while True:
                 time.sleep(_LOOK_S)
 
@@ -154,8 +150,8 @@ def server(
         with registered(part), suppress(KeyboardInterrupt):
             where = f"registered at {endpoint}" if endpoint else "without a tracker"
             for each in servers:
-                stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {where}", markup=False)
-            stdout().print("end with Ctrl-C", markup=False)
+                stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {where}")
+            stdout().print("end with Ctrl-C")
             _keep_alive(servers)
 
 
@@ -198,14 +194,14 @@ def status(
         print_json({"running": [_as_dict(part) for part in parts], "trackers": devices})
         return
     if not parts and not known:
-        stdout().print("no tracker and no server of TVM's RPC was started here", markup=False)
+        stdout().print("no tracker and no server of TVM's RPC was started here")
     if parts:
         stdout().print(_parts_table(parts))
     for address, found in known.items():
         if isinstance(found, RpcError):
-            stdout().print(str(found), markup=False)
+            stdout().print(str(found))
         elif not found:
-            stdout().print(f"tracker {address} has no devices", markup=False)
+            stdout().print(f"tracker {address} has no devices")
         else:
             stdout().print(_devices_table(address, found))
 
@@ -235,7 +231,7 @@ def stop(
     parts = sorted(running(), key=lambda part: part.kind) if everything else [require(name) for name in names or []]
     for part in parts:
         end(part)
-        stdout().print(f"{part.name} has ended", markup=False)
+        stdout().print(f"{part.name} has ended")
 
 
 @contextmanager
@@ -280,7 +276,7 @@ def _print_detached(part: Part) -> None:
     from edgedeploy.cli.console import stdout
 
     where = ", ".join(part.addresses)
-    stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`", markup=False)
+    stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`")
 
 
 def _parts_table(parts: list[Part]) -> Table:

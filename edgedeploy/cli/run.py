@@ -149,22 +149,22 @@ def run(
         )
         return
     console = stdout()
-    console.print(f"{name} on {label}, threads: {runner.threads}", markup=False)
+    console.print(f"{name} on {label}, threads: {runner.threads}")
     if network.machine:
-        console.print(f"  board : {network.machine}", markup=False)
+        console.print(f"  board : {network.machine}")
     for kind, specs in (("input", runner.inputs), ("output", runner.outputs)):
         for spec in specs:
-            console.print(f"  {kind} {_shown(spec)}", markup=False)
+            console.print(f"  {kind} {_shown(spec)}")
     _print_top(results, print_top)
     if measured:
         times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.as_dict().items())
-        console.print(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)", markup=False)
-    console.print(f"memory: {manifest.memory.line()}", markup=False)
+        console.print(f"time of one inference in ms: {times}  ({repeat} x {number} inferences)")
+    console.print(f"memory: {manifest.memory.line()}")
     if agent_memory:
         stated = ", ".join(f"{key.removesuffix('_bytes')} {value:,}" for key, value in agent_memory.items() if value)
-        console.print(f"memory of the agent in bytes: {stated}", markup=False)
+        console.print(f"memory of the agent in bytes: {stated}")
     if outputs:
-        console.print(f"outputs written to {outputs}", markup=False)
+        console.print(f"outputs written to {outputs}")
 
 
 def _shown(spec: TensorSpec) -> str:
@@ -177,6 +177,6 @@ def _print_top(results: dict[str, np.ndarray], count: int) -> None:
 
     for name, array in results.items():
         if count:
-            stdout().print(f"largest values of {name}, with their flat indices:", markup=False)
+            stdout().print(f"largest values of {name}, with their flat indices:")
         for entry in top_values(array, count):
-            stdout().print(f"  {entry['value']:.6g}  {entry['index']}", markup=False)
+            stdout().print(f"  {entry['value']:.6g}  {entry['index']}")

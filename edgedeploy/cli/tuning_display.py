@@ -138,27 +138,20 @@ class _TextDisplay(ConsoleProgress, Display):
             self._state.follow(event)
             match event:
                 case RunStarted():
-                    self._line(_start_line(event))
+                    self.note(_start_line(event))
                 case Noted(text=text):
                     self.note(text)
                 case TaskEnded(result=result):
-                    self._line(f"  {_result_line(result)}")
+                    self.note(f"  {_result_line(result)}")
                 case RunEnded():
                     self._end(event)
-
-    def note(self, text: str) -> None:
-        """Print it."""
-        self._line(text)
-
-    def _line(self, text: str) -> None:
-        self._console.print(text)
 
     def _end(self, ended: RunEnded) -> None:
         whole = f"{count(self._state.done, 'trial')} in {duration(ended.seconds)}"
         if ended.interrupted:
-            self._line(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
+            self.note(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
         else:
-            self._line(f"done: {whole}")
+            self.note(f"done: {whole}")
         if self._results:
             print_results(ended, self._state.started)
 
@@ -177,7 +170,7 @@ class LineDisplay(_TextDisplay):
             super().__call__(event)
             match event:
                 case TaskStarted(task=summary):
-                    self._line(_task_line(self._state, summary))
+                    self.note(_task_line(self._state, summary))
                     self._told, self._told_at = 0, self._clock()
                 case Measured(trial=trial) if not trial.final:
                     if task := self._state.tasks.get(trial.workload):
@@ -195,7 +188,7 @@ class LineDisplay(_TextDisplay):
             state = [_trial_line(task)]
             if (left := self._state.seconds_left) is not None:
                 state.append(f"about {duration(left)} left")
-            self._line("  " + ", ".join([*state, *_board_lines(self._state)]))
+            self.note("  " + ", ".join([*state, *_board_lines(self._state)]))
 
 
 class LiveDisplay(_TextDisplay):

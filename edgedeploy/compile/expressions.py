@@ -55,6 +55,11 @@ def constant_value(expression: Any) -> np.ndarray | None:
     return None  # strings and dtypes are constants too
 
 
+def shape_of(expression: Any) -> list[int]:
+    """The shape of a tensor."""
+    return [int(size) for size in expression.ty.shape]
+
+
 def use_counts(function: relax.Function) -> dict[Any, int]:
     """How often each variable is used in a function."""
     counts: dict[Any, int] = {}

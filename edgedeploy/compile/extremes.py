@@ -116,7 +116,7 @@ def _position(*, largest: bool) -> Legalisation:
 
 
 def _pool(axes_of: Callable[[str], list[int]]) -> Legalisation:
-    """Max pooling; what pads the picture is less than all that is in it."""
+    """Max pooling; the padding is less than every value of the feature map."""
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         attrs, dtype = call.attrs, str(call.ty.dtype)
@@ -157,7 +157,7 @@ def _pool(axes_of: Callable[[str], list[int]]) -> Legalisation:
 
 
 def _padded(data: te.Tensor, place: tuple[Any, ...], before: dict[int, int], dtype: str) -> Any:
-    """A value of a picture, or what is less than all others beyond its edges."""
+    """A value of a feature map; beyond its edges, what is less than all values."""
     inner = [place[axis] - before.get(axis, 0) for axis in range(len(place))]
     inside = [
         condition

@@ -6,7 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
 NCHW_OF_NHWC = [0, 3, 1, 2]
@@ -31,14 +31,14 @@ class _Remover(relax.PyExprMutator):
             if is_call(source, "relax.permute_dims") and _undoes(call, source):
                 return source.args[0]
         if is_call(call, "relax.permute_dims") and _moves_nothing(call):
-            call = relax.op.reshape(call.args[0], _shape(call))
+            call = relax.op.reshape(call.args[0], shape_of(call))
         if is_call(call, "relax.reshape"):
             source = bound_value(self, call.args[0])
             # Two in a row would be a copy.
             return relax.op.reshape(source.args[0], call.args[1]) if is_call(source, "relax.reshape") else call
         if is_call(call, "relax.matmul"):
             weights = constant_value(call.args[1])
-            if weights is not None and weights.ndim == 2 and len(_shape(call.args[0])) == 2:
+            if weights is not None and weights.ndim == 2 and len(shape_of(call.args[0])) == 2:
                 features, order = self._as_they_lie(call.args[0])
                 if order is not None:
                     return relax.op.matmul(features, relax.const(np.ascontiguousarray(weights[order])))
@@ -55,15 +55,15 @@ class _Remover(relax.PyExprMutator):
         if is_call(value, "relax.reshape"):
             transpose = bound_value(self, value.args[0])
             if is_call(transpose, "relax.permute_dims") and list(map(int, transpose.attrs.axes)) == NCHW_OF_NHWC:
-                batch, *picture = _shape(transpose)
-                if _shape(value) == [batch, int(np.prod(picture))]:
+                batch, *picture = shape_of(transpose)
+                if shape_of(value) == [batch, int(np.prod(picture))]:
                     order = np.arange(np.prod(picture)).reshape(picture).transpose(1, 2, 0).ravel()
-                    return self.builder_.emit(relax.op.reshape(transpose.args[0], _shape(value))), order
+                    return self.builder_.emit(relax.op.reshape(transpose.args[0], shape_of(value))), order
         if is_call(value, "relax.concat") and isinstance(value.args[0], relax.Tuple) and int(value.attrs.axis) == 1:
             fields = list(value.args[0].fields)
             parts = [self._as_they_lie(field) for field in fields]
             if any(order is not None for _, order in parts):
-                counts = [_shape(field)[1] for field in fields]
+                counts = [shape_of(field)[1] for field in fields]
                 starts = [sum(counts[:index]) for index in range(len(counts))]
                 orders = [
                     start + (np.arange(count) if order is None else order)
@@ -71,10 +71,6 @@ class _Remover(relax.PyExprMutator):
                 ]
                 return self.builder_.emit(relax.op.concat([part for part, _ in parts], 1)), np.concatenate(orders)
         return features, None
-
-
-def _shape(expression: relax.Expr) -> list[int]:
-    return [int(size) for size in expression.ty.shape]
 
 
 def _undoes(second: relax.Call, first: relax.Call) -> bool:
@@ -88,6 +84,6 @@ def _moves_nothing(transpose: relax.Call) -> bool:
     """Whether the axes longer than one keep their order."""
     if not transpose.attrs.axes or list(map(int, transpose.attrs.axes)) == NHWC_OF_NCHW:
         return False  # the latter is looked for at the network's inputs
-    before = _shape(transpose.args[0])
+    before = shape_of(transpose.args[0])
     long = [int(axis) for axis in transpose.attrs.axes if before[int(axis)] > 1]
     return long == sorted(long)

@@ -13,7 +13,14 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError, last_line
-from edgedeploy.frontends.onnx_functions import Shapes, replace_nodes, title_of, write_out_functions
+from edgedeploy.frontends.onnx_functions import (
+    ONNX_DOMAINS,
+    Shapes,
+    opset_of,
+    replace_nodes,
+    title_of,
+    write_out_functions,
+)
 from edgedeploy.frontends.onnx_loops import unroll_loops
 from edgedeploy.onnxruntime_session import cpu_session
 
@@ -37,7 +44,7 @@ _KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 # Domains of operators that TVM's importer knows, with ONNX's own two names.
-DOMAINS = ("", "ai.onnx", "com.microsoft")
+DOMAINS = (*ONNX_DOMAINS, "com.microsoft")
 
 
 def folded(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -164,7 +171,7 @@ def _branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
 
 def _constants_to_weights(graph: onnx.GraphProto) -> None:
     """Turn `Constant` nodes of every form into weights."""
-    constants = [node for node in graph.node if node.op_type == "Constant" and node.domain in DOMAINS[:2]]
+    constants = [node for node in graph.node if node.op_type == "Constant" and node.domain in ONNX_DOMAINS]
     if not constants:
         return
     graph.initializer.extend(_constant(node) for node in constants)
@@ -222,7 +229,7 @@ def _shapes(model: onnx.ModelProto) -> Shapes:
     graph = model.graph
     found: Shapes = {weight.name: (weight.data_type, list(weight.dims)) for weight in graph.initializer}
     small = {weight.name: weight for weight in graph.initializer if weight.ByteSize() <= _LARGE}
-    opset = next((entry.version for entry in model.opset_import if entry.domain in DOMAINS[:2]), 1)
+    opset = opset_of(model)
     for value in graph.input:
         _note(found, value.name, value.type)
     for node in graph.node:
@@ -259,7 +266,7 @@ def _is_no_shape(value: tuple[int, list[int]]) -> bool:
 
 
 def _opsets(model: onnx.ModelProto) -> list[onnx.OperatorSetIdProto]:
-    return [entry for entry in model.opset_import if entry.domain in DOMAINS[:2]]
+    return [entry for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
 
 
 def _fold(model: onnx.ModelProto, shapes: Shapes, budget: int) -> int:
@@ -274,7 +281,7 @@ def _fold(model: onnx.ModelProto, shapes: Shapes, budget: int) -> int:
     spent = 0
     for node in graph.node:
         size = _bytes(node, shapes)
-        if node.op_type in _KEPT | _RANDOM or node.domain not in DOMAINS[:2] or size is None or spent + size > budget:
+        if node.op_type in _KEPT | _RANDOM or node.domain not in ONNX_DOMAINS or size is None or spent + size > budget:
             continue
         value = _shape_of(node, shapes)
         if value is not None:

@@ -12,7 +12,10 @@ from onnx import helper
 # By value, its type and its shape.
 Shapes = dict[str, tuple[int, list[int]]]
 
-# Those that nobody translates. Of others the translation is faster than what they are written out as.
+# The names of ONNX's own operator set.
+ONNX_DOMAINS = ("", "ai.onnx")
+
+# Those without a translation. Of others the translation is faster than what they are written out as.
 _FUNCTIONS = {
     "Attention", "BlackmanWindow", "CausalConvWithState", "Celu", "CenterCropPad", "HammingWindow", "HannWindow",
     "LinearAttention", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "SoftmaxCrossEntropyLoss", "SwiGLU", "Swish",
@@ -33,7 +36,7 @@ def write_out_functions(model: onnx.ModelProto, shapes: Shapes) -> bool:
     found = False
     for number, node in enumerate(model.graph.node):
         needed = node.op_type in _FUNCTIONS or (node.op_type in _OF_ONE_OUTPUT and len(node.output) > 1)
-        body = _body(model, node, shapes) if needed and node.domain in ("", "ai.onnx") else None
+        body = _body(model, node, shapes) if needed and node.domain in ONNX_DOMAINS else None
         if body is None:
             nodes.append(node)
             continue
@@ -60,6 +63,11 @@ def title_of(node: onnx.NodeProto) -> str:
     return node.name or ", ".join(node.output)
 
 
+def opset_of(model: onnx.ModelProto) -> int:
+    """The version of ONNX's own operator set that a model uses; 1 if it states none."""
+    return next((entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS), 1)
+
+
 def _body(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> onnx.GraphProto | None:
     """The graph that a node stands for, with the node's own inputs and outputs; None if it is not known."""
     names = dict.fromkeys(filter(None, node.input))
@@ -80,7 +88,7 @@ def _body(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> onnx.
 
 def _with_defaults(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.NodeProto:
     """A node that says the defaults of its attributes, which a function's body may refer to."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     full = onnx.NodeProto.FromString(node.SerializeToString())
     said = {attribute.name for attribute in node.attribute}
     for name, attribute in onnx.defs.get_schema(node.op_type, opset, "").attributes.items():

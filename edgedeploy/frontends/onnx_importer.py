@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, onnx_input
 from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.onnx_folding import DOMAINS
+from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, opset_of
 from edgedeploy.frontends.onnx_operators import TRANSLATIONS
 from edgedeploy.frontends.onnx_opsets import newest_version
 
@@ -32,7 +33,7 @@ def import_model(model: onnx.ModelProto) -> tvm.IRModule:
         value.name: onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
         for value in model.graph.input
     }
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+    opset = opset_of(model)
     importer = _Importer(shapes, dtypes)
     try:
         return importer.from_onnx(model.graph, opset)
@@ -63,7 +64,7 @@ class _Importer(ONNXGraphImporter):
     def _check_version(self, node: onnx.NodeProto) -> None:
         """Refuse an operator that is newer than what is known of it."""
         newest = newest_version(node.op_type)
-        if node.domain not in DOMAINS[:2] or self.opset <= newest or not onnx.defs.has(node.op_type):
+        if node.domain not in ONNX_DOMAINS or self.opset <= newest or not onnx.defs.has(node.op_type):
             return
         version = onnx.defs.get_schema(node.op_type, self.opset).since_version
         if version > newest:

@@ -10,7 +10,7 @@ import onnx.compose
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_functions import Shapes, replace_nodes, title_of
+from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, opset_of, replace_nodes, title_of
 
 # Beyond them a network's code would grow without bounds.
 _MOST_TURNS = 512
@@ -34,9 +34,9 @@ def unroll_loops(model: onnx.ModelProto, shapes: Shapes) -> bool:
     found = False
     for node in model.graph.node:
         written: _Unrolled | None = None
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Loop" and node.domain in ONNX_DOMAINS:
             written = _loop(model, node, constants)
-        elif node.op_type == "Scan" and node.domain in ("", "ai.onnx"):
+        elif node.op_type == "Scan" and node.domain in ONNX_DOMAINS:
             written = _scan(model, node, shapes)
         found |= written is not None
         nodes.extend(written.nodes if written else [node])
@@ -55,7 +55,7 @@ class _Unrolled:
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self._name = title_of(node)
-        self._opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
+        self._opset = opset_of(model)
 
     def weight(self, array: np.ndarray) -> str:
         """A constant, by its name."""
@@ -144,10 +144,9 @@ def _goes_on(body: onnx.GraphProto) -> bool:
 def _scan(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> _Unrolled | None:
     """A Scan as opset 9 defines it."""
     settings = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    version = max(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     body, count = settings["body"], int(settings["num_scan_inputs"])
     states, scanned = list(node.input[: len(node.input) - count]), list(node.input[len(node.input) - count :])
-    if version < 9 or not set(scanned) <= shapes.keys():
+    if opset_of(model) < 9 or not set(scanned) <= shapes.keys():
         return None
     axes = settings.get("scan_input_axes", [0] * count)
     backwards = settings.get("scan_input_directions", [0] * count)

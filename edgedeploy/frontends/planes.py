@@ -14,7 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.layouts import NCHW_OF_NHWC
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
@@ -146,7 +146,7 @@ def _resize(network: _Planes, call: relax.Call) -> relax.Expr | None:
 
 
 def _elementwise(network: _Planes, call: relax.Call) -> relax.Expr | None:
-    arguments = [_operand(network, value, _shape(call)) for value in call.args]
+    arguments = [_operand(network, value, shape_of(call)) for value in call.args]
     if any(argument is None for argument in arguments):
         return None
     return network.pixels(relax.Call(call.op, arguments, call.attrs))
@@ -158,7 +158,7 @@ def _operand(network: _Planes, value: relax.Expr, shape: list[int]) -> relax.Exp
     if known is not None and known.ndim <= 4:
         whole = known.reshape((1,) * (4 - known.ndim) + known.shape)
         return value if known.size == 1 else constant(whole.transpose(NCHW_OF_NHWC))
-    return network.as_planes(value) if known is None and len(_shape(value)) == len(shape) == 4 else None
+    return network.as_planes(value) if known is None and len(shape_of(value)) == len(shape) == 4 else None
 
 
 def _prelu(network: _Planes, call: relax.Call) -> relax.Expr | None:
@@ -169,7 +169,7 @@ def _prelu(network: _Planes, call: relax.Call) -> relax.Expr | None:
 
 def _concatenation(network: _Planes, call: relax.Call) -> relax.Expr | None:
     fields = list(_tensors(call))
-    if len(_shape(call)) != 4 or any(constant_value(field) is not None for field in fields):
+    if len(shape_of(call)) != 4 or any(constant_value(field) is not None for field in fields):
         return None
     axis = NHWC_OF_NCHW[int(call.attrs.axis)]
     return network.pixels(relax.op.concat([network.as_planes(field) for field in fields], axis))
@@ -256,7 +256,3 @@ def _tensors(call: relax.Call) -> Iterable[relax.Expr]:
 
 def _integers(values: Any) -> list[int]:
     return [int(value) for value in values or []]
-
-
-def _shape(expression: relax.Expr) -> list[int]:
-    return [int(size) for size in expression.ty.shape]

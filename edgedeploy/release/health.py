@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from edgedeploy.board import HEALTH_CHECK_S, Board, check_command
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import CURRENT, folder_of
-from edgedeploy.remote.connection import BROKEN, Connection
+from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.login import BROKEN
 
 # Of what a check prints, its end is kept: errors are said last.
 MOST_BYTES = 4096

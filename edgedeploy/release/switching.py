@@ -107,7 +107,7 @@ def _gone_back(
     return UnhealthyReleaseError(
         f"{model} {identity} was switched to on {connection.address} and failed; {now}",
         why=f"{error}{unwritten}",
-        hints=["look at what the check says, mend it, and push again", "edgedeploy releases list --history"],
+        hints=["look at what the check says, correct it, and push again", "edgedeploy releases list --history"],
     )
 
 

@@ -120,7 +120,7 @@ class HostKeys:
             raise HostKeyError(
                 f"the host key of {self.name} is revoked",
                 why=f"it shows {shown}, and {places[0]} says that this key is not to be trusted; nothing was sent",
-                hints=["give the board another host key: whoever has the revoked one can pass for it"],
+                hints=["give the board another host key: whoever has the revoked one can impersonate it"],
             )
 
     def _changed(self, known: Sequence[Entry], shown: str) -> HostKeyError:

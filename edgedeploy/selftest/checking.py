@@ -12,7 +12,7 @@ from edgedeploy.board import Board, load_board
 from edgedeploy.errors import NumericalError, PackageError, UnsupportedError
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.progress import Progress
-from edgedeploy.selftest.comparison import fractions
+from edgedeploy.selftest.comparison import fractions, other_outputs
 from edgedeploy.selftest.emulator import Emulator
 from edgedeploy.selftest.recording import Recorded
 from edgedeploy.selftest.tolerance import error_limit
@@ -126,7 +126,7 @@ def _error(manifest: Manifest, library: bytes, cases: Mapping[str, Recorded]) ->
     """
     from edgedeploy.runtime.session import Session
 
-    what = f"the code for {manifest.model} gives other outputs than {manifest.selftest.reference}"
+    what = other_outputs(manifest)
     session = Session(manifest, library)
     worst = 0.0
     for case in manifest.selftest.cases:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedeploy.package.manifest import Case
+from edgedeploy.package.manifest import Case, Manifest
 from edgedeploy.runtime.interface import Tensors
+
+
+def other_outputs(manifest: Manifest) -> str:
+    """What is wrong with a package whose outputs differ by more than is allowed, for error messages."""
+    return f"the code for {manifest.model} gives other outputs than {manifest.selftest.reference}"
 
 
 def fractions(outputs: Tensors, expected: Tensors, case: Case) -> dict[str, float]:

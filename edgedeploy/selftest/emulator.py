@@ -17,6 +17,7 @@ from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardErro
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
+from edgedeploy.selftest.comparison import other_outputs
 from edgedeploy.virtual.emulation import emulation_of, emulator
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Emulator:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             done = self._run("selftest", folder, "--threads", str(threads), timeout_s=_SELF_TEST_S)
-        what = f"the code for {manifest.model} gives other outputs than {manifest.selftest.reference}"
+        what = other_outputs(manifest)
         if done.returncode in (0, _DIFFERENT) and done.stdout:
             outputs: list[dict[str, Any]] = json.loads(done.stdout)["outputs"]
             worst = max(outputs, key=_fraction)

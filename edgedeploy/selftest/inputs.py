@@ -35,10 +35,10 @@ def random_inputs(network: Network) -> Iterator[Inputs]:
 
 
 def edge_inputs(network: Network) -> Iterator[Inputs]:
-    """Zeros, ones, large and negative values; both ends of what is an index. The second set is the less daring one."""
+    """Zeros, ones, large and negative values; both ends of what is an index. The second set has no extreme values."""
     uses = uses_of(network)
-    for daring in (True, False):
-        yield {spec.name: _edge(spec, uses, place, daring=daring) for place, spec in enumerate(network.inputs)}
+    for extreme in (True, False):
+        yield {spec.name: _edge(spec, uses, place, extreme=extreme) for place, spec in enumerate(network.inputs)}
 
 
 def infinite_inputs(network: Network) -> Iterator[Inputs]:
@@ -64,11 +64,11 @@ def _random(spec: TensorSpec, uses: Uses, seed: int) -> np.ndarray:
     return np.maximum(array, 1) if uses.divides and use.size is None and array.dtype.kind in "iu" else array
 
 
-def _edge(spec: TensorSpec, uses: Uses, place: int, *, daring: bool) -> np.ndarray:
+def _edge(spec: TensorSpec, uses: Uses, place: int, *, extreme: bool) -> np.ndarray:
     use = uses.inputs[spec.name]
     if use.written and use.size is not None and spec.dtype != "bool":
         return (use.size - 1 - _different(spec, use.size)).astype(spec.dtype)
-    return _pattern(spec.shape, _edges(spec, uses, daring=daring), place).astype(spec.dtype)
+    return _pattern(spec.shape, _edges(spec, uses, extreme=extreme), place).astype(spec.dtype)
 
 
 def _different(spec: TensorSpec, size: int) -> np.ndarray:
@@ -76,20 +76,20 @@ def _different(spec: TensorSpec, size: int) -> np.ndarray:
     return (np.arange(math.prod(spec.shape)) % size).reshape(spec.shape).astype(spec.dtype)
 
 
-def _edges(spec: TensorSpec, uses: Uses, *, daring: bool) -> list[float | int]:
+def _edges(spec: TensorSpec, uses: Uses, *, extreme: bool) -> list[float | int]:
     """The values of which edge inputs consist."""
     dtype, use = np.dtype(spec.dtype), uses.inputs[spec.name]
     if dtype.kind == "b":
         return [0, 1]
     if use.size is not None:
         last = use.size - 1
-        return [0, last, -1, -use.size] if daring and use.from_end and dtype.kind != "u" else [last, 0]
+        return [0, last, -1, -use.size] if extreme and use.from_end and dtype.kind != "u" else [last, 0]
     if dtype.kind == "f":
-        if uses.casts or not daring:
+        if uses.casts or not extreme:
             return [0, 1, -1]
         large = _LARGE_FOR_PRODUCTS if uses.products else _LARGE[dtype.itemsize]
         return [0, 1, -large, large]
-    if not daring or uses.divides:
+    if not extreme or uses.divides:
         return [1, 2] if uses.divides else [0, 1]
     # What half as many bits do not hold; products of two of them are still exact.
     limits = np.iinfo(dtype)
@@ -100,7 +100,7 @@ def _edges(spec: TensorSpec, uses: Uses, *, daring: bool) -> list[float | int]:
 def _pattern(shape: list[int], values: list[float | int], place: int) -> np.ndarray:
     """Rows of one value each, the next in the next row, and one row, the last, of all of them.
 
-    Where there is one row alone, it is that of all. From input to input (`place`), the values take turns differently.
+    A single row is that last one. The order of the values in later rows differs from input to input (`place`).
     """
     length = shape[-1] if shape else 1
     rows = np.arange(math.prod(shape) // max(length, 1))

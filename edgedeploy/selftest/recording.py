@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from edgedeploy.board import Board
     from edgedeploy.frontends.network import Network
 
-
 # The share of an output's values that have to be finite, or numbers, for it to be worth comparing.
 _TELLING = 0.25
 

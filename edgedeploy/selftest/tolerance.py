@@ -23,11 +23,11 @@ OPENCL_TOLERANCE = (1e-3, 1e-6)
 QUANTISED_TOLERANCE = (0.3, 1e-6)
 
 # What is allowed, in differences between two sets of the reference's own kernels. Sound code came to two of them.
-SPREADS = 3.0
+_SPREADS = 3.0
 # What is allowed at most, in usual tolerances: a network that rounding changes by more cannot be checked so.
 MOST = 10.0
 # What estimated rounding errors may take of what is allowed: the estimate is right within a factor of two.
-ESTIMATED = 0.5
+_ESTIMATED = 0.5
 
 
 class Inference(Protocol):
@@ -84,7 +84,7 @@ def tolerance_of(network: Network, board: Board, case: Inference, output: str) -
     """
     usual, absolute = usual_tolerance(network, board)
     largest = largest_of(case.outputs[output])
-    needed = (SPREADS * case.spread.get(output, 0.0) - absolute) / largest if largest else 0.0
+    needed = (_SPREADS * case.spread.get(output, 0.0) - absolute) / largest if largest else 0.0
     return min(max(usual, _rounded_up(needed)), MOST * usual), absolute
 
 
@@ -97,7 +97,7 @@ def error_limit(network: Network, board: Board, cases: Iterable[Inference]) -> f
         for output, spread in case.spread.items():
             relative, absolute = tolerance_of(network, board, case, output)
             allowed = relative * largest_of(case.outputs[output]) + absolute
-            limit = min(limit, ESTIMATED * allowed / spread) if spread else limit
+            limit = min(limit, _ESTIMATED * allowed / spread) if spread else limit
     return limit
 
 

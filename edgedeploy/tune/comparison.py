@@ -99,7 +99,7 @@ class Stand:
 
     def _rounds(self, runners: Sequence[Runner], turns: Sequence[T]) -> Iterator[tuple[Runner, T]]:
         """Each runner with its times so far, round by round, until the user asks for an end."""
-        title = f"measure {self.source.name} in {len(runners)} ways, in turns"
+        title = f"measure {self.source.name} in {len(runners)} ways, interleaved"
         with self.progress.steps(title, ROUNDS * len(runners)) as advance:
             for _ in range(ROUNDS):
                 for pair in zip(runners, turns, strict=True):

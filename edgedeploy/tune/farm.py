@@ -67,7 +67,7 @@ class Farm:
         def measure(part: Batch, advance: Callable[[], None]) -> list[Outcome]:
             return self._measurer.measure_in_turns(part, rounds, advance)
 
-        return self._surviving(batch, "let the best candidates take turns", measure, rounds)
+        return self._surviving(batch, "measure the best candidates, interleaved", measure, rounds)
 
     def conditions(self) -> Mapping[str, Conditions]:
         """The state of each board by its name; `throttled` tells of the time since the last reading."""

@@ -12,7 +12,6 @@ the last line is not whole yet.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import weakref
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 from edgedeploy.closing import Closing
 from edgedeploy.errors import RecordsError
 from edgedeploy.files import cannot_write, folder_lock
+from edgedeploy.kept import key_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tune import database
 from edgedeploy.tune.content import LONGEST, Content, Entry, best_of, by_workload, events_in, trials_in
@@ -224,14 +224,14 @@ class Records(Closing):
         """SHA-256 over the candidates that `best` gave so far, by workload; None if it gave none."""
         if not self._used:
             return None
-        return hashlib.sha256(json.dumps(self._used, sort_keys=True).encode()).hexdigest()
+        return key_of(self._used)
 
     @property
     def bests_sha256(self) -> str:
         """SHA-256 over the best candidate of every workload: another one means that some network is built otherwise."""
         bests = {key: best_of(entries) for key, entries in self._entries.items()}
         said = {key: entry.trial.model_dump_json() for key, entry in bests.items() if entry}
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        return key_of(said)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -132,7 +132,6 @@ def test_an_agent_that_was_not_built_yet_is_no_fault(
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual: VirtualBoard) -> Path:
     """A home folder from which `desk` is the board's name, but with no trust in its host key."""
     folder = own_home(tmp_path, monkeypatch)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     write_config(folder, virtual)
     return folder
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from agents import EMULATED, command_of
 from conftest import Command
 from networks import Graph, tiny
 
-from edgedeploy.agent.build import agent_for
 from edgedeploy.board import Board, load_board
 from edgedeploy.build import build
 from edgedeploy.compile import linking, pipeline
@@ -27,18 +26,10 @@ from edgedeploy.toolchain import link_shared
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
 pytestmark = pytest.mark.slow
 
-EMULATED = {
-    "rpi4": ("qemu-aarch64", "/usr/aarch64-linux-gnu/lib"),
-    "rpi-armhf": ("qemu-arm", "/usr/arm-linux-gnueabihf/lib"),
-}
-
 
 @pytest.fixture(params=EMULATED)
 def board(request: pytest.FixtureRequest) -> str:
-    program, libraries = EMULATED[request.param]
-    if not (shutil.which(program) or shutil.which(f"{program}-static")) or not Path(libraries).is_dir():
-        pytest.skip("needs qemu and a C library: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
-    agent_for(load_board(request.param))
+    command_of(request.param)  # builds its agent
     return str(request.param)
 
 
@@ -48,7 +39,7 @@ def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path,
     assert code == 0, err
     [said] = json.loads(out)
     assert said["checked"] == "emulated"
-    assert said["emulator"].startswith(EMULATED[board][0])
+    assert said["emulator"].startswith(f"qemu-{EMULATED[board][0]} ")
     assert 0 <= said["error_of_tolerance"] <= 1
     manifest, _ = read_package(Path(said["package"]))
     assert manifest.checked.line() == f"emulated ({said['emulator']})"

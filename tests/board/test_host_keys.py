@@ -74,7 +74,6 @@ def board(start: Start) -> VirtualBoard:
 
 @pytest.fixture(autouse=True)
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return own_home(tmp_path, monkeypatch)
 
 

@@ -35,7 +35,6 @@ def board(start: Start) -> VirtualBoard:
 @pytest.fixture(autouse=True)
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home folder with an empty `.ssh`, and empty files of edgedeploy."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return own_home(tmp_path, monkeypatch)
 
 

@@ -10,21 +10,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from notebook import Notebook
 
 from edgedeploy import kept
 from edgedeploy.errors import OutputError, ToolchainError
 from edgedeploy.kept import Kept
-from edgedeploy.progress import Progress
 
 THINGS = Kept("things")
-
-
-class Listener(Progress):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 @pytest.fixture(autouse=True)
@@ -43,10 +35,10 @@ def holds(folder: Path) -> bool:
 
 
 def test_is_made_once_and_says_so(cache: Path) -> None:
-    listener = Listener()
+    listener = Notebook()
     for _ in range(2):
         assert THINGS.made("a", fill, "making a thing", listener) == cache / "a" == THINGS.path("a")
-    assert listener.notes == ["making a thing, kept for later runs"]
+    assert listener.lines == ["making a thing, kept for later runs"]
     assert [path.name for path in cache.iterdir()] == ["a"]
 
 

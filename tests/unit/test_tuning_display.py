@@ -350,12 +350,12 @@ class TestPipe:
         capsys.readouterr()
         with show.steps("quick", 3) as step:
             step()
-        with show.steps("measure net in 8 ways, in turns", 120) as step:
+        with show.steps("measure net in 8 ways, interleaved", 120) as step:
             for _ in range(7):
                 clock.now += 4
                 step()
         lines = capsys.readouterr().err.splitlines()
-        assert lines == [f"  measure net in 8 ways, in turns: {done} of 120" for done in (3, 6)]
+        assert lines == [f"  measure net in 8 ways, interleaved: {done} of 120" for done in (3, 6)]
 
 
 class TestJson:

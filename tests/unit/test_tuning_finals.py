@@ -155,7 +155,7 @@ def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert told.counts == {
         "build net in 3 ways": (3, 3),
         "try each of 3 ways": (3, 3),
-        "measure net in 3 ways, in turns": (3 * rounds, 3 * rounds),
+        "measure net in 3 ways, interleaved": (3 * rounds, 3 * rounds),
     }
     assert stand.inference_times_ms([untuned] * 2) == [1000.0] * 2
-    assert told.counts["measure net in 2 ways, in turns"] == (2 * rounds, 2 * rounds)
+    assert told.counts["measure net in 2 ways, interleaved"] == (2 * rounds, 2 * rounds)

@@ -210,7 +210,7 @@ class Convolution(_Direct):
 
     @property
     def _may_be_winograd(self) -> bool:
-        fits = self.window.kernel == (winograd.TAPS, winograd.TAPS)
+        fits = self.window.kernel == (winograd.KERNEL, winograd.KERNEL)
         fits = fits and self.window.strides == self.window.dilation == (1, 1)
         return fits and self.constant and self.dtype == "float32" and self.data[0] == self.groups == 1
 

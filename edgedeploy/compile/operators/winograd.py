@@ -37,7 +37,8 @@ from edgedeploy.compile.tiles import (
 # The name of the block that accumulates, which the template looks for.
 PRODUCT = "winograd"
 
-TAPS = 3
+# Height and width of the kernels of such convolutions.
+KERNEL = 3
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board
     """
     shape = (rows, columns, inputs, outputs, board)
     plan = best_plan(TRANSFORMS, *shape)
-    direct = direct_cycles(rows, columns, (TAPS, TAPS), inputs, outputs, board)
+    direct = direct_cycles(rows, columns, (KERNEL, KERNEL), inputs, outputs, board)
     return plan if cycles(plan, *shape) < 0.9 * direct else None
 
 
@@ -115,7 +116,7 @@ def rounding(size: int, inputs: int) -> float:
     """
     matrices = TRANSFORMS[size]
     products = (matrices.inputs**2).sum(axis=1) * (matrices.weights**2).sum(axis=1)
-    growth = float((matrices.outputs**2 @ products).mean()) / TAPS
+    growth = float((matrices.outputs**2 @ products).mean()) / KERNEL
     return growth**2 * (summed(inputs) + ROUNDING * _TRANSFORM_ROUNDINGS)
 
 
@@ -146,7 +147,7 @@ def fits(plan: Winograd, rows: int, columns: int, outputs: int, board: Board) ->
 def _likely(size: int, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> list[Winograd]:
     """The divisions that fit the caches, each with the register tile that the model prefers."""
     tile_rows, tile_columns = -(-rows // size), -(-columns // size)
-    values = (size + TAPS - 1) ** 2
+    values = (size + KERNEL - 1) ** 2
     cache = board.cache.l2_kib * 1024
     shared = 4 * values * inputs * outputs > cache
     plans = []
@@ -225,7 +226,7 @@ def convolution(
     _, height, width, inputs = (int(size) for size in data.shape)
     outputs = int(weights.shape[3])
     top, left, bottom, right = padding
-    rows, columns = height + top + bottom - (TAPS - 1), width + left + right - (TAPS - 1)
+    rows, columns = height + top + bottom - (KERNEL - 1), width + left + right - (KERNEL - 1)
     size, values, band = plan.size, plan.values, plan.band
     across = -(-columns // size)
     bands, tiles = -(-rows // (size * band)), plan.tiles(columns)

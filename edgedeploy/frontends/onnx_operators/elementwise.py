@@ -10,8 +10,8 @@ import numpy as np
 from onnx import TensorProto
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, is_float, shape_of
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, is_float
 
 
 def _clip(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

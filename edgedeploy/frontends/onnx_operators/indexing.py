@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, shape_of, text
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, text
 
 
 def _from_begin(importer: Any, indices: Any, sizes: int | np.ndarray) -> Any:

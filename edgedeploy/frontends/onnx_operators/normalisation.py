@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value
+from edgedeploy.compile.expressions import constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of
 
 
 def _batch_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -59,7 +59,7 @@ def _by_tensors(importer: Any, inputs: list[Any], attr: dict[str, Any], *, train
 
 
 def _dropout(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Dropout at inference; its mask, if somebody reads it, is TVM's business."""
+    """Dropout at inference; with its mask, if that is read, TVM's importer translates it."""
     return inputs[0] if attr["tvm_custom"]["num_outputs"] == 1 else None
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, optional, shape_of
+from edgedeploy.compile.expressions import shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, optional
 
 
 def _centred(build: Builder, data: Any, zero: Any, axis: int) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, optional, shape_of
+from edgedeploy.compile.expressions import shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, optional
 
 
 def _extreme(operator: str) -> Translation:

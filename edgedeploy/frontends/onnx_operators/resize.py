@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Translation, dtype_of, shape_of
+from edgedeploy.frontends.onnx_operators.translation import Translation, dtype_of
 
 # What `resize2d` computes as ONNX does, where the scale is exactly that of the sizes.
 _TRANSFORMS = {

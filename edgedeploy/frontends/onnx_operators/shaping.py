@@ -7,17 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import (
-    Builder,
-    Translation,
-    dtype_of,
-    integers,
-    optional,
-    shape_of,
-    text,
-)
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, optional, text
 
 
 def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -39,7 +31,7 @@ def _pad(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.nn.pad(inputs[0], interleaved, pad_mode="constant", pad_value=float(value.item()))
 
 
-def _axes(operator: str, inputs: list[Any], attr: dict[str, Any]) -> list[int] | None:
+def _axes(inputs: list[Any], attr: dict[str, Any]) -> list[int] | None:
     """The axes of Squeeze and Unsqueeze: an attribute up to opset 12, then an input; None if there are none."""
     if "axes" in attr:
         return list(attr["axes"])
@@ -54,7 +46,7 @@ def _axes(operator: str, inputs: list[Any], attr: dict[str, Any]) -> list[int] |
 def _squeeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Squeeze as a reshape."""
     shape = shape_of(inputs[0])
-    axes = _axes("Squeeze", inputs, attr)
+    axes = _axes(inputs, attr)
     if axes is None:
         axes = [axis for axis, size in enumerate(shape) if size == 1]
     gone = {axis % len(shape) for axis in axes}
@@ -65,7 +57,7 @@ def _squeeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 def _unsqueeze(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """Unsqueeze as a reshape."""
-    axes = _axes("Unsqueeze", inputs, attr)
+    axes = _axes(inputs, attr)
     if axes is None:
         return None
     sizes = iter(shape_of(inputs[0]))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.compile.expressions import constant
+from edgedeploy.compile.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, optional, shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, optional
 
 
 def _dft(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant
+from edgedeploy.compile.expressions import constant, shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, shape_of, text
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, text
 
 
 def _tf_idf(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

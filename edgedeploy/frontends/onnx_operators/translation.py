@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
 
 # Takes the importer, the node's inputs (None for one left out) and its attributes; returns an expression, a tuple of
 # them for several outputs, or None where TVM's own importer is to translate.
 Translation = Callable[[Any, list[Any], dict[str, Any]], Any]
-
-
-def shape_of(value: Any) -> list[int]:
-    """The shape of a tensor."""
-    return [int(size) for size in value.ty.shape]
 
 
 def dtype_of(value: Any) -> str:
@@ -50,7 +45,7 @@ def text(attr: dict[str, Any], name: str, default: str) -> str:
 class Builder:
     """Calls of Relax's operators, each bound to a variable: `build.add(a, b)` is `relax.op.add(a, b)`.
 
-    Numbers and arrays among the arguments of `binary` operators become constants of the other's dtype.
+    Numbers and arrays among the arguments become constants of the dtype of the first tensor.
     """
 
     def __init__(self, importer: Any) -> None:

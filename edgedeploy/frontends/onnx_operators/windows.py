@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
+from edgedeploy.compile.expressions import shape_of
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers, shape_of
+from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers
 
 
 def _pool(operator: str) -> Translation:
