@@ -13,10 +13,9 @@ from edgedeploy.progress import SILENT, Progress
 
 DEFAULT_SUITE = "bookworm"
 
-# Where Debian's packages come from, unless the environment names another mirror. The suite's own archive alone:
-# what a board's userland is should not change with each update.
+# Names the mirror of Debian that packages come from, unless it is that of this machine's own packages. Of the suite's
+# archive alone: what a board's userland is should not change with each update.
 MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"
-_MIRROR = "http://deb.debian.org/debian"
 
 PACKAGES = ("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux")
 # What boards with an OpenCL device have beside them: the driver that makes a processor one.
@@ -67,7 +66,7 @@ def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> N
     if (_HOOKS / "merged-usr").is_dir():
         command.append(f"--hook-dir={_HOOKS / 'merged-usr'}")
     done = subprocess.run(
-        [*command, suite, str(root), os.environ.get(MIRROR_VARIABLE, _MIRROR)],
+        [*command, suite, str(root), *_mirror()],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -85,6 +84,18 @@ def _unpack(suite: str, architecture: str, packages: list[str], root: Path) -> N
                 f"look whether there is a suite {suite!r}: bullseye, bookworm and trixie are some",
             ],
         )
+
+
+def _mirror() -> list[str]:
+    """The mirror for mmdebstrap; none where this machine is no Debian: mmdebstrap then takes its own default."""
+    if named := os.environ.get(MIRROR_VARIABLE):
+        return [named]
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
+    try:
+        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return []
+    return said.split()[:1]
 
 
 def _furnish(root: Path, suite: str, architecture: str) -> None:
