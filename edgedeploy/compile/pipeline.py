@@ -20,6 +20,7 @@ from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
+from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
@@ -31,7 +32,6 @@ from edgedeploy.compile.packing import constant_parameters, replace_functions, s
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.processors import Cpu, Device, Processor
 from edgedeploy.compile.quantisation import round_in_float
-from edgedeploy.compile.rounding import within
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
@@ -123,7 +123,7 @@ def compile_network(
         board: what the code is for.
         progress: is told about each step.
         tuned: what measuring on the board has found out.
-        error_limit: how many times the rounding error of a reference the network's may be, as `compile.rounding`
+        error_limit: how many times the rounding error of a reference the network's may be, as `compile.error_budget`
             estimates it; where layers would exceed it, they take slower forms.
 
     Raises:

@@ -12,11 +12,11 @@ from running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.configuration import Configuration, Direct, Winograd
+from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
-from edgedeploy.compile.rounding import within
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
 
