@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass
 
 from edgedeploy.board import HEALTH_CHECK_S, Board, check_command
 from edgedeploy.errors import InputError, ReleaseError
 from edgedeploy.release.layout import CURRENT, folder_of
-from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.login import BROKEN
 
 # Of what a check prints, its end is kept: errors are said last.
@@ -99,8 +98,7 @@ class HealthCheck:
         except BROKEN as error:
             raise connection.lost(error) from error
         finally:
-            with contextlib.suppress(*BROKEN):
-                channel.close()
+            close_channel(channel)
         if code < 0 or not connection.alive:
             raise connection.lost()
         said = printed.decode(errors="replace").strip()

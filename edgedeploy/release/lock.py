@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 
 from edgedeploy.errors import BoardBusyError, BoardConnectionError, ReleaseError
-from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.facts import BASE
+from edgedeploy.remote.login import BROKEN
 
 _PATIENCE_S = 3.0
 _BEAT_S = 10
@@ -64,9 +65,9 @@ def locked(connection: Connection) -> Iterator[Check]:
             if said == "locked":
                 break
             messages = channel.makefile_stderr("r").read().decode(errors="replace").strip()
-        except (OSError, EOFError) as error:
+        except BROKEN as error:
             raise connection.lost(error) from error
-        channel.close()
+        close_channel(channel)
         if not said.startswith("held by") or time.monotonic() > deadline:
             raise _refused(connection, said, messages)
         time.sleep(0.2)
@@ -74,7 +75,7 @@ def locked(connection: Connection) -> Iterator[Check]:
 
     def beat() -> None:
         while not done.wait(_BEAT_S):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(*BROKEN):
                 channel.sendall(b".\n")
 
     def check() -> None:
@@ -94,10 +95,10 @@ def locked(connection: Connection) -> Iterator[Check]:
     finally:
         done.set()
         thread.join()
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(*BROKEN):
             channel.shutdown_write()
             stream.read()  # until the shell there has ended
-        channel.close()
+        close_channel(channel)
 
 
 def _refused(connection: Connection, said: str, messages: str) -> Exception:

@@ -280,11 +280,16 @@ class _AfterText:
         return content
 
 
+def close_channel(channel: paramiko.Channel) -> None:
+    """Close a channel, also one of a connection that is lost: paramiko would raise what its last message met."""
+    with contextlib.suppress(*BROKEN):
+        channel.close()
+
+
 @contextlib.contextmanager
 def _closing(channel: paramiko.Channel) -> Iterator[paramiko.Channel]:
-    """Close a channel at the end, also one of a connection that is lost."""
+    """Close a channel at the end."""
     try:
         yield channel
     finally:
-        with contextlib.suppress(*BROKEN):
-            channel.close()
+        close_channel(channel)

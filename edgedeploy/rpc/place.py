@@ -27,7 +27,7 @@ from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.lock import locked
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
-from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.facts import BASE, probe
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.remote.tunnel import backward, forward
@@ -272,5 +272,4 @@ class _Remote:
         deadline = time.monotonic() + _END_S
         while not self.ended and time.monotonic() < deadline:
             time.sleep(0.01)
-        with contextlib.suppress(*BROKEN):
-            self._channel.close()
+        close_channel(self._channel)

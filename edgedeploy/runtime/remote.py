@@ -12,7 +12,7 @@ import paramiko
 
 from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError, ReleaseError
-from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import failure
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.session import check_tensors
@@ -68,7 +68,7 @@ class RemoteSession(Closing):
         """Let the agent end."""
         with contextlib.suppress(OSError, EOFError):
             self._channel.shutdown_write()
-        self._channel.close()
+        close_channel(self._channel)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference on the board: arrays by input name, to arrays by output name.

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import paramiko
 import pytest
 from board_releases import BASE, Bench
 from cable import Cable
@@ -32,6 +33,7 @@ from edgedeploy.errors import (
 from edgedeploy.package.archive import describe, read_package, write_package
 from edgedeploy.progress import Progress
 from edgedeploy.release.health import HealthCheck
+from edgedeploy.release.lock import locked
 from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
@@ -113,6 +115,27 @@ def test_what_was_uploaded_before_is_not_sent_again(bench: Bench, old: str) -> N
     command = [sys.executable, str(script), bench.virtual.name, str(bench.second), str(bench.agent), "after upload"]
     subprocess.run(command, capture_output=True, check=False)
     assert second_push_succeeds(bench).uploaded == {}
+
+
+def test_the_lock_of_a_connection_that_is_lost_hides_no_error(
+    bench: Bench, old: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """paramiko raises EOFError where it meets the loss first, at whatever channel sends something next."""
+
+    def lost(_: object, data: bytes) -> None:
+        raise EOFError
+
+    def lose(connection: Connection) -> None:
+        monkeypatch.setattr(paramiko.packet.Packetizer, "write_all", lost)
+        connection.run("true")
+
+    with (
+        Cable(bench.virtual, tmp_path) as cable,
+        Connection(cable.address) as connection,
+        pytest.raises(BoardConnectionError, match="broke"),
+        locked(connection),
+    ):
+        lose(connection)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
