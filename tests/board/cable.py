@@ -52,11 +52,8 @@ class Cable:
             flows.clear()
 
     def cut(self) -> None:
-        """Cut it."""
-        for end in self._ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
+        """Cut it: no connection that goes through it survives."""
+        _hang_up(*self._ends)
         for flows in self._flowing:
             flows.set()
 
@@ -84,6 +81,14 @@ class Cable:
                 if counted:
                     self.sent += len(block)
                     if self._cut_after is not None and self.sent >= self._cut_after:
-                        break
+                        self.cut()
         flows.wait()  # an end is news, too
-        self.cut() if counted else None
+        if counted:  # the end of this connection only: the next one may have begun
+            _hang_up(source, target)
+
+
+def _hang_up(*ends: socket.socket) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+        end.close()
