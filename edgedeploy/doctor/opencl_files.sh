@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2154,SC2046
 # Says which OpenCL drivers are registered and which GPU nodes there are, with nothing but a POSIX shell: lines of
 # fields that bars separate. $root stands before the paths of nodes. $OCL_ICD_VENDORS names another folder of drivers,
 # or one file, as it does for ocl-icd.

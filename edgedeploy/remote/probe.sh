@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC1091
 # Says what a board is, with nothing but a POSIX shell: lines "NAME VALUE", an empty line, and the head of the
 # ELF file of its shell.
 line() { tr '\n' ' '; }

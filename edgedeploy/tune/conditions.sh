@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2154,SC2086
 # Says in what state a board is, with nothing but a POSIX shell: lines "NAME VALUE", the value empty where nothing
 # tells. $root stands before all paths.
 cpus=$root/sys/devices/system/cpu
