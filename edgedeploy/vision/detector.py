@@ -65,7 +65,7 @@ class Detector(Decoder):
 
     Attributes:
         threshold: the lowest score that is reported.
-        overlap: the largest intersection over union of two results.
+        iou_threshold: the largest intersection over union of two results.
         tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
         candidates: how many places, those with the best scores, are compared with one another at most.
         clip: whether boxes end at the picture's edges, and those beside it are left out; else they reach as far as
@@ -74,9 +74,10 @@ class Detector(Decoder):
 
     # What the classes are called where the network's entry names no labels.
     names: ClassVar[list[str]] = []
+    earlier_names: ClassVar[dict[str, str]] = {"overlap": "iou_threshold"}
 
     threshold: Fraction
-    overlap: Fraction
+    iou_threshold: Fraction
     tie: Fraction = 0.0
     # As in the reference implementations of RetinaFace, EfficientDet and YuNet.
     candidates: Annotated[int, Field(gt=0)] = 5000
@@ -95,7 +96,7 @@ class Detector(Decoder):
         # Damaged weights give infinite values and NaN: `_best` leaves them out.
         with np.errstate(all="ignore"):
             found = self._best(self.find(outputs, frame))
-        found = found[suppress(found.boxes, found.scores, self.overlap, self.tie, self._groups(found))]
+        found = found[suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))]
         corners = frame.to_picture(found.boxes.reshape(-1, 2, 2))
         if self.clip:
             height, width = frame.picture

@@ -49,7 +49,7 @@ class EfficientDet(ObjectDetector):
 
     kind: Literal["efficientdet"]
     threshold: Fraction = 0.2
-    overlap: Fraction = 0.2
+    iou_threshold: Fraction = 0.2
     scores: Annotated[list[str], Field(min_length=1)]
     boxes: Annotated[list[str], Field(min_length=1)]
     layout: Literal["NHWC", "NCHW"] = "NHWC"

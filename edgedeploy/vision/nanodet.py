@@ -35,7 +35,7 @@ class NanoDet(ObjectDetector):
 
     kind: Literal["nanodet"]
     threshold: Fraction = 0.4
-    overlap: Fraction = 0.5
+    iou_threshold: Fraction = 0.5
     strides: Strides = [8, 16, 32]
     output: str | None = None
     scores: list[str] = []

@@ -53,7 +53,7 @@ class RetinaFace(Detector):
 
     kind: Literal["retinaface"]
     threshold: Fraction = 0.8
-    overlap: Fraction = 0.4
+    iou_threshold: Fraction = 0.4
     levels: Annotated[list[Level], Field(min_length=1)] = MNET25_LEVELS
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:

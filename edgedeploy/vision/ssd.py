@@ -63,7 +63,7 @@ class Ssd(ObjectDetector):
 
     kind: Literal["ssd"]
     threshold: Fraction = 0.5
-    overlap: Fraction = 0.4
+    iou_threshold: Fraction = 0.4
     scores: str
     boxes: str
     points: str | None = None

@@ -48,7 +48,7 @@ class Yolo(ObjectDetector):
     """
 
     kind: Literal["yolo"]
-    overlap: Fraction = 0.45
+    iou_threshold: Fraction = 0.45
     clip: bool = False
     confidence: Literal["darknet", "tengine"] = "darknet"
     heads: Annotated[list[Head], Field(min_length=1)] | None = None

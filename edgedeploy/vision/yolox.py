@@ -37,7 +37,7 @@ class Yolox(ObjectDetector):
 
     kind: Literal["yolox"]
     threshold: Fraction = 0.3
-    overlap: Fraction = 0.65
+    iou_threshold: Fraction = 0.65
     output: str = "output"
     strides: Strides = [8, 16, 32]
 

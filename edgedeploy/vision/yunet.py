@@ -29,7 +29,7 @@ class YuNet(Detector):
 
     kind: Literal["yunet"]
     threshold: Fraction = 0.9
-    overlap: Fraction = 0.3
+    iou_threshold: Fraction = 0.3
     strides: Strides = [8, 16, 32]
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:

@@ -58,7 +58,7 @@ class TestYolo:
     def decoder(self, confidence: str = "darknet", threshold: float = 0.3) -> Yolo:
         heads = [Head(output="head", anchors=[(10, 10), (20, 30)])]
         return Yolo.model_validate(
-            {"kind": "yolo", "threshold": threshold, "overlap": 0.45, "confidence": confidence, "heads": heads}
+            {"kind": "yolo", "threshold": threshold, "iou_threshold": 0.45, "confidence": confidence, "heads": heads}
         )
 
     def outputs(self) -> dict[str, np.ndarray]:

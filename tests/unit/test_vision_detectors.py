@@ -147,7 +147,9 @@ class TestYolox:
 
     @SUPPRESSION
     def test_agrees_with_plain_loops(self, suppression: str) -> None:
-        decoder = Yolox.model_validate({"kind": "yolox", "threshold": 0.3, "overlap": 0.3, "suppression": suppression})
+        decoder = Yolox.model_validate(
+            {"kind": "yolox", "threshold": 0.3, "iou_threshold": 0.3, "suppression": suppression}
+        )
         places = plain.yolox(self.output, NETWORK, 0.3)
         expected = plain.kept(places, 0.3, suppression == "class_aware")
         assert len(places) > len(expected) > 5
@@ -306,6 +308,6 @@ class TestEveryDetector:
     @each
     def test_only_so_many_candidates_are_compared(self, decoder: Detector, shapes: dict[str, tuple[int, ...]]) -> None:
         outputs = {name: probabilities(*shape) for name, shape in shapes.items()}
-        everything = decoder.model_copy(update={"threshold": 0.0, "overlap": 1.0})
+        everything = decoder.model_copy(update={"threshold": 0.0, "iou_threshold": 1.0})
         few = everything.model_copy(update={"candidates": 3})
         assert few.decode(outputs, FRAME, []) == everything.decode(outputs, FRAME, [])[:3]
