@@ -102,6 +102,8 @@ class Login(Closing):
             algorithms = transport.get_security_options()
             algorithms.key_types = keys.ordered(algorithms.key_types)
             transport.start_client(timeout=CONNECT_S)
+            if not transport.initial_kex_done:  # paramiko goes on when the time is over
+                raise TimeoutError(f"its SSH server said nothing more for {CONNECT_S} s")
         except (socket.gaierror, UnicodeError) as error:  # UnicodeError: no name of a host could be so
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise BoardConnectionError(f"there is no host {hop.host}", why=why, hints=[f"correct {_WHERE}"]) from error

@@ -233,7 +233,7 @@ def test_what_a_dead_server_left_is_removed_by_the_next(virtual: VirtualBoard, e
 
 
 def test_a_full_disk_is_said(start: Start, endpoint: Endpoint) -> None:
-    address = address_of(start("local", name="full", disk_mib=16))
+    address = address_of(start("local", name="no-room", disk_mib=16))
     with Connection(address) as connection:
         connection.run("dd if=/dev/zero of=fill bs=1M count=64")
     began = time.monotonic()

@@ -86,6 +86,21 @@ def test_a_connection_that_breaks_after_the_last_byte_of_the_input_is_named(boar
             connection.run("cat; sleep 5", content=content())
 
 
+def test_a_server_that_greets_and_then_says_nothing_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedeploy.remote.login.CONNECT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        greeting = threading.Thread(target=lambda: streams.append(listener.accept()[0]))
+        streams: list[socket.socket] = []
+        greeting.start()
+        address = Address("127.0.0.1", "pi", listener.getsockname()[1])
+        connecting = threading.Thread(target=lambda: (greeting.join(), streams[0].sendall(b"SSH-2.0-Sleepy\r\n")))
+        connecting.start()
+        with pytest.raises(BoardConnectionError, match=r"cannot be reached.*said nothing more for 0\.5 s"):
+            Connection(address)
+        connecting.join()
+        streams[0].close()
+
+
 def test_an_unknown_host_key_is_recorded_once_and_shown(board: VirtualBoard) -> None:
     notes = Notebook()
     assert logged_in(like_any_other(board), progress=notes) == "own"
