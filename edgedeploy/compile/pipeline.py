@@ -36,7 +36,7 @@ from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, EdgedeployError, last_line
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
 
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.

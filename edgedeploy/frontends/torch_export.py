@@ -24,7 +24,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
-from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.network import Network, Reference
 
 _ZIP = b"PK\x03\x04"
 # Of protocols 2 to 5, with which PyTorch's files before 1.6 begin.

@@ -19,7 +19,7 @@ from edgedeploy.selftest.tolerance import error_limit
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 # What may be done: `here` is nothing but what this machine runs itself.
 Checks = Literal["all", "here", "none"]
