@@ -110,7 +110,7 @@ def _compiled_here(draft: Draft) -> float:
 
     here = load_board("local")
     limit = error_limit(draft.network, here, draft.cases.values())
-    compiled = compile_network(draft.network, here, error_limit=limit)
+    compiled = compile_network(draft.network, here, error_limit=limit, disabled_passes=draft.manifest.disabled_passes)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / LIBRARY_NAME
         link(compiled.code, library, here)

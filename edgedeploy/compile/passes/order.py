@@ -20,6 +20,12 @@ def pass_names() -> list[str]:
     return [*(each.name for each in PASSES), *(entry.name for entry in entries())]
 
 
+def disableable() -> list[str]:
+    """The names of passes that can be left out."""
+    required = {each.name for each in PASSES if each.required}
+    return [name for name in pass_names() if name not in required]
+
+
 def check_disabled(disabled: Collection[str]) -> None:
     """Refuse names of passes that cannot be left out.
 

@@ -84,8 +84,12 @@ class PassLog:
                 raise cannot_write(folder, error) from error
 
     def __call__(self, applied: Pass, module: tvm.IRModule, seconds: float) -> None:
-        """Note the time, and write `NN-NAME.ir.py`."""
+        """Note the time, and write the module."""
         self.times.append((applied.name, seconds))
+        self.write(applied.name, module)
+
+    def write(self, name: str, module: tvm.IRModule) -> None:
+        """Write a module as `NN-NAME.ir.py`, if there is a folder, under the number of passes that made it."""
         if self._folder:
-            with replacing(self._folder / f"{len(self.times):02}-{applied.name}.ir.py") as temporary:
+            with replacing(self._folder / f"{len(self.times):02}-{name}.ir.py") as temporary:
                 temporary.write_text(module.script(), encoding="utf-8")
