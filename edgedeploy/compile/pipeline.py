@@ -251,11 +251,6 @@ def _optimised(
     """Apply the passes."""
     compilation = Compilation(board)
     module = run_passes(network.module, passes_for(board, disabled_passes), compilation, listener)
-    functions = {variable.name_hint: function for variable, function in module.functions.items()}
-    # What a pass changed after functions were fused is no longer what its group would be lowered to.
-    groups = {
-        name: group
-        for name, group in compilation.groups.items()
-        if name in functions and functions[name].same_as(compilation.functions[name])
-    }
+    names = {variable.name_hint for variable in module.get_global_vars()}
+    groups = {name: group for name, group in compilation.groups.items() if name in names}
     return Optimised(module, groups, compilation.removed)

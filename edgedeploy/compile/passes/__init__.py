@@ -50,13 +50,11 @@ class Compilation:
         board: what the code is for.
         removed: the layers that lost channels.
         groups: by name, the functions that hold a layer, before they became one loop nest each.
-        functions: by name, what became of those.
     """
 
     board: Board
     removed: list[RemovedChannels] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)
-    functions: dict[str, Any] = field(default_factory=dict)
 
 
 def _always(board: Board) -> bool:

@@ -67,9 +67,7 @@ def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
 
 def _merge_fused(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
     compilation.groups = groups(module)
-    module = relax.transform.FuseTIR()(module)
-    compilation.functions = {variable.name_hint: function for variable, function in module.functions.items()}
-    return module
+    return relax.transform.FuseTIR()(module)
 
 
 def _make_views(module: tvm.IRModule) -> tvm.IRModule:

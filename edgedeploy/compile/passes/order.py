@@ -92,6 +92,10 @@ def passes_for(board: Board, disabled: Collection[str] = ()) -> list[Pass]:
             misfit = each if each.package else before
             why = f"{each.name} works on {each.expects.layout}, and {before.name} leaves {before.result.layout}"
             raise _misplaced(misfit, why)
+        if each.package and each.expects.layout.startswith("fused"):
+            raise _misplaced(
+                each, "fused functions with a layer are lowered from their groups, whatever a pass changes"
+            )
     return chosen
 
 

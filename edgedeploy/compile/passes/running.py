@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import tvm
 from tvm import relax
+from tvm_ffi import structural_equal
 
 from edgedeploy.compile.passes import Compilation, Pass
 from edgedeploy.errors import last_line
@@ -47,7 +48,8 @@ def run_passes(
     """Apply passes one after the other.
 
     Raises:
-        PassError: one raises, gives no module, or one that is not well-formed.
+        PassError: one raises, or gives no module; or one of another package gives a module that is not well-formed, or
+            of another network.
     """
     module = module.clone()  # some passes change what they are given
     for each in passes:
@@ -59,11 +61,18 @@ def run_passes(
                 raise TypeError(f"it returned {type(result).__name__}, not an IRModule")
             if each.package:  # tests see to edgedeploy's own; it takes nearly as long as all of them
                 relax.analysis.well_formed(result)
+                if not structural_equal(_interface(result), _interface(module)):
+                    raise ValueError("it changed the inputs or outputs of the network")
         except Exception as error:
             raise PassError(each, error) from error
         listener(each, result, seconds)
         module = result
     return module
+
+
+def _interface(module: tvm.IRModule) -> Any:
+    """The type of a network's function; None if a module has none."""
+    return next((each.ty for variable, each in module.functions.items() if variable.name_hint == "main"), None)
 
 
 class PassLog:
