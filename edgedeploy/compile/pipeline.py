@@ -14,6 +14,7 @@ from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
+from edgedeploy.compile.canonical import canonicalise
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.concatenations import split_concatenations
@@ -28,6 +29,7 @@ from edgedeploy.compile.groups import Group, groups
 from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
+from edgedeploy.compile.optraits import teach_layout_conversion
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.processors import Cpu, Device, Processor
@@ -276,8 +278,9 @@ def optimise(network: Network, board: Board) -> Optimised:
 
 def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     """Fold constants, remove what is constant, move to NHWC, and fuse operators into the functions to schedule."""
+    teach_layout_conversion()
     module = relax.transform.DecomposeOpsForInference()(module)
-    module = rewrite_transposed(round_in_float(fold_constants(module)))
+    module = rewrite_transposed(round_in_float(canonicalise(fold_constants(module))))
     module = flush_subnormals(fold_scales(module))
     module, removed = remove_channels(module)
     module = fold_scales(module) if removed else module

@@ -10,20 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.layouts import NCHW_OF_NHWC
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
-
-# Operators on each value by itself, or on pairs of values of equal shapes or broadcast constants.
-_ELEMENTWISE = (
-    *("abs", "add", "ceil", "divide", "erf", "exp", "floor", "log", "maximum", "minimum", "multiply", "negative"),
-    *("nn.gelu", "nn.relu", "nn.silu", "power", "round", "rsqrt", "sigmoid", "sqrt", "square", "subtract", "tanh"),
-)
-_REDUCTIONS = ("max", "mean", "min", "sum")
+from edgedeploy.compile.optraits import Kind, is_kind, operator_name
 
 
 def on_planes(module: tvm.IRModule) -> tvm.IRModule:
@@ -36,17 +29,14 @@ class _Planes(relax.PyExprMutator):
     """Visits operators in order; what is known to be a transpose of planes is continued on the planes."""
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
-        return self.moved(self.visit_expr_post_order(call))
-
-    def moved(self, call: relax.Call) -> relax.Expr:
-        """The call on planes, transposed back, or as it is if it has nothing to do with pictures."""
-        name = call.op.name.removeprefix("relax.") if isinstance(call.op, tvm.ir.Op) else ""
-        if name in _SIMPLER:
-            return _SIMPLER[name](self, call)
-        if name in _PICTURES or (name in _FOLLOWING and any(self.planes(each) is not None for each in _tensors(call))):
-            planes = (_PICTURES.get(name) or _FOLLOWING[name])(self, call)
-            if planes is not None:
-                return planes
+        call = self.visit_expr_post_order(call)
+        name = operator_name(call)
+        if name in _PICTURES or any(self.planes(each) is not None for each in _tensors(call)):
+            handler = _PICTURES.get(name) or _FOLLOWING.get(name)
+            if handler is None and is_kind(call, Kind.ELEMENTWISE, Kind.REDUCTION):
+                handler = _elementwise if is_kind(call, Kind.ELEMENTWISE) else _reduction
+            planes = handler(self, call) if handler else None
+            return call if planes is None else planes
         return call
 
     def planes(self, value: relax.Expr) -> relax.Expr | None:
@@ -154,6 +144,8 @@ def _elementwise(network: _Planes, call: relax.Call) -> relax.Expr | None:
 
 def _operand(network: _Planes, value: relax.Expr, shape: list[int]) -> relax.Expr | None:
     """One side of an elementwise operator on pictures, as planes; a constant may be broadcast."""
+    if not isinstance(value.ty, relax.TensorType):
+        return value  # a bound of a clip
     known = constant_value(value)
     if known is not None and known.ndim <= 4:
         whole = known.reshape((1,) * (4 - known.ndim) + known.shape)
@@ -188,40 +180,8 @@ def _reduction(network: _Planes, call: relax.Call) -> relax.Expr | None:
     if not axes or (not call.attrs.keepdims and axes != [2, 3]):
         return None
     attrs = {"axis": axes, "keepdims": bool(call.attrs.keepdims)}
-    reduced = getattr(relax.op, call.op.name.removeprefix("relax."))(network.as_planes(call.args[0]), **attrs)
+    reduced = getattr(relax.op, operator_name(call))(network.as_planes(call.args[0]), **attrs)
     return network.pixels(reduced) if call.attrs.keepdims else reduced
-
-
-def _clip(network: _Planes, call: relax.Call) -> relax.Expr:
-    """Clip as two operators that keep any layout."""
-    lowest, highest = (getattr(bound, "value", None) for bound in call.args[1:3])
-    if lowest is None or highest is None:
-        return call
-    return _between(network, call.args[0], float(lowest), float(highest))
-
-
-def _relu6(network: _Planes, call: relax.Call) -> relax.Expr:
-    return _between(network, call.args[0], 0.0, 6.0)
-
-
-def _between(network: _Planes, value: relax.Expr, lowest: float, highest: float) -> relax.Expr:
-    dtype = str(value.ty.dtype)
-    if np.isfinite(lowest):
-        above = relax.op.nn.relu(value) if lowest == 0 else relax.op.maximum(value, relax.const(lowest, dtype))
-        value = network.emit(network.moved(network.builder_.normalize(above)))
-    if not np.isfinite(highest):
-        return value
-    return network.moved(network.builder_.normalize(relax.op.minimum(value, relax.const(highest, dtype))))
-
-
-def _leaky_relu(network: _Planes, call: relax.Call) -> relax.Expr:
-    """max(x, a x) for 0 <= a <= 1."""
-    slope = float(call.attrs.alpha)
-    if not 0 <= slope <= 1:
-        return call
-    scaled = relax.op.multiply(call.args[0], relax.const(slope, str(call.ty.dtype)))
-    value = network.emit(network.moved(network.builder_.normalize(scaled)))
-    return network.moved(network.builder_.normalize(relax.op.maximum(call.args[0], value)))
 
 
 # These work on pictures; by attributes, or else they are left alone.
@@ -232,19 +192,11 @@ _PICTURES: dict[str, Handler] = {
     "nn.conv2d_transpose": _transposed_convolution,
     "nn.max_pool2d": _pool,
 }
-# These continue on planes what is there as planes.
+# These continue on planes what is there as planes, as elementwise operators and reductions do.
 _FOLLOWING: dict[str, Handler] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    **dict.fromkeys(_REDUCTIONS, _reduction),
     "concat": _concatenation,
     "nn.pad": _pad,
     "nn.prelu": _prelu,
-}
-# These become others first.
-_SIMPLER: dict[str, Callable[[_Planes, relax.Call], relax.Expr]] = {
-    "clip": _clip,
-    "nn.leakyrelu": _leaky_relu,
-    "nn.relu6": _relu6,
 }
 
 
