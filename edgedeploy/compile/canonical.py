@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value, rewritten
-from edgedeploy.compile.optraits import Kind, bounds_of, is_kind, operator_name, tensors_of
+from edgedeploy.compile.expressions import constant, constant_value, is_call, rewritten
+from edgedeploy.compile.optraits import Kind, is_kind, tensors_of
 
 
 def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
@@ -26,8 +24,12 @@ class _Canonicaliser(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if is_kind(call, Kind.ELEMENTWISE):
             call = _with_scalars(call)
-        form = _FORMS.get(operator_name(call))
-        return form(self.builder_, call) if form else call
+        if is_call(call, "relax.clip"):
+            return _clip(self.builder_, call)
+        if is_call(call, "relax.nn.leakyrelu"):
+            return _sloped(self.builder_, call.args[0], float(call.attrs.alpha))
+        slope = constant_value(call.args[1]) if is_call(call, "relax.nn.prelu") else None
+        return call if slope is None or slope.size > 1 else _sloped(self.builder_, call.args[0], slope.item())
 
 
 def _with_scalars(call: relax.Call) -> relax.Call:
@@ -42,8 +44,8 @@ def _with_scalars(call: relax.Call) -> relax.Call:
 
 
 def _clip(build: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    value, (lowest, highest) = call.args[0], bounds_of(call)
-    dtype = str(value.ty.dtype)
+    value, dtype = call.args[0], str(call.args[0].ty.dtype)
+    lowest, highest = (float(bound.value) for bound in call.args[1:3])
     if np.isfinite(lowest):
         value = build.normalize(
             relax.op.nn.relu(value) if lowest == 0 else relax.op.maximum(value, constant(lowest, dtype))
@@ -51,29 +53,12 @@ def _clip(build: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return relax.op.minimum(value, constant(highest, dtype)) if np.isfinite(highest) else value
 
 
-def _leaky_relu(build: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    return _sloped(build, call.args[0], float(call.attrs.alpha))
-
-
-def _prelu(build: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-    """PRelu; with one slope for all channels it is a leaky ReLU."""
-    slope = constant_value(call.args[1])
-    return call if slope is None or slope.size > 1 else _sloped(build, call.args[0], slope.item())
-
-
 def _sloped(build: relax.BlockBuilder, value: relax.Expr, slope: float) -> relax.Expr:
     """x where it is positive, else `slope` x."""
     dtype = str(value.ty.dtype)
     if slope < 0:
-        below = build.emit(relax.op.minimum(value, constant(0, dtype)))
+        below = build.emit(relax.op.minimum(constant(0, dtype), value))  # in this order NaN stays NaN
         below = build.emit(relax.op.multiply(below, constant(slope, dtype)))
         return relax.op.add(build.emit(relax.op.nn.relu(value)), below)
     scaled = build.emit(relax.op.multiply(value, constant(slope, dtype)))
     return relax.op.maximum(value, scaled) if slope <= 1 else relax.op.minimum(value, scaled)
-
-
-_FORMS: dict[str, Callable[[relax.BlockBuilder, relax.Call], relax.Expr]] = {
-    "clip": _clip,
-    "nn.leakyrelu": _leaky_relu,
-    "nn.prelu": _prelu,
-}

@@ -1,12 +1,13 @@
 """What operators of Relax are: the one table that passes and frontends ask.
 
-An operator that is not here, and that no template is known to do well, is reported by `edgedeploy build --explain`.
+Of operators that are not here no template is known to do them well: `edgedeploy build --explain` reports them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
@@ -124,12 +125,6 @@ def keeps_constants(call: relax.Call) -> bool:
     return name not in ("sum", "prod")
 
 
-def bounds_of(clip: relax.Call) -> tuple[float, float]:
-    """The least and the largest value that a clip lets pass."""
-    lowest, highest = (float(bound.value) for bound in clip.args[1:3])
-    return lowest, highest
-
-
 def along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
     """One value, or one for each index along an axis, in a shape that broadcasts."""
     if value.size == 1:
@@ -139,46 +134,27 @@ def along_axis(value: np.ndarray, axis: int, dimensions: int) -> np.ndarray:
 
 @cache
 def teach_layout_conversion() -> None:
-    """Have TVM's `ConvertLayout` pass through those that it does not know: each as another of as many operands."""
-    alike = {1: "abs", 2: "add", 3: "ewise_fma"}
-    unknown = [(name, alike[count]) for name, count in _TENSORS_OF_UNKNOWN_LAYOUT.items()]
-    for name, known in [*unknown, ("nn.log_softmax", "nn.softmax")]:
-        rule = tvm.ir.Op.get(f"relax.{known}").get_attr("FRelaxInferLayout")
+    """Have TVM's `ConvertLayout` pass through operators that it has no rule for, by another's that is alike."""
+    elementwise = dict.fromkeys(("clip", "nn.leakyrelu", "nn.softplus", "ones_like", "zeros_like"), "abs")
+    for name, alike in {**elementwise, "where": "ewise_fma", "nn.log_softmax": "nn.softmax"}.items():
+        rule = tvm.ir.Op.get(f"relax.{alike}").get_attr("FRelaxInferLayout")
         tvm.ir.register_op_attr(f"relax.{name}", "FRelaxInferLayout", rule)
 
 
-# Elementwise operators that TVM 0.27 has no layout rule for, and how many tensors they take.
-_TENSORS_OF_UNKNOWN_LAYOUT = {
-    "clip": 1, "nn.leakyrelu": 1, "nn.softplus": 1, "ones_like": 1, "where": 3, "zeros_like": 1
-}  # fmt: skip
-
-
-def slow_operators(module: tvm.IRModule, well_done: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The operators of a network that are slow or may be, each once, and why.
-
-    Args:
-        module: before its operators are legalised.
-        well_done: operators beside those of this table that templates do well.
-    """
+def slow_operators(module: tvm.IRModule) -> dict[str, str]:
+    """By name, the operators of a network that are slow or may be, and why. Expects what is not legalised yet."""
     names = set()
     for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            name = operator_name(binding.value)
-            names.add(binding.value.args[0].name_hint if name == "call_tir" else name)
-    for name in sorted(filter(None, names - well_done)):
-        if name not in OPERATORS:
-            yield name, "no template is known to do it well"
-        elif OPERATORS[name].cost is Cost.LIBRARY_CALL:
-            yield name, "a call of the C library for each value"
+        for call in (binding.value for binding in block.bindings):
+            name = operator_name(call)
+            names.add(call.args[0].name_hint if name == "call_tir" else name)
+    unknown = dict.fromkeys(sorted(names - OPERATORS.keys() - {""}), "no template is known to do it well")
+    calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].cost is Cost.LIBRARY_CALL]
+    return unknown | dict.fromkeys(calls, "on a CPU, a call of the C library for each value")
 
 
 def _elementwise(compute: Callable[..., Any], function: str = "") -> Operator:
     return Operator(Kind.ELEMENTWISE, lambda call, *values: compute(*values), function)
-
-
-def _by_call(compute: Evaluator) -> Operator:
-    """An elementwise operator with attributes."""
-    return Operator(Kind.ELEMENTWISE, compute)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -204,74 +180,46 @@ def _reshaped(call: Any, a: np.ndarray) -> np.ndarray:
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
+# Operators that numpy has by the same name, and those of them, or nearly, that are elementary functions.
+_OF_NUMPY = """
+abs add bitwise_and bitwise_not bitwise_or bitwise_xor ceil equal floor floor_divide greater greater_equal isfinite
+isinf isnan left_shift less less_equal logical_and logical_not logical_or logical_xor maximum minimum multiply negative
+not_equal ones_like right_shift sign sqrt square subtract trunc where zeros_like
+"""
+_FUNCTIONS = "acos acosh asin asinh atan atan2 atanh cos cosh exp log sin sinh tan tanh"
+# Others that templates do well.
+_WELL_DONE = """
+argmax argmin broadcast_to concat flip full full_like gather_elements gather_nd image.grid_sample image.resize3d matmul
+median nn.conv2d nn.group_norm nn.instance_norm nn.layer_norm nn.log_softmax nn.max_pool1d nn.max_pool3d nn.pad
+nn.rms_norm nn.softmax one_hot ones quantize repeat split stack std strided_slice take tile tril triu variance zeros
+"""
+
 OPERATORS: dict[str, Operator] = {
-    # Of one tensor.
-    "abs": _elementwise(np.abs),
-    "bitwise_not": _elementwise(np.invert),
-    "ceil": _elementwise(np.ceil),
-    "floor": _elementwise(np.floor),
-    "isfinite": _elementwise(np.isfinite),
-    "isinf": _elementwise(np.isinf),
-    "isnan": _elementwise(np.isnan),
-    "logical_not": _elementwise(np.logical_not),
-    "negative": _elementwise(np.negative),
-    "nn.relu": _elementwise(lambda a: np.maximum(a, 0)),
-    "ones_like": _elementwise(np.ones_like),
-    "round": _elementwise(np.rint),
-    "rsqrt": _elementwise(lambda a: 1 / np.sqrt(a)),
-    "sign": _elementwise(np.sign),
-    "sqrt": _elementwise(np.sqrt),
-    "square": _elementwise(np.square),
-    "trunc": _elementwise(np.trunc),
-    "zeros_like": _elementwise(np.zeros_like),
-    **{
-        name: _elementwise(getattr(np, numpy), name)
-        for name, numpy in {
-            **{each: each for each in ("cos", "cosh", "exp", "log", "sin", "sinh", "tan", "tanh")},
-            **{each: each.replace("a", "arc", 1) for each in ("acos", "acosh", "asin", "asinh", "atan", "atanh")},
-        }.items()
-    },
+    **dict.fromkeys(_WELL_DONE.split(), Operator(Kind.OTHER)),
+    **{name: _elementwise(getattr(np, name)) for name in _OF_NUMPY.split()},
+    **{name: _elementwise(getattr(np, re.sub("^a", "arc", name)), name) for name in _FUNCTIONS.split()},
+    "divide": _elementwise(lambda a, b: a / b if a.dtype.kind == "f" else a // b),
     "erf": _elementwise(_erf, "erf"),
+    "floor_mod": _elementwise(np.mod),
+    "log_add_exp": _elementwise(np.logaddexp, "exp"),
+    "mod": _elementwise(np.fmod),
     "nn.gelu": _elementwise(lambda a: 0.5 * a * (1 + _erf(a / math.sqrt(2))), "erf"),
     "nn.gelu_tanh": _elementwise(_gelu_tanh, "tanh"),
+    "nn.relu": _elementwise(lambda a: np.maximum(a, 0)),
     "nn.selu": _elementwise(_selu, "exp"),
     "nn.silu": _elementwise(lambda a: a * _sigmoid(a), "sigmoid"),
     "nn.softplus": _elementwise(lambda a: np.logaddexp(a, 0), "exp"),
-    "sigmoid": _elementwise(_sigmoid, "sigmoid"),
-    # Of one tensor, by attributes.
-    "astype": _by_call(lambda call, a: a.astype(str(call.ty.dtype))),
-    "clip": _by_call(lambda call, a: np.clip(a, *bounds_of(call))),
-    "nn.leakyrelu": _by_call(lambda call, a: np.where(a > 0, a, a * float(call.attrs.alpha))),
-    # Of two.
-    "add": _elementwise(np.add),
-    "atan2": _elementwise(np.arctan2, "atan2"),
-    "bitwise_and": _elementwise(np.bitwise_and),
-    "bitwise_or": _elementwise(np.bitwise_or),
-    "bitwise_xor": _elementwise(np.bitwise_xor),
-    "divide": _elementwise(lambda a, b: a / b if a.dtype.kind == "f" else a // b),
-    "equal": _elementwise(np.equal),
-    "floor_divide": _elementwise(np.floor_divide),
-    "floor_mod": _elementwise(np.mod),
-    "greater": _elementwise(np.greater),
-    "greater_equal": _elementwise(np.greater_equal),
-    "left_shift": _elementwise(np.left_shift),
-    "less": _elementwise(np.less),
-    "less_equal": _elementwise(np.less_equal),
-    "log_add_exp": _elementwise(np.logaddexp, "exp"),
-    "logical_and": _elementwise(np.logical_and),
-    "logical_or": _elementwise(np.logical_or),
-    "logical_xor": _elementwise(np.logical_xor),
-    "maximum": _elementwise(np.maximum),
-    "minimum": _elementwise(np.minimum),
-    "mod": _elementwise(np.fmod),
-    "multiply": _elementwise(np.multiply),
-    "nn.prelu": _by_call(lambda call, a, slope: np.where(a > 0, a, a * along_axis(slope, call.attrs.axis, a.ndim))),
-    "not_equal": _elementwise(np.not_equal),
     "power": _elementwise(np.power, "pow"),
-    "right_shift": _elementwise(np.right_shift),
-    "subtract": _elementwise(np.subtract),
-    # Of three.
-    "where": _elementwise(np.where),
+    "round": _elementwise(np.rint),
+    "rsqrt": _elementwise(lambda a: 1 / np.sqrt(a)),
+    "sigmoid": _elementwise(_sigmoid, "sigmoid"),
+    # By attributes.
+    "astype": Operator(Kind.ELEMENTWISE, lambda call, a: a.astype(str(call.ty.dtype))),
+    "clip": Operator(Kind.ELEMENTWISE),
+    "nn.leakyrelu": Operator(Kind.ELEMENTWISE),
+    "nn.prelu": Operator(
+        Kind.ELEMENTWISE, lambda call, a, slope: np.where(a > 0, a, a * along_axis(slope, call.attrs.axis, a.ndim))
+    ),
     # Each channel by itself.
     **dict.fromkeys(
         ("image.resize2d", "nn.adaptive_avg_pool2d", "nn.avg_pool2d", "nn.max_pool2d"), Operator(Kind.WINDOW)

@@ -29,7 +29,7 @@ from edgedeploy.compile.groups import Group, groups
 from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
-from edgedeploy.compile.optraits import teach_layout_conversion
+from edgedeploy.compile.optraits import slow_operators, teach_layout_conversion
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.processors import Cpu, Device, Processor
@@ -43,6 +43,9 @@ from edgedeploy.progress import SILENT, Progress
 
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
+
+# The attribute of a network: by name, its operators that are slow or may be, and why.
+SLOW_OPERATORS = "edgedeploy.slow_operators"
 
 # The attribute of reshapes that are no views.
 _COPIED = "edgedeploy.copied"
@@ -286,7 +289,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     module = fold_scales(module) if removed else module
     module = pad_channels(split_concatenations(module), board)
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
-    module = lower_layers(module)
+    module = lower_layers(module.with_attr(SLOW_OPERATORS, slow_operators(module)))
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps(LEGALISATIONS)(module))
     module = _keep_slices_apart(module)
     fused = tvm.transform.Sequential([relax.transform.FoldConstant(), relax.transform.FuseOps()])(module)

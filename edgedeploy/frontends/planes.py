@@ -73,36 +73,16 @@ def _weights(call: relax.Call, layout: str) -> relax.Expr | None:
 
 
 def _convolution(network: _Planes, call: relax.Call) -> relax.Expr | None:
-    attrs, weights = call.attrs, _weights(call, "OIHW")
+    attrs, transposed = call.attrs, is_call(call, "relax.nn.conv2d_transpose")
+    weights = _weights(call, "IOHW" if transposed else "OIHW")
     if weights is None:
         return None
-    return network.pixels(
-        relax.op.nn.conv2d(
-            network.as_planes(call.args[0]),
-            weights,
-            attrs.strides,
-            attrs.padding,
-            attrs.dilation,
-            attrs.groups,
-        )
-    )
-
-
-def _transposed_convolution(network: _Planes, call: relax.Call) -> relax.Expr | None:
-    attrs, weights = call.attrs, _weights(call, "IOHW")
-    if weights is None:
-        return None
-    return network.pixels(
-        relax.op.nn.conv2d_transpose(
-            network.as_planes(call.args[0]),
-            weights,
-            attrs.strides,
-            attrs.padding,
-            attrs.output_padding,
-            attrs.dilation,
-            attrs.groups,
-        )
-    )
+    operands = (network.as_planes(call.args[0]), weights, attrs.strides, attrs.padding)
+    if transposed:
+        made = relax.op.nn.conv2d_transpose(*operands, attrs.output_padding, attrs.dilation, attrs.groups)
+    else:
+        made = relax.op.nn.conv2d(*operands, attrs.dilation, attrs.groups)
+    return network.pixels(made)
 
 
 def _pool(network: _Planes, call: relax.Call) -> relax.Expr | None:
@@ -189,7 +169,7 @@ _PICTURES: dict[str, Handler] = {
     "image.resize2d": _resize,
     "nn.avg_pool2d": _pool,
     "nn.conv2d": _convolution,
-    "nn.conv2d_transpose": _transposed_convolution,
+    "nn.conv2d_transpose": _convolution,
     "nn.max_pool2d": _pool,
 }
 # These continue on planes what is there as planes, as elementwise operators and reductions do.
