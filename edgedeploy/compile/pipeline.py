@@ -25,6 +25,7 @@ from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
+from edgedeploy.compile.fusion import INJECTIVE, keep_broadcasts_apart
 from edgedeploy.compile.groups import Group, groups
 from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.layouts import remove_transposes
@@ -49,9 +50,6 @@ SLOW_OPERATORS = "edgedeploy.slow_operators"
 
 # The attribute of reshapes that are no views.
 _COPIED = "edgedeploy.copied"
-
-# TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
-_INJECTIVE = 2
 
 
 @dataclass(frozen=True)
@@ -291,7 +289,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
     module = lower_layers(module.with_attr(SLOW_OPERATORS, slow_operators(module)))
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps(LEGALISATIONS)(module))
-    module = _keep_slices_apart(module)
+    module = keep_broadcasts_apart(_keep_slices_apart(module))
     fused = tvm.transform.Sequential([relax.transform.FoldConstant(), relax.transform.FuseOps()])(module)
     finish = tvm.transform.Sequential([relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()])
     finished = finish(fused)
@@ -307,5 +305,5 @@ def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
     """
     for variable, function in list(module.functions.items()):
         if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint.startswith("strided_slice"):
-            module.update_func(variable, function.with_attr("op_pattern", _INJECTIVE))
+            module.update_func(variable, function.with_attr("op_pattern", INJECTIVE))
     return module
