@@ -11,7 +11,7 @@ from edgedeploy.compile.optraits import Kind, is_kind, tensors_of
 
 
 def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite bounds and leaky ReLUs as maximum, minimum and products; make constants of one value scalars.
+    """Rewrite bounds and leaky ReLUs as maximum, minimum and products, and give constants whole shapes.
 
     Values stay the same. Expects constants in the place of their variables.
     """
@@ -22,8 +22,8 @@ def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
 class _Canonicaliser(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        if is_kind(call, Kind.ELEMENTWISE):
-            call = _with_scalars(call)
+        if is_kind(call, Kind.ELEMENTWISE) and not is_call(call, "relax.nn.prelu"):
+            call = _with_whole_constants(call)
         if is_call(call, "relax.clip"):
             return _clip(self.builder_, call)
         if is_call(call, "relax.nn.leakyrelu"):
@@ -32,14 +32,16 @@ class _Canonicaliser(relax.PyExprMutator):
         return call if slope is None or slope.size > 1 else _sloped(self.builder_, call.args[0], slope.item())
 
 
-def _with_scalars(call: relax.Call) -> relax.Call:
-    """A call with constants of one value as scalars: those of one dimension stop layout conversion."""
+def _with_whole_constants(call: relax.Call) -> relax.Call:
+    """A call with constants as scalars, or of as many dimensions as the result: others stop layout conversion."""
     rank = max((len(each.ty.shape) for each in tensors_of(call) if constant_value(each) is None), default=0)
     arguments = list(call.args)
     for index, argument in enumerate(arguments):
         value = constant_value(argument)
-        if value is not None and value.size == 1 and 0 < value.ndim < rank:
-            arguments[index] = constant(value.reshape(()))
+        if value is not None and 0 < value.ndim < rank:
+            arguments[index] = constant(
+                value.reshape(() if value.size == 1 else (1,) * (rank - value.ndim) + value.shape)
+            )
     return call if arguments == list(call.args) else relax.Call(call.op, arguments, call.attrs)
 
 

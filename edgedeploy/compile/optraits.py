@@ -33,14 +33,6 @@ class Kind(Enum):
     OTHER = auto()
 
 
-class Cost(Enum):
-    """What a value costs on a CPU."""
-
-    ARITHMETIC = auto()  # a few instructions on whole vectors
-    POLYNOMIAL = auto()  # some twenty, `elementary.py`
-    LIBRARY_CALL = auto()  # a call of the C library for each value
-
-
 @dataclass(frozen=True)
 class Operator:
     """An operator of Relax.
@@ -56,11 +48,9 @@ class Operator:
     function: str = ""
 
     @property
-    def cost(self) -> Cost:
-        """What one of its values costs; an elementary function with a polynomial form costs no call."""
-        if not self.function:
-            return Cost.ARITHMETIC
-        return Cost.POLYNOMIAL if self.function in POLYNOMIALS else Cost.LIBRARY_CALL
+    def calls_library(self) -> bool:
+        """Whether each value costs a call of the C library on a CPU: the function has no polynomial form."""
+        return bool(self.function) and self.function not in POLYNOMIALS
 
 
 def operator_name(call: Any) -> str:
@@ -149,7 +139,7 @@ def slow_operators(module: tvm.IRModule) -> dict[str, str]:
             name = operator_name(call)
             names.add(call.args[0].name_hint if name == "call_tir" else name)
     unknown = dict.fromkeys(sorted(names - OPERATORS.keys() - {""}), "no template is known to do it well")
-    calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].cost is Cost.LIBRARY_CALL]
+    calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].calls_library]
     return unknown | dict.fromkeys(calls, "on a CPU, a call of the C library for each value")
 
 
