@@ -68,7 +68,7 @@ def build(
         typer.Option(
             "--explain",
             help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside an OpenCL "
-            "device; transposes; removed channels.",
+            "device; transposes; removed channels; operators that are slow.",
         ),
     ] = False,
     no_check: Annotated[
@@ -265,6 +265,8 @@ def _print_explanation(compiled: Compiled) -> None:
         for layer in explanation["removed"]:
             removed.add_row(layer["layer"], str(layer["before"]), str(layer["after"]))
         stdout().print(removed)
+    for operator, why in explanation["slow_operators"].items():
+        stdout().print(f"slow operator: {operator} ({why})")
     fallbacks = sum(record["fallback"] for record in explanation["functions"])
     transposes = explanation["transposes"]
     stdout().print(

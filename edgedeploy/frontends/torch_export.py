@@ -200,11 +200,9 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
-    from edgedeploy.frontends.planes import on_planes
-
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
-        return program, on_planes(from_exported_program(program, unwrap_unit_return_tuple=True))
+        return program, from_exported_program(program, unwrap_unit_return_tuple=True)
 
 
 def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, double: bool = False) -> Reference:

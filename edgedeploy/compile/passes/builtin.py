@@ -9,15 +9,18 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
+from edgedeploy.compile.canonical import canonicalise
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import remove_channels
 from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
+from edgedeploy.compile.fusion import INJECTIVE, keep_broadcasts_apart
 from edgedeploy.compile.groups import groups
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
+from edgedeploy.compile.optraits import slow_operators, teach_layout_conversion
 from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.transposed import rewrite_transposed
@@ -25,11 +28,11 @@ from edgedeploy.compile.transposed import rewrite_transposed
 # The attribute of reshapes that are no views.
 COPIED = "edgedeploy.copied"
 
+# The attribute of a network: by name, its operators that are slow or may be, and why.
+SLOW_OPERATORS = "edgedeploy.slow_operators"
+
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
-
-# TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
-_INJECTIVE = 2
 
 _NCHW, _NHWC = Form("NCHW"), Form("NHWC")
 _FLOAT = Form("NCHW", ("float32",))
@@ -50,7 +53,9 @@ def _remove_channels(module: tvm.IRModule, compilation: Compilation) -> tvm.IRMo
 
 
 def _convert_layout(module: tvm.IRModule) -> tvm.IRModule:
-    return fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module))
+    teach_layout_conversion()
+    module = fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module))
+    return module.with_attr(SLOW_OPERATORS, slow_operators(module))
 
 
 def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
@@ -61,7 +66,7 @@ def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
     """
     for variable, function in list(module.functions.items()):
         if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint.startswith("strided_slice"):
-            module.update_func(variable, function.with_attr("op_pattern", _INJECTIVE))
+            module.update_func(variable, function.with_attr("op_pattern", INJECTIVE))
     return module
 
 
@@ -97,6 +102,11 @@ PASSES = [
         _alone(relax.transform.DecomposeOpsForInference()),
     ),
     Pass("fold-constants", "Evaluate operators on constants.", _alone(fold_constants)),
+    Pass(
+        "canonicalise-operators",
+        "Write bounds and leaky ReLUs as maximum, minimum and products.",
+        _alone(canonicalise),
+    ),
     Pass(
         "round-in-float",
         "Round pairs of quantize and dequantize in float.",
@@ -152,6 +162,12 @@ PASSES = [
     ),
     Pass(
         "keep-slices-apart", "Keep slices out of the convolutions before them.", _alone(_keep_slices_apart), _FUNCTIONS
+    ),
+    Pass(
+        "keep-broadcasts-apart",
+        "Keep what broadcasts a layer's result out of its function.",
+        _alone(keep_broadcasts_apart),
+        _FUNCTIONS,
     ),
     Pass("fold-calls", "Evaluate functions of constants.", _alone(relax.transform.FoldConstant()), _FUNCTIONS),
     Pass("fuse-operators", "Group functions that run as one.", _alone(relax.transform.FuseOps()), _FUNCTIONS),
