@@ -52,6 +52,8 @@ def network(tmp_path: Path) -> Network:
     value = graph.node("Sigmoid", graph.conv(both, 18, 16, 1))
     step, zero = graph.weight(np.float32(0.01)), graph.weight(np.uint8(3))
     value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, step, zero), step, zero)
+    gate = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", value), 16, 16, 1))
+    value = graph.node("Mul", value, gate)
     bounds = [graph.weight(np.array([bound])) for bound in (0, 9, 1)]
     value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
     flat = graph.node("Flatten", graph.node("GlobalAveragePool", value))
@@ -328,7 +330,7 @@ def test_a_build_whose_pass_fails_leaves_the_modules_before_it(
     assert "build without it: --disable-pass mine" in err
     dumped = sorted(path.name for path in Path("dist").rglob("*") if path.is_file())
     assert dumped[0] == "00-imported.ir.py"
-    assert dumped[-1] == "04-rewrite-transposed.ir.py"
+    assert dumped[-1].endswith("-rewrite-transposed.ir.py")
 
 
 def test_a_module_that_is_not_well_formed_is_refused(network: Network) -> None:
