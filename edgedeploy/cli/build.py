@@ -118,7 +118,7 @@ def build(
     from edgedeploy.source import Source, find_source, note_weights
 
     if list_passes:
-        passes.show_passes(json_output)
+        passes.show_passes(disable_pass or (), json_output)
         return
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
     kinds = [kind for kind in dump.split(",") if kind]

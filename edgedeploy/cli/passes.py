@@ -33,8 +33,11 @@ ListPassesOption = Annotated[
 ]
 
 
-def show_passes(json_output: bool) -> None:
-    """List all passes, in order: what each does, works on and leaves, and where it comes from."""
+def show_passes(disabled: Sequence[str], json_output: bool) -> None:
+    """List all passes in order: what each does, works on and leaves, and where it comes from.
+
+    Those of other packages that are disabled are not loaded.
+    """
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.compile.passes.installed import load_installed
     from edgedeploy.compile.passes.order import ordered
@@ -48,7 +51,7 @@ def show_passes(json_output: bool) -> None:
             "required": each.required or None,
             "package": each.package or "edgedeploy",
         }
-        for each in ordered(load_installed())
+        for each in ordered(load_installed(disabled))
     ]
     if json_output:
         print_json(records)

@@ -353,6 +353,7 @@ def test_a_module_that_is_not_well_formed_is_refused(network: Network) -> None:
         ("mine", one("module", where='before="fold-scales", after="fold-scales"'), "not both"),
         ("mine", one("module", where=""), "it does not say before or after which pass it runs"),
         ("mine", one("module", where='after="fold-scale"'), "near names: fold-scales"),
+        ("mine", one("module", where='after="mine"'), "it runs beside mine, which is disabled or has no place itself"),
         ("mine", one("module", where='after="convert-layout"'), "mine works on NCHW, and convert-layout leaves NHWC"),
         ("mine", one("module", where='leaves=Form("NHWC"), before="fold-scales"'), "fold-scales works on NCHW"),
         ("mine", one("module", where='expects=Form("fused functions"), after="merge-fused"'), "lowered from their"),
@@ -376,6 +377,8 @@ def test_a_pass_that_cannot_be_used_is_refused_before_anything_is_built(
     code, _, err = command("build", tiny(tmp_path / "net.onnx"))
     assert code == 3
     assert "import " not in err
+    assert command("build", "--list-passes")[0] == 3
+    assert command("build", "--list-passes", "--disable-pass", "mine")[0] == 0
     assert not [path for path in Path("dist").rglob("*") if path.is_file()]
 
 

@@ -103,6 +103,8 @@ def _without_a_place(each: Pass) -> ConfigurationError:
     place = each.before or each.after
     if not place:
         return _misplaced(each, "it does not say before or after which pass it runs")
+    if place in pass_names():
+        return _misplaced(each, f"it runs beside {place}, which is disabled or has no place itself")
     error = unknown_name("pass", place, pass_names(), LISTING)
     return _misplaced(each, f"it asks for a place beside {place!r}: {error}")
 
