@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 # The values of a tensor, some of them or in another form.
 _PASSING = {

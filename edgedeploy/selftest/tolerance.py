@@ -12,7 +12,7 @@ from edgedeploy.runtime.interface import Tensors
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 # |difference| <= relative * max|reference| + absolute. The absolute part is for outputs that are nearly zero.
 TOLERANCE = (1e-4, 1e-6)

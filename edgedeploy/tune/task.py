@@ -16,7 +16,7 @@ from edgedeploy.compile.pipeline import Optimised, optimise
 from edgedeploy.compile.processors import Processor, processor_of
 from edgedeploy.compile.tuned import workload_of
 from edgedeploy.errors import InputError
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.tune.database import workload_hash
 
 

@@ -18,8 +18,8 @@ from edgedeploy.compile.channels import padded_count
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.compile.tiles import choose_tile, whole_columns
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 Save = Callable[..., Network]
 

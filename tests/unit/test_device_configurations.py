@@ -28,7 +28,7 @@ from edgedeploy.compile.groups import Group
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.processors import processor_of
 from edgedeploy.compile.tiles import Tile
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.tune.best import tuned_by
 from edgedeploy.tune.building import Builder

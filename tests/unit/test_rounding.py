@@ -17,8 +17,8 @@ from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 LOCAL = load_board("local")
 UNIT_ROUNDOFF = 2.0**-24
