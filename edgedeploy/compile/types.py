@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from edgedeploy.board import Board
 
@@ -82,6 +83,10 @@ class LayerTypes:
     def uniform(cls, dtype: str) -> LayerTypes:
         """One type for everything."""
         return cls(dtype, dtype, dtype, dtype)
+
+    def product(self, value: Any, weight: Any) -> Any:
+        """The product of two of TVM's expressions, widened to the type of the sums."""
+        return value.astype(self.accumulator) * weight.astype(self.accumulator)
 
 
 # What the templates are measured for.
