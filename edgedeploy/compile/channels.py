@@ -15,8 +15,9 @@ import tvm
 from tvm import relax
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
-from edgedeploy.compile.tiles import lanes_for, round_up, whole_columns
+from edgedeploy.compile.tiles import lanes_for, padded_count
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
 # any that cannot make an infinity or a NaN, which zero weights would not remove.
@@ -45,19 +46,6 @@ def pad_channels(module: tvm.IRModule, board: Board) -> tvm.IRModule:
     """
     # Layouts are not carried through variables that only rename others.
     return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, board), module))
-
-
-def padded_count(channels: int, lanes: int) -> int:
-    """The least number of channels, at least as many, that fills vectors without a rest.
-
-    Tiles of several vectors need numbers that these divide: one vector alone would wait for its own sums. So it is
-    four vectors where that adds less than a thirtieth. Counts below a whole vector become a power of two of at
-    least 4: shorter vectors serve them.
-    """
-    if channels >= lanes:
-        fours = round_up(channels, 4 * lanes)
-        return fours if fours - channels <= channels / 30 else round_up(channels, lanes)
-    return max(4, 1 << (channels - 1).bit_length())
 
 
 @relax.expr_functor.mutator

@@ -19,10 +19,10 @@ from tvm.relax import vm_build
 from tvm.relax.backend.cpu_generic import pipeline as cpu_pipeline
 
 from edgedeploy.board import Board
-from edgedeploy.compile.elementary import use_vector_arithmetic
+from edgedeploy.compile.backends.cpu.elementary import use_vector_arithmetic
+from edgedeploy.compile.backends.cpu.stack import PIPELINE
 from edgedeploy.compile.memory import planned_memory
 from edgedeploy.compile.placement import with_one_scope
-from edgedeploy.compile.stack import PIPELINE
 from edgedeploy.package.manifest import Memory
 
 # The same on every machine: the library's bytes must not depend on who builds it.

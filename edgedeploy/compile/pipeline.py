@@ -14,6 +14,9 @@ from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backend import Backend
+from edgedeploy.compile.backends.cpu import Cpu
+from edgedeploy.compile.backends.opencl import Device
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.concatenations import split_concatenations
@@ -25,14 +28,13 @@ from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.groups import Group, groups
-from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.layouts import remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
-from edgedeploy.compile.processors import Cpu, Device, Processor
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled
+from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, EdgedeployError, last_line
@@ -180,37 +182,38 @@ def _on_device(optimised: Optimised, board: Board, tuned: Tuned, error_limit: fl
 
 
 def _scheduled(
-    optimised: Optimised, names: Iterable[str], processor: Processor, tuned: Tuned, error_limit: float
+    optimised: Optimised, names: Iterable[str], backend: Backend, tuned: Tuned, error_limit: float
 ) -> dict[str, Scheduled]:
-    """By name, those functions that a processor has a template for.
+    """By name, those functions that a backend has a template for.
 
-    Each is scheduled as tuning found best, else as the models of the processor say, unless rounding errors forbid it.
+    Each is scheduled as tuning found best, else as the models of the backend say, unless rounding errors forbid it.
     What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
     records of such boards are of the device.
     """
     constants, functions = constant_parameters(optimised.module), optimised.functions
     measured = {name: tuned(workload_of(functions[name])) for name in names}
     layers = {name: optimised.groups[name].layer for name in measured if name in optimised.groups}
-    fastest = {name: _fastest(layer, processor, measured[name]) for name, layer in layers.items()}
-    chosen = within(error_limit, layers, fastest, call_counts(optimised.module), processor.board)
+    strategies = {name: backend.strategy(layer) for name, layer in layers.items()}
+    fastest = {name: _fastest(strategy, backend, measured[name]) for name, strategy in strategies.items()}
+    chosen = within(error_limit, strategies, fastest, call_counts(optimised.module))
 
     def schedule(name: str) -> Scheduled | None:
         found, packable = measured[name], constants.get(name, set())
-        if isinstance(found, tvm.tirx.PrimFunc) and processor.board.opencl is None:
+        if isinstance(found, tvm.tirx.PrimFunc) and backend.board.opencl is None:
             return Scheduled.elsewhere(found)
-        if name not in layers:
-            return processor.schedule(functions[name], packable)
-        scheduled = processor.configured(optimised.groups[name], chosen[name], packable)
+        if name not in strategies:
+            return backend.schedule(functions[name], packable)
+        scheduled = backend.configured(optimised.groups[name], chosen[name], packable)
         return replace(scheduled, tuned=chosen[name] is found, exact=chosen[name] is not fastest[name])
 
     found = {name: schedule(name) for name in measured}
     return {name: entry for name, entry in found.items() if entry}
 
 
-def _fastest(layer: AnyLayer, processor: Processor, measured: Any) -> Configuration:
-    if isinstance(measured, processor.forms) and processor.fits(layer, measured):
+def _fastest(strategy: Strategy[Any], backend: Backend, measured: Any) -> Configuration:
+    if isinstance(measured, backend.forms) and strategy.fits(measured):
         return measured
-    return processor.default(layer)
+    return strategy.default()
 
 
 def _with_views(optimised: Optimised) -> Optimised:

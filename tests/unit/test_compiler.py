@@ -14,10 +14,10 @@ from running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.channels import padded_count
-from edgedeploy.compile.operators import winograd
+from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.tiles import choose_tile, whole_columns
 from edgedeploy.compile.pipeline import Compiled, compile_network
-from edgedeploy.compile.tiles import choose_tile, whole_columns
+from edgedeploy.compile.tiles import padded_count
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
 

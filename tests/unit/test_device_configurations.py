@@ -14,19 +14,12 @@ from layer_networks import NETWORKS
 from running import outputs_of
 
 from edgedeploy.board import Board, OpenCL, load_board
-from edgedeploy.compile.configuration import (
-    CONFIGURATION,
-    Configuration,
-    Depthwise,
-    Direct,
-    Product,
-    Winograd,
-    WorkGroup,
-    WorkItem,
-)
+from edgedeploy.compile.backends import CONFIGURATION, backend_of
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
-from edgedeploy.compile.processors import processor_of
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.frontends.network import Network
 from edgedeploy.runtime.opencl import device_named
@@ -68,14 +61,13 @@ def test_candidates_are_few_begin_with_the_default_fit_and_stay_within_the_devic
 ) -> None:
     assert board.opencl is not None
     for task in tasks_of(network, board):
-        assert task.group is not None
-        layer, found = task.group.layer, task.candidates
-        assert found[0] == task.processor.default(layer)
+        found = task.candidates
+        assert found[0] == task.strategy.default()
         assert len(set(found)) == len(found) <= MOST_CANDIDATES
         for each in found:
             assert isinstance(each, WorkItem)
-            assert task.processor.fits(layer, each)
-            assert task.processor.estimate(layer, each) > 0
+            assert task.strategy.fits(each)
+            assert task.strategy.estimate(each) > 0
             assert each.group.items <= board.opencl.work_group
             assert CONFIGURATION.validate_json(each.model_dump_json()) == each
 
@@ -87,7 +79,7 @@ def test_every_configuration_gives_the_reference_s_outputs(opencl: Any, network:
         spec.name: np.random.default_rng(1).standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs
     }
     expected = network.reference(data)
-    candidates = list(processor_of(board).configurations(group.layer))
+    candidates = list(backend_of(board).strategy(group.layer).candidates())
     for chosen in random.Random(5).sample(candidates, min(2, len(candidates))):
         compiled = compile_network(
             network, board, tuned=lambda workload, chosen=chosen: chosen if of_layer(workload, group) else None
@@ -126,7 +118,7 @@ def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -
 def test_what_does_not_fit_the_device_is_not_taken(tmp_path: Path, impossible: Configuration) -> None:
     """Records may be of another profile, of another version, or of a CPU."""
     network = NETWORKS["3x3"](tmp_path)
-    assert not processor_of(GPU).fits(last_group(network, GPU).layer, impossible)
+    assert not backend_of(GPU).strategy(last_group(network, GPU).layer).fits(impossible)
     lowered = lower_network(network, GPU, tuned=lambda workload: impossible)
     assert not any(entry.tuned for entry in lowered.functions.values())
 

@@ -10,7 +10,7 @@ import pytest
 from networks import Graph
 
 from edgedeploy.build import build
-from edgedeploy.compile.schedules.gpu.threads import group_parts, group_size
+from edgedeploy.compile.backends.opencl.threads import group_parts, group_size
 from edgedeploy.source import find_source
 
 PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()

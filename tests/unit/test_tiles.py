@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.operators import winograd
-from edgedeploy.compile.tiles import WeightOrder, choose_order, choose_tile, lanes_for, vector_length
+from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.tiles import choose_order, choose_tile
+from edgedeploy.compile.tiles import WeightOrder, lanes_for, vector_length
 
 BOARDS = ["rpi3", "rpi4", "rpi5", "rpi-armhf", "nuc-opencl"]
 AVX512 = load_board("rpi4").model_copy(

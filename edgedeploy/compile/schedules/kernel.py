@@ -232,3 +232,26 @@ class Kernel:
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
         return reduced
+
+
+def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
+    """Re-lay the weights in tiles of output channels, where they are constants.
+
+    From [..., outputs] to [outputs / tile, ..., tile].
+    """
+    parameter = kernel.parameter_of_read(convolution, 1)
+    if parameter not in kernel.packable or tile == 1:
+        return None
+
+    def index(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
+        *others, channel = indices
+        return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
+
+    dimensions = len(kernel.read_shape(convolution, 1))
+    kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
+
+    def relay(weights: np.ndarray) -> np.ndarray:
+        tiles = weights.reshape(*weights.shape[:-1], -1, tile)
+        return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
+
+    return Packing(parameter, relay)

@@ -8,13 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
+
+from typing_extensions import override
 
 from edgedeploy.board import OpenCL
-from edgedeploy.compile.configuration import Configuration, WorkGroup, WorkItem
+from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
+from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
-from edgedeploy.compile.schedules.gpu.threads import group_parts, group_size
-from edgedeploy.compile.schedules.matmul import divides_into_vectors
-from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
+from edgedeploy.compile.layers.layer import Form
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.operators.product import product
+from edgedeploy.compile.schedules.matching import divides_into_vectors
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, lanes_for, vector_length
 
 # Most vectors of channels of a tile, where the model chooses.
 MOST_VECTORS = 2
@@ -82,22 +90,6 @@ class _Result:
         return values / step * min(1.0, items / (device.units * device.items))
 
 
-def default_for_device(layer: AnyLayer, device: OpenCL) -> WorkItem:
-    """The configuration that the model says is the fastest on an OpenCL device."""
-    result = _result(layer)
-    if isinstance(layer, Dense):
-        return product_on_device(result.width, result.channels, device)
-    length = vector_length(result.divided, device.vector)
-    most = MOST_VECTORS if result.shared else 1
-    tiles = [
-        Tile(1, columns, count * length)
-        for count in range(1, most + 1)
-        if result.divided % (count * length) == 0
-        for columns in range(1, min(device.sums // count, result.width) + 1)
-    ]
-    return result.grouped(max(tiles, key=lambda tile: result.rate(tile, length, device)), length, device)
-
-
 def product_on_device(rows: int, columns: int, device: OpenCL, stack: int = 1) -> WorkItem:
     """A product's configuration: the most rows that divide them and whose sums registers hold, a vector of columns.
 
@@ -111,46 +103,83 @@ def product_on_device(rows: int, columns: int, device: OpenCL, stack: int = 1) -
     return _Result(stack, 1, rows, columns, columns, 1).grouped(Tile(1, most, length), length, device)
 
 
-def configurations_for_device(layer: AnyLayer, device: OpenCL) -> Iterator[WorkItem]:
-    """All that may be worth a trial, the default first; each fits."""
-    default, result = default_for_device(layer, device), _result(layer)
-    found = dict.fromkeys([default, *(_possible(result, device) if result.tiled else ())])
-    cycles = {each: cycles_on_device(layer, each, device) for each in found}
-    most = WORTH_TRYING * min(cycles.values())
-    yield from (each for each in found if each == default or cycles[each] <= most)
+class DeviceStrategy(Strategy[AnyLayer]):
+    """How an OpenCL device computes any layer."""
 
+    @override
+    def default(self) -> WorkItem:
+        result, device = self._result, self._device
+        if isinstance(self.layer, Dense):
+            return product_on_device(result.width, result.channels, device)
+        length = vector_length(result.divided, device.vector)
+        most = MOST_VECTORS if result.shared else 1
+        tiles = [
+            Tile(1, columns, count * length)
+            for count in range(1, most + 1)
+            if result.divided % (count * length) == 0
+            for columns in range(1, min(device.sums // count, result.width) + 1)
+        ]
+        return result.grouped(max(tiles, key=lambda tile: result.rate(tile, length, device)), length, device)
 
-def cycles_on_device(layer: AnyLayer, configuration: WorkItem, device: OpenCL) -> float:
-    """What the model expects of all units together, in vectors' times; good for comparing configurations."""
-    result, tile, group = _result(layer), configuration.tile, configuration.group
-    values = result.batch * result.height * result.width * result.channels / device.vector
-    groups = result.batch * math.prod(
-        count // part
-        for count, part in zip(result.tiles(tile), (group.rows, group.columns, group.channels), strict=True)
-    )
-    rate = result.rate(tile, configuration.vector, device)
-    return values * result.steps / rate * imbalance(groups, device.units)
+    @override
+    def candidates(self) -> Iterator[WorkItem]:
+        default, result = self.default(), self._result
+        found = dict.fromkeys([default, *(_possible(result, self._device) if result.tiled else ())])
+        cycles = {each: self.estimate(each) for each in found}
+        most = WORTH_TRYING * min(cycles.values())
+        yield from (each for each in found if each == default or cycles[each] <= most)
 
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        """What the model expects of all units together, in vectors' times."""
+        assert isinstance(configuration, WorkItem)
+        result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
+        values = result.batch * result.height * result.width * result.channels / device.vector
+        groups = result.batch * math.prod(
+            count // part
+            for count, part in zip(result.tiles(tile), (group.rows, group.columns, group.channels), strict=True)
+        )
+        rate = result.rate(tile, configuration.vector, device)
+        return values * result.steps / rate * imbalance(groups, device.units)
 
-def fits_device(layer: AnyLayer, configuration: Configuration, device: OpenCL) -> bool:
-    """Whether a device can compute a layer so: true for each of `configurations_for_device`, and for more."""
-    if not isinstance(configuration, WorkItem):
-        return False
-    result, tile, group = _result(layer), configuration.tile, configuration.group
-    if not result.tiled:
-        return configuration == default_for_device(layer, device)
-    parts = (group.rows, group.columns, group.channels)
-    return (
-        configuration.vector in WIDTHS
-        and tile.rows <= (min(result.height, max(ROWS)) if result.rows else 1)
-        and tile.columns <= result.width
-        and (result.cropped or result.width % tile.columns == 0)
-        and result.divided % tile.channels == 0
-        and tile.channels % configuration.vector == 0
-        and configuration.sums <= MOST_OF_SUMS * device.sums
-        and all(count % part == 0 for count, part in zip(result.tiles(tile), parts, strict=True))
-        and group.items <= device.work_group
-    )
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        if not isinstance(configuration, WorkItem):
+            return False
+        result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
+        if not result.tiled:
+            return configuration == self.default()
+        parts = (group.rows, group.columns, group.channels)
+        return (
+            configuration.vector in WIDTHS
+            and tile.rows <= (min(result.height, max(ROWS)) if result.rows else 1)
+            and tile.columns <= result.width
+            and (result.cropped or result.width % tile.columns == 0)
+            and result.divided % tile.channels == 0
+            and tile.channels % configuration.vector == 0
+            and configuration.sums <= MOST_OF_SUMS * device.sums
+            and all(count % part == 0 for count, part in zip(result.tiles(tile), parts, strict=True))
+            and group.items <= device.work_group
+        )
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        layer, tile = self.layer, configuration.register_tile
+        if isinstance(layer, Dense):
+            return partial(product, columns=layer.weights[1], tile_rows=tile.columns)
+        if isinstance(layer, FirstConvolution):
+            lanes = lanes_for(self.board)
+            return partial(direct.convolution_of_planes, window=layer.window, tile=tile, lanes=lanes)
+        groups = layer.channels if isinstance(layer, DepthwiseConvolution) else layer.groups
+        return partial(direct.convolution, window=layer.window, groups=groups, tile=tile)
+
+    @cached_property
+    def _result(self) -> _Result:
+        return _result(self.layer)
+
+    @property
+    def _device(self) -> OpenCL:
+        return device_of(self.board)
 
 
 def _possible(result: _Result, device: OpenCL) -> Iterator[WorkItem]:

@@ -9,23 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-import tvm
-
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Direct
+from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import Tile, WeightOrder, lanes_for
 
 # Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
 CACHE_PAGE = 4096
 WAYS = 8
-
-
-def matches(kernel: Kernel) -> bool:
-    """A direct convolution in which output channels may sum over several input channels."""
-    return kernel.anchor() == direct.DENSE
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
@@ -86,26 +78,3 @@ def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, 
     kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=max(1, order.interval))
     schedule.decompose_reduction(convolution, taps)
     schedule.set_scope(convolution, 0, "local")
-
-
-def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
-    """Re-lay the weights in tiles of output channels, where they are constants.
-
-    From [..., outputs] to [outputs / tile, ..., tile].
-    """
-    parameter = kernel.parameter_of_read(convolution, 1)
-    if parameter not in kernel.packable or tile == 1:
-        return None
-
-    def index(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
-        *others, channel = indices
-        return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
-
-    dimensions = len(kernel.read_shape(convolution, 1))
-    kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
-
-    def relay(weights: np.ndarray) -> np.ndarray:
-        tiles = weights.reshape(*weights.shape[:-1], -1, tile)
-        return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
-
-    return Packing(parameter, relay)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import WorkItem
-from edgedeploy.compile.schedules import matmul
-from edgedeploy.compile.schedules.gpu.threads import bind, device_of
-from edgedeploy.compile.schedules.gpu.tiles import product_on_device
+from edgedeploy.compile.backends.opencl.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.strategy import product_on_device
+from edgedeploy.compile.backends.opencl.threads import bind, device_of
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-
-matches = matmul.matches
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:

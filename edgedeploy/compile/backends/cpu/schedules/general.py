@@ -7,10 +7,8 @@ threads and vectorised over its innermost dimension; sums and maxima keep their 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
 from edgedeploy.compile.extremes import register_reducers
@@ -21,14 +19,12 @@ from edgedeploy.compile.schedules.access import (
     joints,
     runs_along_memory,
 )
+from edgedeploy.compile.schedules.blocks import schedule_blocks
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import divisors, lanes_for, vector_length
 
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4
-
-# Schedules one block, by name.
-BlockSchedule = Callable[[Kernel, str, Board], None]
 
 
 def matches(kernel: Kernel) -> bool:
@@ -40,34 +36,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule block by block; nothing is re-laid."""
     schedule_blocks(kernel, board, _schedule_reduction, _schedule_elementwise)
     return None
-
-
-def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
-    """Compute blocks where they are used, and schedule those that are left, each by itself.
-
-    Args:
-        kernel: the function.
-        board: what it is for.
-        reduction: schedules a block that accumulates.
-        elementwise: schedules any other.
-    """
-    _inline_single_uses(kernel)
-    left = kernel.schedule.get_child_blocks(kernel.schedule.get_sblock("root"))
-    for name in [str(kernel.schedule.get(block).name_hint) for block in left]:
-        (reduction if kernel.is_reduction(name) else elementwise)(kernel, name, board)
-
-
-def _inline_single_uses(kernel: Kernel) -> None:
-    """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
-    schedule = kernel.schedule
-    for name in kernel.names:
-        block = kernel.block(name)
-        if kernel.is_reduction(name) or len(schedule.get_consumers(block)) != 1:
-            continue
-        try:
-            schedule.compute_inline(block)
-        except ScheduleError:
-            continue
 
 
 def _schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:

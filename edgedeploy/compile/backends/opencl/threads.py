@@ -56,6 +56,7 @@ def bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:
     schedule.bind(_fused(schedule, groups), "blockIdx.x")
     item = _fused(schedule, items)
     schedule.bind(item, "threadIdx.x")
+    kernel.parallel = True
     return item
 
 

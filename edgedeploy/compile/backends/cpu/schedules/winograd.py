@@ -10,10 +10,9 @@ import math
 from typing import Any
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Winograd
-from edgedeploy.compile.operators import winograd
-from edgedeploy.compile.schedules.convolution import pack
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.configuration import Winograd
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import lanes_for, vector_length
 
 

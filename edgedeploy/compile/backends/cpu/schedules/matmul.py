@@ -8,30 +8,10 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Product
-from edgedeploy.compile.schedules.convolution import pack
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import choose_product_tile, lanes_for, vector_length
-
-# Vectors shorter than this are not worth a tile.
-SHORTEST_VECTOR = 4
-
-
-def matches(kernel: Kernel) -> bool:
-    """A product of two matrices, or of two stacks of them, with whatever elementwise work follows."""
-    anchor = kernel.anchor()
-    if anchor is None or not anchor.startswith("matmul") or kernel.before(anchor):
-        return False
-    extents = kernel.extents(kernel.block(anchor))
-    spatial = len(extents) - 1
-    if not divides_into_vectors(extents[-2]):
-        return False
-    return spatial >= 2 and all(len(kernel.extents(kernel.block(name))) == spatial for name in kernel.after(anchor))
-
-
-def divides_into_vectors(columns: int) -> bool:
-    """Whether tiles are worth it, whose vectors divide the columns; `general` cuts others into vectors and a rest."""
-    return columns <= SHORTEST_VECTOR or vector_length(columns, SHORTEST_VECTOR) == SHORTEST_VECTOR
+from edgedeploy.compile.backends.cpu.configuration import Product
+from edgedeploy.compile.backends.cpu.tiles import choose_product_tile
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.tiles import lanes_for
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Depthwise
+from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import lanes_for
@@ -13,11 +13,6 @@ from edgedeploy.compile.tiles import lanes_for
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
 # speed and doubles the time to generate the code.
 UNROLLED_WIDTH = 7
-
-
-def matches(kernel: Kernel) -> bool:
-    """A convolution in which output channel c reads input channel c only."""
-    return kernel.anchor() == direct.DEPTHWISE
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:

@@ -19,20 +19,12 @@ import tvm
 from tvm import te
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Winograd
+from edgedeploy.compile.backends.cpu.configuration import Winograd
+from edgedeploy.compile.backends.cpu.tiles import MEMORY_BYTES, direct_cycles, step_cycles, tile_registers
 from edgedeploy.compile.operators.direct import crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
-from edgedeploy.compile.tiles import (
-    MEMORY_BYTES,
-    Tile,
-    direct_cycles,
-    lanes_for,
-    round_up,
-    step_cycles,
-    tile_registers,
-    vector_length,
-)
+from edgedeploy.compile.tiles import Tile, lanes_for, round_up, vector_length
 
 # The name of the block that accumulates, which the template looks for.
 PRODUCT = "winograd"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.opencl.threads import bind_all, device_of
 from edgedeploy.compile.schedules.access import fuse_contiguous
-from edgedeploy.compile.schedules.general import schedule_blocks
-from edgedeploy.compile.schedules.gpu.threads import bind_all, device_of
+from edgedeploy.compile.schedules.blocks import schedule_blocks
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import vector_length
 
