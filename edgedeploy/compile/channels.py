@@ -16,8 +16,9 @@ from tvm import relax
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
-from edgedeploy.compile.tiles import lanes_for, padded_count
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, types_of
+from edgedeploy.compile.tiles import padded_count
+from edgedeploy.compile.types import lanes_for
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
 # any that cannot make an infinity or a NaN, which zero weights would not remove.
@@ -96,9 +97,10 @@ class _Padder(relax.PyExprMutator):
             wanted = groups = int(data.ty.shape[1])
             widths = [(0, wanted - outputs), (0, 0)]
         elif groups == 1:
-            wanted = padded_count(outputs, lanes_for(self._board))
+            types = types_of(call)
+            wanted = padded_count(outputs, lanes_for(self._board, types.accumulator))
             if _pixels(call) == 1:
-                wanted = whole_columns(1, outputs, wanted, self._board)
+                wanted = whole_columns(1, outputs, wanted, types, self._board)
             wider = 0 if data is None else int(data.ty.shape[1]) - inputs
             if wanted == outputs and not wider:
                 return None

@@ -22,7 +22,8 @@ from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import product
 from edgedeploy.compile.schedules.matching import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tiles import Tile, divisors, imbalance, lanes_for, vector_length
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
+from edgedeploy.compile.types import lanes_for
 
 # Most vectors of channels of a tile, where the model chooses.
 MOST_VECTORS = 2
@@ -166,12 +167,12 @@ class DeviceStrategy(Strategy[AnyLayer]):
     def lower(self, configuration: Configuration) -> Form:
         layer, tile = self.layer, configuration.register_tile
         if isinstance(layer, Dense):
-            return partial(product, columns=layer.weights[1], tile_rows=tile.columns)
+            return partial(product, columns=layer.weights[1], types=layer.types, tile_rows=tile.columns)
         if isinstance(layer, FirstConvolution):
-            lanes = lanes_for(self.board)
-            return partial(direct.convolution_of_planes, window=layer.window, tile=tile, lanes=lanes)
+            lanes = lanes_for(self.board, layer.types.data)
+            return partial(direct.convolution_of_planes, window=layer.window, types=layer.types, tile=tile, lanes=lanes)
         groups = layer.channels if isinstance(layer, DepthwiseConvolution) else layer.groups
-        return partial(direct.convolution, window=layer.window, groups=groups, tile=tile)
+        return partial(direct.convolution, window=layer.window, groups=groups, types=layer.types, tile=tile)
 
     @cached_property
     def _result(self) -> _Result:
