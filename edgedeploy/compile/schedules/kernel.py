@@ -128,7 +128,11 @@ class Kernel:
 
     def lanes(self, block: Any, board: Board) -> int:
         """How many of the widest values that a block reads and writes a vector register holds."""
-        return lanes_for(board, max(self.dtypes(block), key=bits_of))
+        return lanes_for(board, self.widest(block))
+
+    def widest(self, block: Any) -> str:
+        """The widest type of what a block reads and writes."""
+        return max(self.dtypes(block), key=bits_of)
 
     def types(self, block: Any) -> LayerTypes:
         """The types of a block that accumulates products, and of what the function makes of them."""

@@ -11,12 +11,21 @@ from tvm.s_tir import Schedule
 from edgedeploy.board import Board, OpenCL
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.compile.tiles import divisors
+from edgedeploy.compile.types import bits_of
+
+# The longest of OpenCL C's vectors.
+WIDEST = 16
 
 
 def device_of(board: Board) -> OpenCL:
     """The board's OpenCL device; only boards that have one get here."""
     assert board.opencl is not None
     return board.opencl
+
+
+def vector_width(device: OpenCL, dtype: str) -> int:
+    """How many values of a type a work-item computes with at a time, as the profile has it for float32."""
+    return max(1, min(WIDEST, device.vector * bits_of("float32") // bits_of(dtype)))
 
 
 def group_size(items: int, most: int, units: int) -> int:
