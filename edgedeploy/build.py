@@ -194,7 +194,7 @@ def _build(
             build_key=inputs.key,
             tuning_records=records.sha256 if records else None,
             target=board.target(),
-            opencl_device=board.opencl.device if board.opencl else None,
+            device=board.accelerator.name if board.accelerator else None,
             threads=board.cores,
             versions=versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",

@@ -57,7 +57,7 @@ def build(
         bool,
         typer.Option(
             "--explain",
-            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside an OpenCL "
+            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside a "
             "device; transposes; removed channels.",
         ),
     ] = False,

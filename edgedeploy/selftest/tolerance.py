@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 # |difference| <= relative * max|reference| + absolute. The absolute part is for outputs that are nearly zero.
 TOLERANCE = (1e-4, 1e-6)
-# OpenCL lets devices compute functions less exactly than CPUs do: "The OpenCL C Specification", 7.4, relative error.
-OPENCL_TOLERANCE = (1e-3, 1e-6)
 # Quantised networks run in float here; where a value falls on the other side of a rounding step, it moves by
 # one step, and so do those that follow from it.
 QUANTISED_TOLERANCE = (0.3, 1e-6)
@@ -70,7 +68,7 @@ def usual_tolerance(network: Network, board: Board) -> tuple[float, float]:
     """By how much outputs may differ that rounding changes little; as `tolerance_of`."""
     if network.quantised:
         return QUANTISED_TOLERANCE
-    return OPENCL_TOLERANCE if board.opencl else TOLERANCE
+    return (board.device.tolerance if board.device else None) or TOLERANCE
 
 
 def tolerance_of(network: Network, board: Board, case: Inference, output: str) -> tuple[float, float]:

@@ -29,8 +29,10 @@ def peak_of(header: Header, trials: Iterable[Trial]) -> Peak:
     It is cores x frequency x fused multiply-adds that start per cycle x float32 lanes x 2, as the board's profile
     states them, at the highest frequency that was read with the trials.
     """
-    if header.target.get("kind") == "opencl":
-        return Peak(None, "the peak is not known: networks run on an OpenCL device, which nobody says the rate of")
+    if header.target.get("kind") != "llvm":
+        return Peak(
+            None, "the peak is not known: networks run on a device beside the CPU, which nobody says the rate of"
+        )
     try:
         board = resolve(header.board).profile
     except EdgedeployError as error:

@@ -8,15 +8,17 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board, OpenCL
+from edgedeploy.board import Board
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.compile.tiles import divisors
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 
 
 def device_of(board: Board) -> OpenCL:
     """The board's OpenCL device; only boards that have one get here."""
-    assert board.opencl is not None
-    return board.opencl
+    device = opencl_of(board)
+    assert device is not None
+    return device
 
 
 def group_size(items: int, most: int, units: int) -> int:
