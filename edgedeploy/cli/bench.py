@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from edgedeploy.bench.report import Report
     from edgedeploy.board import Overrides
 
-# How many inferences are timed on a board with an OpenCL device unless the command line says otherwise.
-RUNS_ON_OPENCL = 600
+# How many inferences are timed on a board's device unless the command line says otherwise.
+RUNS_ON_DEVICES = 600
 
 
 def complete_engines(incomplete: str) -> list[str]:
@@ -70,7 +70,7 @@ def bench(
             min=1,
             max=MOST,
             help="How many inferences of each engine are timed, with mean and standard deviation: "
-            f"{RUNS_ON_OPENCL} for OpenCL boards, else as many as fit into a tenth of a second each round.",
+            f"{RUNS_ON_DEVICES} for boards with a device, else as many as fit into a tenth of a second each round.",
         ),
     ] = None,
     input_shape: InputShapeOption = None,
@@ -83,8 +83,8 @@ def bench(
 ) -> None:
     """Measure networks against other inference engines, all in turn in one run, with equally many threads.
 
-    A time begins with the inputs in memory and ends with the outputs there. For OpenCL boards, what the device's
-    kernels take of it is shown beside it; OpenVINO then takes a graphics processor too, if there is one.
+    A time begins with the inputs in memory and ends with the outputs there. For boards with a device, what its kernels
+    take of it is shown beside it; OpenVINO then takes a graphics processor too, if there is one.
 
     An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
     large) or cannot run a network is named and left out. Networks of the zoo that edgedeploy can write itself have
@@ -104,9 +104,9 @@ def bench(
     from edgedeploy.bench.measure import measure
     from edgedeploy.bench.networks import candidates
     from edgedeploy.bench.report import as_dict, as_markdown
-    from edgedeploy.board import load_board
     from edgedeploy.cli.console import print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
+    from edgedeploy.resolved import resolve
     from edgedeploy.runtime.opening import Place
     from edgedeploy.runtime.session import check_threads, processors
 
@@ -116,17 +116,17 @@ def bench(
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
     peers = find_peers(against)
-    place = Place(board, host[0] if host else None, virtual, strict_host_key)
+    resolved = resolve(board, overrides)
+    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
     progress = quiet_if(json_output)
-    profile = load_board(board)
-    if runs is None and profile.opencl:
-        runs = RUNS_ON_OPENCL
+    if runs is None and resolved.profile.accelerator:
+        runs = RUNS_ON_DEVICES
     if place.remote:
-        networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
+        networks = candidates(models, resolved, shapes, progress, options=options)
         report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, runs=runs, progress=progress)
     else:
-        count = check_threads(threads) if threads else min(profile.cores, processors())
-        networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
+        count = check_threads(threads) if threads else min(resolved.profile.cores, processors())
+        networks = candidates(models, resolved, shapes, progress, options=options)
         report = measure(networks, peers, threads=count, rounds=rounds, runs=runs, progress=progress)
     if json_output:
         print_json(as_dict(report))

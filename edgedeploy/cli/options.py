@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from edgedeploy.board import Overrides
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.progress import Progress
+    from edgedeploy.resolved import ResolvedBoard
 
 
 MOST = 2**31 - 1  # of what is counted; more than anyone waits for, and TVM's timer takes it
@@ -41,25 +43,26 @@ def complete_records_or_none(incomplete: str) -> list[str]:
     return [*complete_records(incomplete), *(["none"] if "none".startswith(incomplete) else [])]
 
 
-def board_or_last(board: str | None, progress: Progress, *, otherwise: str | None = None) -> str:
+def board_or_last(
+    board: str | None, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
+) -> ResolvedBoard:
     """The board that was named, else the last one that was built for, which the user is told, else `otherwise`.
 
     Raises:
         InputError: there is none of these.
+        EdgedeployError: as `resolve`.
     """
     from edgedeploy.build import last_built_board
     from edgedeploy.errors import InputError
+    from edgedeploy.resolved import resolve
 
-    if board is not None:
-        return board
-    last = last_built_board()
-    if last is not None:
-        progress.note(f"board {last}, the last one that was built for here; --board names another")
-        return last
-    if otherwise is None:
+    if board is None and (board := last_built_board()):
+        progress.note(f"board {board}, the last one that was built for here; --board names another")
+    board = otherwise if board is None else board
+    if board is None:
         hints = ["name one with --board; --host only says where it is"]
         raise InputError("no board is named, and nothing was built in this folder", hints=hints)
-    return otherwise
+    return resolve(board, overrides or {})
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:

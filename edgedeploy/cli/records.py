@@ -193,9 +193,10 @@ def import_records(
 
     header = None
     if board is not None:
-        from edgedeploy.board import BOARDS, load_board
+        from edgedeploy.resolved import resolve
 
-        header = Header.of(BOARDS.find(board).stem, load_board(board).target())
+        resolved = resolve(board)
+        header = Header.of(resolved.label, resolved.profile.target())
     _print_merged(add_records(source, _destination(into) if into else None, header, ConsoleProgress()))
 
 

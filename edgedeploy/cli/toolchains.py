@@ -66,12 +66,12 @@ def cmake(
 
     Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
     """
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.cmake import toolchain_file
     from edgedeploy.files import replacing
+    from edgedeploy.resolved import resolve
 
-    text = toolchain_file(load_board(board, overrides), BOARDS.find(board).stem, ConsoleProgress())
+    text = toolchain_file(resolve(board, overrides), ConsoleProgress())
     if output is None:
         print(text, end="")
         return

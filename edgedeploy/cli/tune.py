@@ -166,17 +166,16 @@ def tune_models(
 
     Example: edgedeploy tune models report --board rpi4, for a network that is called report
     """
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
     from edgedeploy.errors import InputError
-    from edgedeploy.opencl.listing import as_here
+    from edgedeploy.resolved import resolve
     from edgedeploy.rpc.tracker import Endpoint
     from edgedeploy.runtime.opening import Place
     from edgedeploy.source import find_source, note_weights
     from edgedeploy.tune.header import default_folder, find_folder
-    from edgedeploy.tune.remote import COMPILING_S, Evaluation
+    from edgedeploy.tune.remote import Evaluation
     from edgedeploy.tune.run import Options
     from edgedeploy.tune.spaces import require_space
     from edgedeploy.tune.tuning import Boards, chosen_tasks, tune, workshop
@@ -188,14 +187,13 @@ def tune_models(
     shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon)
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
-    label, profile = BOARDS.find(board).stem, as_here(load_board(board, overrides))
+    resolved = resolve(board, overrides)
+    profile = resolved.profile
     check_target(profile)
     require_space(space.value, profile)
     known = [find_folder(each) for each in tuning_records or []]
     boards = Boards(
-        name=board,
-        profile=profile,
-        place=Place(board, host[0] if host else None, virtual, strict_host_key),
+        place=Place(resolved, host[0] if host else None, virtual, strict_host_key),
         hosts=host or [],
         rpc_tracker=Endpoint.parse(rpc_tracker) if rpc_tracker else None,
         rpc_key=rpc_key,
@@ -215,8 +213,7 @@ def tune_models(
         min_repeat_ms=min_repeat_ms,
         timeout_s=timeout,
         displaced_bytes=2 * profile.cache.l2_kib * 1024,
-        opencl=profile.opencl.device if profile.opencl else None,
-        compiling_s=COMPILING_S if profile.opencl else 0,
+        device=profile.accelerator,
     )
     with display(json_output) as shown:
         sources = [find_source(model, shapes, shown, importing) for model in models]
@@ -230,7 +227,7 @@ def tune_models(
         for source in sources:
             with shown.stage(f"find the tasks of {source.name}"):
                 chosen.append(chosen_tasks(source, profile, space.value, tasks))
-        folder = output or default_folder(label)
+        folder = output or default_folder(resolved.label)
         with until_interrupted() as stopping, workshop(boards, evaluation, shown) as shop:
             for source, its_tasks in zip(sources, chosen, strict=True):
                 if stopping():
@@ -244,7 +241,6 @@ def tune_models(
                     shown,
                     shown,
                     known=known,
-                    overrides=overrides,
                     comparing=compare and not rpc_tracker,
                     stopping=stopping,
                 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import tvm
@@ -15,6 +16,21 @@ from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.schedules import Scheduled, Template, schedule_function
 from edgedeploy.compile.schedules.kernel import after
 from edgedeploy.compile.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Code of functions, to be linked into the library of their network.
+
+    Attributes:
+        objects: modules that TVM links as they are.
+        libraries: the LLVM modules behind them, for reports.
+        launched: functions that TVM itself compiles for the board's target: kernels, and what starts them.
+    """
+
+    objects: list[Any] = field(default_factory=list)
+    libraries: list[Any] = field(default_factory=list)
+    launched: tvm.IRModule | None = None
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,19 @@ class Backend(ABC):
     @abstractmethod
     def strategy(self, layer: AnyLayer) -> Strategy[Any]:
         """The ways to compute a layer."""
+
+    @property
+    def little_work(self) -> int:
+        """The arithmetic operations of a function that the CPU does before this backend would begin."""
+        return -1
+
+    @abstractmethod
+    def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:
+        """Generate the code of scheduled functions for a network's library; `folder` is there for files."""
+
+    @abstractmethod
+    def write_objects(self, functions: tvm.IRModule, folder: Path) -> None:
+        """Write object files of scheduled functions, which become a library of their own when they are linked."""
 
     def schedule(
         self, function: tvm.tirx.PrimFunc, packable: set[int], configuration: Configuration | None = None

@@ -1,4 +1,4 @@
-"""The compiler: Relax passes, schedule templates, LLVM or OpenCL C."""
+"""The compiler: Relax passes, schedule templates, code generation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend
-from edgedeploy.compile.backends.cpu import Cpu
-from edgedeploy.compile.backends.opencl import Device
+from edgedeploy.compile.backends import backend_of, host_of
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.concatenations import split_concatenations
@@ -59,7 +58,7 @@ class Optimised:
         module: the `tvm.IRModule` that calls them.
         groups: those of them that hold a layer, by name.
         removed: the layers that lost channels.
-        on_cpu: of a network for an OpenCL device, the functions that run on the CPU all the same, by name; known
+        on_cpu: of a network for a device, the functions that run on the CPU all the same, by name; known
             only of what `optimise` gives.
     """
 
@@ -86,7 +85,7 @@ class Lowered:
         module: the `tvm.IRModule` that calls them.
         functions: by name, how each function was scheduled.
         removed: the layers that lost channels.
-        on_cpu: of a network for an OpenCL device, the functions that run on the CPU all the same, and why.
+        on_cpu: of a network for a device, the functions that run on the CPU all the same, and why.
     """
 
     module: Any
@@ -118,7 +117,7 @@ def compile_network(
     tuned: Tuned = untuned,
     error_limit: float = math.inf,
 ) -> Compiled:
-    """Generate code for a board's CPU, or for its OpenCL device and the CPU that calls it.
+    """Generate code for a board's CPU, or for its device and the CPU beside it.
 
     Args:
         network: what `frontends` read.
@@ -132,9 +131,9 @@ def compile_network(
         CompileError: TVM refuses the network or the target.
     """
     lowered = lower_network(network, board, progress, tuned, error_limit)
-    on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.opencl else set()
+    on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.device else set()
     with _compiling(network, board), progress.stage("generate code"):
-        code = generate(lowered.module, board, on_device)
+        code = generate(lowered.module, host_of(board), backend_of(board), on_device)
     return Compiled(lowered.module, lowered.functions, lowered.removed, lowered.on_cpu, code)
 
 
@@ -155,29 +154,24 @@ def lower_network(
     with _compiling(network, board):
         with progress.stage("optimise"):
             optimised = _optimise(network.module, board)
-            if board.opencl:
+            if board.accelerator:
                 optimised = _with_views(optimised)
         with progress.stage("schedule"):
-            place = _on_device if board.opencl else _on_cpu
-            return place(optimised, board, tuned, error_limit)
+            return _placed(optimised, board, tuned, error_limit)
 
 
-def _on_cpu(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
-    scheduled = _scheduled(optimised, optimised.functions, Cpu(board), tuned, error_limit)
-    module = replace_functions(optimised.module, scheduled)
-    functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
-    return Lowered(module, functions, optimised.removed, on_cpu={})
-
-
-def _on_device(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
-    """A network on the board's OpenCL device, with what has no place there on the CPU."""
-    scheduled = _scheduled(optimised, optimised.functions, Device(board), tuned, error_limit)
-    on_cpu = functions_on_cpu(optimised.module, scheduled, board)
+def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
+    """A network on the board's device, with what has no place there on the CPU."""
+    backend = backend_of(board)
+    scheduled = _scheduled(optimised, optimised.functions, backend, tuned, error_limit)
+    on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work) if board.device else {}
     left = on_cpu.keys() & optimised.functions.keys()
-    scheduled |= _scheduled(optimised, left, Cpu(board), tuned, error_limit)
+    scheduled |= _scheduled(optimised, left, host_of(board), tuned, error_limit)
     names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
-    module = with_copies(replace_functions(optimised.module, scheduled), on_cpu.keys(), board)
+    module = replace_functions(optimised.module, scheduled)
+    if board.accelerator:
+        module = with_copies(module, on_cpu.keys(), board)
     return Lowered(module, {names[name]: entry for name, entry in scheduled.items()}, optimised.removed, on_cpu)
 
 
@@ -187,7 +181,7 @@ def _scheduled(
     """By name, those functions that a backend has a template for.
 
     Each is scheduled as tuning found best, else as the models of the backend say, unless rounding errors forbid it.
-    What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
+    What MetaSchedule scheduled is not taken for boards with a device: its rules here are those for CPUs, and
     records of such boards are of the device.
     """
     constants, functions = constant_parameters(optimised.module), optimised.functions
@@ -199,7 +193,7 @@ def _scheduled(
 
     def schedule(name: str) -> Scheduled | None:
         found, packable = measured[name], constants.get(name, set())
-        if isinstance(found, tvm.tirx.PrimFunc) and backend.board.opencl is None:
+        if isinstance(found, tvm.tirx.PrimFunc) and backend.board.device is None:
             return Scheduled.elsewhere(found)
         if name not in strategies:
             return backend.schedule(functions[name], packable)
@@ -270,11 +264,14 @@ def optimise(network: Network, board: Board) -> Optimised:
     """
     with _compiling(network, board):
         optimised = _optimise(network.module, board)
-        if not board.opencl:
+        if not board.device:
             return optimised
-        optimised = _with_views(optimised)
-        scheduled = _scheduled(optimised, optimised.functions, Device(board), untuned, math.inf)
-        return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, board)))
+        if board.accelerator:
+            optimised = _with_views(optimised)
+        backend = backend_of(board)
+        scheduled = _scheduled(optimised, optimised.functions, backend, untuned, math.inf)
+        on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work)
+        return replace(optimised, on_cpu=frozenset(on_cpu))
 
 
 def _optimise(module: tvm.IRModule, board: Board) -> Optimised:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.board import BOARDS, load_board
 from edgedeploy.errors import InputError
 from edgedeploy.facts import HERE, VIRTUAL
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
 # No address begins with a dash or holds what a shell or an SSH client would take for something else.
@@ -88,7 +88,7 @@ def address_of(virtual: VirtualBoard) -> Address:
 
 
 def addresses(
-    board_name: str, hosts: Sequence[str] = (), *, virtual: bool = False, progress: Progress = SILENT
+    board: ResolvedBoard, hosts: Sequence[str] = (), *, virtual: bool = False, progress: Progress = SILENT
 ) -> list[Address]:
     """The boards that are meant: those of the command line, the virtual one, or the profile's.
 
@@ -101,14 +101,14 @@ def addresses(
     if virtual and hosts:
         raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])
     if virtual:
-        return [address_of(up(board_name, progress=progress))]
+        return [address_of(up(board, progress=progress))]
     if hosts:
         return list(dict.fromkeys(parse_address(host) for host in hosts))
-    board = load_board(board_name)
-    if board.ssh is None:
+    ssh = board.profile.ssh
+    if ssh is None:
         raise InputError(
-            f"board {BOARDS.find(board_name).stem!r} is this machine",
+            f"board {board.label!r} is this machine",
             why="its profile has no `ssh`",
             hints=["name another board with --board", "say where it is with --host USER@HOST", "give --virtual"],
         )
-    return [Address(board.ssh.host, board.ssh.user, None if board.ssh.port == 22 else board.ssh.port)]
+    return [Address(ssh.host, ssh.user, None if ssh.port == 22 else ssh.port)]

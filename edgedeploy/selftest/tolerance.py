@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 # |difference| <= relative * max|reference| + absolute, for networks in float32. The absolute part is for outputs that
 # are nearly zero. A network keeps about half of its type's digits: both grow as the root of the machine epsilon.
 TOLERANCE = (1e-4, 1e-6)
-# OpenCL lets devices compute functions less exactly than CPUs do: "The OpenCL C Specification", 7.4, relative error.
-OPENCL_TOLERANCE = (1e-3, 1e-6)
 # Quantised networks run in float here; where a value falls on the other side of a rounding step, it moves by
 # one step, and so do those that follow from it.
 QUANTISED_TOLERANCE = (0.3, 1e-6)
@@ -74,8 +72,8 @@ def usual_tolerance(network: Network, board: Board) -> tuple[float, float]:
     if network.quantised:
         return QUANTISED_TOLERANCE
     relative, absolute = tolerance_in(computed_types(network))
-    least, _ = OPENCL_TOLERANCE if board.opencl else TOLERANCE
-    return max(relative, least), absolute
+    least = (board.device.tolerance if board.device else None) or TOLERANCE
+    return max(relative, least[0]), max(absolute, least[1])
 
 
 def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """Candidates to machine code: each in a worker process, those of a batch in one library for the board.
 
-Candidates for an OpenCL device are a library each: its driver compiles all kernels of a library together, and refuses
-them together.
+Candidates for a device with a runtime of its own are a library each: its driver compiles all kernels of a library
+together, and refuses them together.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Builder(Closing):
 
     def _linked(self, entries: list[Entry], built: list[Entry]) -> list[Entry]:
         """All entries, those that were built with their libraries."""
-        shares = [[entry] for entry in built] if self._board.opencl else [built] if built else []
+        shares = [[entry] for entry in built] if self._board.accelerator else [built] if built else []
         libraries: dict[str, Path] = {}
         try:
             for share, library in zip(shares, self._threads.map(self._library, shares), strict=True):
@@ -175,7 +175,7 @@ class Builder(Closing):
     def _library(self, share: list[Entry]) -> Path:
         objects = [path for entry in share for path in sorted((self._folder / entry.name).glob("*.o"))]
         library = self._folder / f"{share[0].name}.so"
-        link_shared([*objects, *([] if self._board.opencl else [THREAD_POOL, MEASURING])], library, self._board)
+        link_shared([*objects, *([] if self._board.accelerator else [THREAD_POOL, MEASURING])], library, self._board)
         return library
 
     def _require_space(self) -> None:
@@ -205,18 +205,14 @@ def _arguments(function: PrimFunc) -> list[Argument]:
 
 def _prepare() -> None:
     """Import what a worker needs: seconds that are no candidate's."""
-    import edgedeploy.compile.codegen  # noqa: F401
+    import edgedeploy.compile.backends  # noqa: F401
 
 
 def _write_objects(function: PrimFunc, name: str, board: Board, folder: Path) -> None:
     """In a worker: the object files of one candidate, in a new folder."""
     import tvm
 
-    from edgedeploy.compile.codegen import write_device_objects, write_object
+    from edgedeploy.compile.backends import backend_of
 
-    module, target = tvm.IRModule({name: function.with_attr("global_symbol", name)}), tvm.target.Target(board.target())
     folder.mkdir()
-    if board.opencl:
-        write_device_objects(module, target, folder)
-    else:
-        write_object(module, target, folder / "code.o")
+    backend_of(board).write_objects(tvm.IRModule({name: function.with_attr("global_symbol", name)}), folder)

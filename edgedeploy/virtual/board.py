@@ -12,18 +12,17 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgedeploy.board import BOARDS, load_board
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.files import cannot_write
-from edgedeploy.opencl.device import DEVICE_VARIABLE
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
 from edgedeploy.virtual.rootfs import DEFAULT_SUITE, rootfs
@@ -75,7 +74,7 @@ class VirtualBoard(Record):
 
 
 def up(
-    board_name: str,
+    resolved: ResolvedBoard,
     *,
     name: str | None = None,
     suite: str | None = None,
@@ -85,18 +84,16 @@ def up(
     """The virtual board of a profile: the one that runs, or a new one.
 
     Args:
-        board_name: the profile.
+        resolved: the profile.
         name: what the virtual board is called; as the profile unless given.
         suite: the Debian suite; bookworm unless given.
         disk_mib: how much it can write, in MiB of memory.
 
     Raises:
         VirtualBoardError: this machine cannot have it, or one of that name runs with other properties.
-        UnknownNameError, ConfigurationError: as `load_board`.
         InputError: the name cannot be one of a virtual board.
     """
-    board = load_board(board_name)
-    label = BOARDS.find(board_name).stem
+    board, label = resolved.profile, resolved.label
     name = label if name is None else name
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name a virtual board", hints=["use letters, digits, dots and dashes"])
@@ -110,14 +107,15 @@ def up(
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
         suite = suite or DEFAULT_SUITE
-        root = rootfs(suite, emulation.debian, progress, opencl=board.opencl is not None)
+        root = rootfs(suite, emulation.debian, progress, board.device.packages if board.device else ())
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:
                 port = _free_port()
-                _prepare(folder, emulation, suite=suite, user=user, port=port, opencl=board.opencl is not None)
-                # OpenCL's driver for processors asks the kernel what they are.
-                system = "processors" if board.opencl else ""
+                environment = board.device.environment if board.device else {}
+                _prepare(folder, emulation, suite=suite, user=user, port=port, environment=environment)
+                # Drivers that make a processor the device ask the kernel what it is.
+                system = "processors" if board.accelerator else ""
                 process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB, system)
                 virtual = VirtualBoard(
                     name=name,
@@ -217,14 +215,12 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _prepare(folder: Path, emulation: Emulation, *, suite: str, user: str, port: int, opencl: bool) -> None:
+def _prepare(
+    folder: Path, emulation: Emulation, *, suite: str, user: str, port: int, environment: Mapping[str, str]
+) -> None:
     """Write the files that a board starts with: keys, accounts, sshd's configuration, /proc/cpuinfo."""
-    # sshd gives its sessions an environment of their own. qemu reads the core from it; the processor stands in for
-    # whatever OpenCL device the profile names.
-    environment = {
-        **({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}),
-        **({DEVICE_VARIABLE: ""} if opencl else {}),
-    }
+    # sshd gives its sessions an environment of their own. qemu reads the core from it.
+    environment = {**({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}), **environment}
     _forget(folder)
     (folder / "etc/ssh").mkdir(parents=True)
     (folder / "proc").mkdir()

@@ -13,7 +13,7 @@ import tvm
 from layer_networks import NETWORKS
 from running import outputs_of
 
-from edgedeploy.board import Board, OpenCL, load_board
+from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import CONFIGURATION, backend_of
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
@@ -22,6 +22,7 @@ from edgedeploy.compile.groups import Group
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.frontends.network import Network
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.tune.best import tuned_by
 from edgedeploy.tune.building import Builder
@@ -35,9 +36,9 @@ from edgedeploy.tune.trial import Trial
 
 # Profiles of a graphics processor, and of a CPU with vectors of 512 bits; the CPU beside them does nothing.
 LOCAL = load_board("local-opencl")
-GPU = LOCAL.model_copy(update={"opencl": OpenCL(device="pthread", little_work=0)})
+GPU = LOCAL.model_copy(update={"devices": [OpenCL(name="pthread", little_work=0)]})
 POCL = LOCAL.model_copy(
-    update={"opencl": OpenCL(device="pthread", vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)}
+    update={"devices": [OpenCL(name="pthread", vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)]}
 )
 
 # What cannot be told from "some hundreds".
@@ -59,7 +60,8 @@ def last_group(network: Network, board: Board) -> Group:
 def test_candidates_are_few_begin_with_the_default_fit_and_stay_within_the_device(
     network: Network, board: Board
 ) -> None:
-    assert board.opencl is not None
+    device = opencl_of(board)
+    assert device is not None
     for task in tasks_of(network, board):
         found = task.candidates
         assert found[0] == task.strategy.default()
@@ -68,7 +70,7 @@ def test_candidates_are_few_begin_with_the_default_fit_and_stay_within_the_devic
             assert isinstance(each, WorkItem)
             assert task.strategy.fits(each)
             assert task.strategy.estimate(each) > 0
-            assert each.group.items <= board.opencl.work_group
+            assert each.group.items <= device.work_group
             assert CONFIGURATION.validate_json(each.model_dump_json()) == each
 
 
@@ -165,7 +167,7 @@ def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
 def test_what_is_soon_done_on_the_cpu_is_no_task(tmp_path: Path) -> None:
     network = NETWORKS["one row"](tmp_path)
     assert len(tasks_of(network, GPU)) == 1
-    assert tasks_of(network, GPU.model_copy(update={"opencl": OpenCL(device="", little_work=1_000_000)})) == []
+    assert tasks_of(network, GPU.model_copy(update={"devices": [OpenCL(name="", little_work=1_000_000)]})) == []
 
 
 def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from edgedeploy.compile.backends.cpu.tiles import (
     tile_registers,
     vector_to_prefetch,
 )
-from edgedeploy.compile.codegen import write_object
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
@@ -87,16 +86,12 @@ def exact(layer: AnyLayer, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def computed(layer: AnyLayer, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path) -> np.ndarray:
     """What this machine computes with the layer in a configuration."""
-    tensors = [te.placeholder(shape.shape, str(shape.dtype)) for shape in (data, weights)]
+    backend, tensors = backend_of(LOCAL), [te.placeholder(each.shape, str(each.dtype)) for each in (data, weights)]
     canonical = te.create_prim_func([*tensors, layer.plain()(*tensors)])
-    group = Group(layer, canonical, tvm.IRModule())
-    target = tvm.target.Target(LOCAL.cpu_target())
-    with target:
-        scheduled = backend_of(LOCAL).configured(group, chosen, {1})
-    write_object(
-        tvm.IRModule({"layer": scheduled.function.with_attr("global_symbol", "layer")}), target, folder / "o.o"
-    )
-    link_shared([folder / "o.o", THREAD_POOL], folder / "layer.so", LOCAL)
+    with tvm.target.Target(LOCAL.cpu_target()):
+        scheduled = backend.configured(Group(layer, canonical, tvm.IRModule()), chosen, {1})
+    backend.write_objects(tvm.IRModule({"layer": scheduled.function.with_attr("global_symbol", "layer")}), folder)
+    link_shared([*folder.glob("*.o"), THREAD_POOL], folder / "layer.so", LOCAL)
     packed = scheduled.packing.relay(weights) if scheduled.packing else weights
     result = canonical.params[-1].ty
     output = tvm.runtime.empty([int(size) for size in result.shape], str(result.dtype))

@@ -14,15 +14,16 @@ import yaml
 from conftest import Command
 from patience import generous
 
-from edgedeploy.board import OpenCL, load_board
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import InputError
 from edgedeploy.facts import Facts, Probed, store
 from edgedeploy.hosts import host_facts
 from edgedeploy.opencl import listing
 from edgedeploy.opencl.device import Device, named, parse
-from edgedeploy.opencl.listing import as_here, devices_here
+from edgedeploy.opencl.listing import devices_here
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.opencl.settings import settings_of
+from edgedeploy.resolved import resolve
 
 POCL = {
     "platform": "Portable Computing Language",
@@ -113,12 +114,12 @@ def test_a_line_that_a_crash_cut_off_is_left_out() -> None:
 def profile(folder: Path, **stated: object) -> str:
     path = folder / "mine.yaml"
     fields = yaml.safe_load((builtin_folder() / "boards" / "local-opencl.yaml").read_text())
-    path.write_text(yaml.safe_dump({**fields, "opencl": {"device": "", **stated}}))
+    path.write_text(yaml.safe_dump({**fields, "devices": [{"backend": "opencl", **stated}]}))
     return str(path)
 
 
 def section(board: str, **overrides: object) -> OpenCL:
-    found = as_here(load_board(board, {"opencl": overrides} if overrides else {})).opencl
+    found = opencl_of(resolve(board, {"device": overrides} if overrides else {}).profile)
     assert found is not None
     return found
 
@@ -138,7 +139,7 @@ def clinfo(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
 
 
 def test_local_opencl_is_what_this_machines_device_is(clinfo: dict[str, str]) -> None:
-    found = section("local-opencl", device="pthread")
+    found = section("local-opencl", name="pthread")
     assert found.vector == int(clinfo["CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT"])
     assert found.units == int(clinfo["CL_DEVICE_MAX_COMPUTE_UNITS"])
     assert found.work_group <= int(clinfo["CL_DEVICE_MAX_WORK_GROUP_SIZE"])
@@ -153,14 +154,14 @@ def test_the_command_line_goes_before_the_profile_and_that_before_the_device(ope
 
 
 def test_a_device_that_is_not_here_leaves_the_defaults(tmp_path: Path) -> None:
-    assert section(profile(tmp_path, device="GeForce")) == OpenCL(device="GeForce")
+    assert section(profile(tmp_path, name="GeForce")) == OpenCL(name="GeForce")
 
 
 def test_the_environment_names_another_device_than_the_profile(
     opencl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "pthread")
-    assert section(profile(tmp_path, device="GeForce")).vector == section("local-opencl").vector
+    assert section(profile(tmp_path, name="GeForce")).vector == section("local-opencl").vector
 
 
 def test_a_driver_that_crashes_leaves_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +196,7 @@ def remember(host: str, hour: int, *found: Device) -> None:
 
 @pytest.mark.usefixtures("_nothing_was_probed")
 def test_a_board_that_was_not_probed_has_the_defaults() -> None:
-    assert section("nuc-opencl") == OpenCL(device="Intel", kind="intel")
+    assert section("nuc-opencl") == OpenCL(name="Intel", kind="intel")
 
 
 @pytest.mark.usefixtures("_nothing_was_probed")
@@ -204,13 +205,13 @@ def test_a_probed_board_is_what_its_device_said() -> None:
     assert section("nuc-opencl").units == 24
     remember("user@b", 2, graphics(compute_units=48, work_group=32))
     assert (section("nuc-opencl").units, section("nuc-opencl").work_group) == (48, 32)
-    assert section("nuc-opencl", device="pthread").vector == 16
+    assert section("nuc-opencl", name="pthread").vector == 16
 
 
 @pytest.mark.usefixtures("_nothing_was_probed")
 def test_a_virtual_boards_device_is_not_the_boards() -> None:
     remember("virtual:nuc-opencl", 1, graphics(compute_units=96))
-    assert section("nuc-opencl").units == OpenCL(device="").units
+    assert section("nuc-opencl").units == OpenCL(name="").units
 
 
 # On the command line.
@@ -226,7 +227,7 @@ def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command)
 
 def test_a_board_without_opencl_has_no_device_to_choose(command: Command) -> None:
     with pytest.raises(InputError):
-        load_board("rpi4", {"opencl": {"device": ""}})
+        resolve("rpi4", {"device": {"name": ""}})
     code, _, err = command("build", "digits", "--device", "Intel")
     assert code == 7
-    assert "the board has no OpenCL device to choose" in err
+    assert "the board has no device to choose" in err

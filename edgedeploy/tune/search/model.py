@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.compile.backends import FORMS
+from edgedeploy.compile.backends import forms
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import UnsupportedError
@@ -95,7 +95,7 @@ def features(task: Task, configuration: Configuration) -> np.ndarray:
         [
             *(log2(size) for size in _padded([*layer.data], 4)),
             *(log2(size) for size in _padded([*layer.weights], 4)),
-            *(float(isinstance(configuration, form)) for form in FORMS),
+            *(float(isinstance(configuration, form)) for form in forms()),
             *estimates,
             estimates[0] - estimates[1],
             *(log2(size) for size in (tile.rows, tile.columns, tile.channels)),

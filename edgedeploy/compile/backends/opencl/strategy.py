@@ -12,7 +12,6 @@ from functools import cached_property, partial
 
 from typing_extensions import override
 
-from edgedeploy.board import OpenCL
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
 from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.configuration import Configuration
@@ -24,6 +23,7 @@ from edgedeploy.compile.schedules.matching import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
 from edgedeploy.compile.types import lanes_for
+from edgedeploy.opencl.profile import OpenCL
 
 # Most vectors of channels of a tile, where the model chooses.
 MOST_VECTORS = 2

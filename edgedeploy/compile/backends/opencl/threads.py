@@ -8,10 +8,11 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board, OpenCL
+from edgedeploy.board import Board
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.compile.tiles import divisors
 from edgedeploy.compile.types import bits_of
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 
 # The longest of OpenCL C's vectors.
 WIDEST = 16
@@ -19,8 +20,9 @@ WIDEST = 16
 
 def device_of(board: Board) -> OpenCL:
     """The board's OpenCL device; only boards that have one get here."""
-    assert board.opencl is not None
-    return board.opencl
+    device = opencl_of(board)
+    assert device is not None
+    return device
 
 
 def vector_width(device: OpenCL, dtype: str) -> int:
