@@ -83,7 +83,7 @@ def best_length(extent: int, lanes: int, joints: Sequence[int] = ()) -> int:
         cut = len({joint // length for joint in joints if joint % length})
         return extent // length + extent % length + 2 * cut * length
 
-    lengths = [length for length in (lanes, lanes // 2, lanes // 4, 2, 1) if 1 <= length <= extent]
+    lengths = [length for shift in range(lanes.bit_length()) if (length := lanes >> shift) <= extent]
     return min(lengths, key=lambda length: (steps(length), extent % length > 0, -length))
 
 
