@@ -105,7 +105,7 @@ def tile_fits(
     tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
 ) -> bool:
     """Whether a tile's sums fit the registers beside its weights and one input; arguments as for `choose_tile`."""
-    vectors = tile.channels // vector_length(tile.channels, lanes_for(board, types.accumulator))
+    vectors = _vectors_of(tile.channels, types, board)
     steps = _steps_at_once(kernel[1], inputs, board)
     return (
         1 <= tile.rows <= min(MAX_ROWS, height)
@@ -118,10 +118,7 @@ def tile_rate(
     tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
 ) -> float:
     """Useful sums that a tile gives in a cycle; arguments as for `choose_tile`."""
-    pixels, vectors = (
-        tile.rows * tile.columns,
-        tile.channels // vector_length(tile.channels, lanes_for(board, types.accumulator)),
-    )
+    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
     useful = tile.useful(height, width)
     depth = math.prod(kernel) * inputs
     return pixels * tile.channels * useful / tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
@@ -178,9 +175,8 @@ def product_cycles(
     rows: int, columns: int, tile_rows: int, tile_columns: int, types: LayerTypes, board: Board
 ) -> float:
     """An estimate of one term of all sums of a product, with tiles of a size."""
-    arithmetic = step_cycles(
-        tile_rows, tile_columns // vector_length(columns, lanes_for(board, types.accumulator)), board
-    )
+    length = vector_length(columns, lanes_for(board, types.accumulator))
+    arithmetic = step_cycles(tile_rows, tile_columns // length, board)
     reading = bytes_of(types.weights) * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
     return columns // tile_columns * max(rows // tile_rows * arithmetic, reading)
 
@@ -241,6 +237,11 @@ def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
         if steps <= UNROLLED_STEPS:
             return steps
     return 1
+
+
+def _vectors_of(channels: int, types: LayerTypes, board: Board) -> int:
+    """How many vectors the sums of so many channels are."""
+    return channels // vector_length(channels, lanes_for(board, types.accumulator))
 
 
 def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
@@ -305,10 +306,7 @@ def direct_cycles(
     """An estimate of a direct convolution with the best tile or a given one, its weights read once from memory."""
     depth = math.prod(kernel) * inputs
     tile = tile or choose_tile(height, width, outputs, kernel, inputs, types, board)
-    pixels, vectors = (
-        tile.rows * tile.columns,
-        tile.channels // vector_length(tile.channels, lanes_for(board, types.accumulator)),
-    )
+    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
     useful = tile.useful(height, width)
     tiles = height * width / useful / pixels * outputs / tile.channels
     return (
