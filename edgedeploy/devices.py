@@ -8,7 +8,7 @@ most commands need neither.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
@@ -57,13 +57,11 @@ class Device(Record):
         """TVM's target for the device, with that of the CPU beside it."""
         return host
 
-    def found(self, label: str, *, here: bool, ask: bool, registers: int) -> Device:
+    def found(self, probed: Sequence[Any] | None, registers: int) -> Device:
         """This entry, what it leaves open being as the device itself says.
 
         Args:
-            label: the profile that it is in: what its boards said when they were probed is kept.
-            here: whether the board is this machine.
-            ask: whether to ask a device of this machine, which may take seconds.
+            probed: the `facts.Facts` of boards of the profile, the latest first; None to ask a device of this machine.
             registers: how many vector registers the board's CPU has.
         """
         return self

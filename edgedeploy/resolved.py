@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, filled, load_board
-from edgedeploy.facts import defaults
+from edgedeploy.facts import defaults, of_real_boards
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ def resolve(name: str, overrides: Overrides = NO_OVERRIDES, *, ask_device: bool 
     """
     label = BOARDS.find(name).stem
     board = filled(load_board(name).overridden(overrides), defaults(label))
-    registers = board.vector.registers
-    devices = [each.found(label, here=board.runs_here, ask=ask_device, registers=registers) for each in board.devices]
-    return ResolvedBoard(name, label, board.model_copy(update={"devices": devices}) if devices else board)
+    if board.devices and (ask_device or not board.runs_here):
+        probed = None if board.runs_here else of_real_boards(label)
+        devices = [device.found(probed, board.vector.registers) for device in board.devices]
+        board = board.model_copy(update={"devices": devices})
+    return ResolvedBoard(name, label, board)

@@ -14,11 +14,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.board import Board
-from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, types_of
-from edgedeploy.compile.tiles import padded_count
-from edgedeploy.compile.types import lanes_for
+from edgedeploy.compile.types import LayerTypes
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
 # any that cannot make an infinity or a NaN, which zero weights would not remove.
@@ -39,23 +36,27 @@ _ELEMENTWISE = {
 _WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}
 
 
-def pad_channels(module: tvm.IRModule, board: Board) -> tvm.IRModule:
+def pad_channels(module: tvm.IRModule, padded: Callable[[int, int, LayerTypes], int]) -> tvm.IRModule:
     """Pad what convolutions put out to whole vectors of channels, or to a power of two below that.
 
     Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
     their values are computed by the same sums.
+
+    Args:
+        module: the network.
+        padded: how many channels convolutions should have, from how many they have, the result's pixels, and their types.
     """
     # Layouts are not carried through variables that only rename others.
-    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, board), module))
+    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, padded), module))
 
 
 @relax.expr_functor.mutator
 class _Padder(relax.PyExprMutator):
     """Visits operators in order, and remembers for each cut result the padded one behind it."""
 
-    def __init__(self, module: tvm.IRModule, board: Board) -> None:
+    def __init__(self, module: tvm.IRModule, padded: Callable[[int, int, LayerTypes], int]) -> None:
         super().__init__(module)
-        self._board = board
+        self._padded_count = padded
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
@@ -97,10 +98,7 @@ class _Padder(relax.PyExprMutator):
             wanted = groups = int(data.ty.shape[1])
             widths = [(0, wanted - outputs), (0, 0)]
         elif groups == 1:
-            types = types_of(call)
-            wanted = padded_count(outputs, lanes_for(self._board, types.accumulator))
-            if _pixels(call) == 1:
-                wanted = whole_columns(1, outputs, wanted, types, self._board)
+            wanted = self._padded_count(outputs, _pixels(call), types_of(call))
             wider = 0 if data is None else int(data.ty.shape[1]) - inputs
             if wanted == outputs and not wider:
                 return None

@@ -281,7 +281,7 @@ def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
     module = flush_subnormals(fold_scales(module))
     module, removed = remove_channels(module)
     module = fold_scales(module) if removed else module
-    module = pad_channels(split_concatenations(module), board)
+    module = pad_channels(split_concatenations(module), host_of(board).padded_channels)
     module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
     module = lower_layers(module)
     module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps(LEGALISATIONS)(module))

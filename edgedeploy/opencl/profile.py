@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -9,7 +10,6 @@ from typing_extensions import override
 
 from edgedeploy.board import Board, Positive, filled
 from edgedeploy.devices import Device
-from edgedeploy.facts import probed_opencl_device
 from edgedeploy.opencl.device import DEVICE_VARIABLE, meant, named
 from edgedeploy.opencl.listing import devices_here
 from edgedeploy.opencl.settings import settings_of
@@ -58,11 +58,12 @@ class OpenCL(Device):
         return target
 
     @override
-    def found(self, label: str, *, here: bool, ask: bool, registers: int) -> OpenCL:
-        if here:
-            device = named(meant(self.name), devices_here()) if ask else None
+    def found(self, probed: Sequence[Any] | None, registers: int) -> OpenCL:
+        if probed is None:
+            device = named(meant(self.name), devices_here())
         else:
-            device = probed_opencl_device(label, self.name)
+            told = (named(self.name, facts.opencl) for facts in probed)
+            device = next((each for each in told if each), None)
         if device is None:
             return self
         return filled(self, settings_of(device, registers))

@@ -81,7 +81,7 @@ def test_vectors_are_of_a_width_that_opencl_has(width: int, taken: int) -> None:
 def test_odd_answers_of_a_driver_give_a_section_that_a_profile_could_have(odd: int, registers: int) -> None:
     for kind in ("CPU", "GPU", "accelerator"):
         asked = device(kind=kind, compute_units=odd, float_width=odd, work_group=odd)
-        OpenCL.model_validate({"device": "", **settings_of(asked, registers)})
+        OpenCL.model_validate({"name": "", **settings_of(asked, registers)})
 
 
 def test_what_a_driver_does_not_tell_is_left_open() -> None:

@@ -9,7 +9,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.devices import KINDS, imported, kind
 
 
-def host_of(board: Board) -> Backend:
+def host_of(board: Board) -> CpuBackend:
     """A board's CPU."""
     return CpuBackend(board)
 
