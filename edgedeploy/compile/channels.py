@@ -44,7 +44,7 @@ def pad_channels(module: tvm.IRModule, padded: Callable[[int, int, LayerTypes], 
 
     Args:
         module: the network.
-        padded: how many channels convolutions should have, from how many they have, the result's pixels, and their types.
+        padded: how many channels convolutions should have, from how many they have, their pixels and their types.
     """
     # Layouts are not carried through variables that only rename others.
     return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, padded), module))
