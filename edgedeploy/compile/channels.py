@@ -14,7 +14,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, types_of
+from edgedeploy.compile.types import LayerTypes
 
 # Operators that work on each channel by itself. A constant operand gets this value in the added channels:
 # any that cannot make an infinity or a NaN, which zero weights would not remove.
@@ -35,7 +36,11 @@ _ELEMENTWISE = {
 _WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}
 
 
-def pad_channels(module: tvm.IRModule, padded: Callable[[int, int], int]) -> tvm.IRModule:
+# From how many channels a convolution has, the pixels of its result and its types, to how many it should have.
+PaddedCount = Callable[[int, int, LayerTypes], int]
+
+
+def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
     """Pad what convolutions put out to whole vectors of channels, or to a power of two below that.
 
     Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
@@ -43,7 +48,7 @@ def pad_channels(module: tvm.IRModule, padded: Callable[[int, int], int]) -> tvm
 
     Args:
         module: the network.
-        padded: how many channels convolutions should have, from how many they have and the pixels of the result.
+        padded: how many channels convolutions should have.
     """
     # Layouts are not carried through variables that only rename others.
     return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, padded), module))
@@ -53,7 +58,7 @@ def pad_channels(module: tvm.IRModule, padded: Callable[[int, int], int]) -> tvm
 class _Padder(relax.PyExprMutator):
     """Visits operators in order, and remembers for each cut result the padded one behind it."""
 
-    def __init__(self, module: tvm.IRModule, padded: Callable[[int, int], int]) -> None:
+    def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
         super().__init__(module)
         self._padded_count = padded
 
@@ -97,7 +102,7 @@ class _Padder(relax.PyExprMutator):
             wanted = groups = int(data.ty.shape[1])
             widths = [(0, wanted - outputs), (0, 0)]
         elif groups == 1:
-            wanted = self._padded_count(outputs, _pixels(call))
+            wanted = self._padded_count(outputs, _pixels(call), types_of(call))
             wider = 0 if data is None else int(data.ty.shape[1]) - inputs
             if wanted == outputs and not wider:
                 return None

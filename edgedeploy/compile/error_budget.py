@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.compile.rounding import summed
+from edgedeploy.compile.rounding import rounding_in, summed
+from edgedeploy.compile.types import unit_roundoff
 
 if TYPE_CHECKING:
     from edgedeploy.compile.configuration import Configuration
+    from edgedeploy.compile.layers import Layer
     from edgedeploy.compile.strategy import Strategy
 
 # The products that the reference sums up before it adds that sum to others: onnxruntime's error stops growing there.
@@ -33,7 +36,7 @@ def within(
         calls: of each function in one inference.
     """
     chosen = dict(chosen)
-    allowed = limit**2 * sum(calls[name] * _of_reference(strategy.layer.terms) for name, strategy in strategies.items())
+    allowed = limit**2 * sum(calls[name] * _of_reference(strategy.layer) for name, strategy in strategies.items())
 
     def share(name: str) -> float:
         return calls[name] * strategies[name].rounding(chosen[name])
@@ -50,6 +53,8 @@ def within(
     return chosen
 
 
-def _of_reference(terms: int) -> float:
-    block = min(terms, _REFERENCE_BLOCK)
-    return summed(block + terms / block)
+def _of_reference(layer: Layer) -> float:
+    """The variance of the reference's rounding errors, which sums up in float32 at least."""
+    types, block = layer.types, min(layer.terms, _REFERENCE_BLOCK)
+    types = replace(types, accumulator=min("float32", types.accumulator, key=unit_roundoff))
+    return rounding_in(types, summed(block + layer.terms / block))

@@ -51,15 +51,16 @@ class Group:
         weights, packed = self.weights, strategy.packed_shape(configuration)
         builder = relax.BlockBuilder()
         if not isinstance(self.function, relax.Function):
-            types = [relax.TensorType(shape, self.layer.dtype) for shape in (self.layer.data, packed)]
-            parameters = [relax.Var(f"p{index}", kind) for index, kind in enumerate(types)]
+            types = self.layer.types
+            kinds = [relax.TensorType(self.layer.data, types.data), relax.TensorType(packed, types.weights)]
+            parameters = [relax.Var(f"p{index}", kind) for index, kind in enumerate(kinds)]
             with builder.function("main", parameters):
                 result = builder.emit(builder.call_te(lambda *tensors: form(*tensors), *parameters))
                 builder.emit_func_output(result)
             [function] = [each for each in builder.get().functions.values() if isinstance(each, tvm.tirx.PrimFunc)]
             return function
         parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
-        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(packed, self.layer.dtype))
+        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(packed, self.layer.types.weights))
         values = dict(zip(self.function.params, parameters, strict=True))
         with builder.function("group", parameters, attrs=dict(self.function.attrs), private=True):
             with builder.dataflow():

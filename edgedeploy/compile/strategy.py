@@ -12,7 +12,7 @@ import numpy as np
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers.layer import Form, Layer
-from edgedeploy.compile.rounding import summed
+from edgedeploy.compile.rounding import rounding_in, summed
 
 AnyLayer = TypeVar("AnyLayer", bound=Layer, covariant=True)
 
@@ -55,6 +55,10 @@ class Strategy(ABC, Generic[AnyLayer]):
 
     def rounding(self, configuration: Configuration) -> float:
         """The variance of its rounding errors, as `compile.rounding` has it."""
+        return rounding_in(self.layer.types, self.roundings(configuration))
+
+    def roundings(self, configuration: Configuration) -> float:
+        """The variance of the rounding errors of its sums, in squares of their unit roundoff."""
         return summed(self.layer.terms)
 
     def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:

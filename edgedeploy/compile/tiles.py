@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from edgedeploy.board import Board, Positive
+from edgedeploy.board import Positive
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,6 @@ class WeightOrder:
     by_channels: bool = False
     slices: int = 1
     interval: int = 0
-
-
-def lanes_for(board: Board) -> int:
-    """How many float32 values a vector register of the board holds."""
-    return board.vector.bits // 32
 
 
 def round_up(number: int, step: int) -> int:

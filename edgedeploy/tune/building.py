@@ -7,6 +7,7 @@ together, and refuses them together.
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.board import Board
 from edgedeploy.closing import Closing
+from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import cannot_write
 from edgedeploy.runtime.native import MEASURING, THREAD_POOL
@@ -42,11 +44,7 @@ class Argument:
     @property
     def bytes(self) -> int:
         """The size of its values."""
-        import math
-
-        import numpy as np
-
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * bytes_of(self.dtype)
 
 
 @dataclass(frozen=True)

@@ -20,17 +20,17 @@ from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
 
 LOCAL = load_board("local")
-UNIT_ROUNDOFF = 2.0**-24
 
 
 def strategy(channels: int, size: int = 28) -> Strategy[Convolution]:
     window = Window((3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
     shape = {"data": (1, size, size, channels), "weights": (3, 3, channels, 32)}
-    layer = Convolution(**shape, dtype="float32", constant=True, window=window)
+    layer = Convolution(**shape, types=FLOAT32, constant=True, window=window)
     return backend_of(LOCAL).strategy(layer)
 
 
@@ -67,7 +67,7 @@ def test_the_estimated_error_is_the_measured_one(tmp_path: Path, size: int, chan
     )
     [found] = outputs_of(compile_network(network, LOCAL, tuned=lambda workload: chosen), {"data": values})
     wanted = exact(values, weights)
-    measured = np.std(found[0] - wanted) / np.std(wanted) / UNIT_ROUNDOFF
+    measured = np.std(found[0] - wanted) / np.std(wanted)
     assert measured == pytest.approx(math.sqrt(strategy(channels).rounding(chosen)), rel=0.3)
 
 

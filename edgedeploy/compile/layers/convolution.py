@@ -61,7 +61,7 @@ class Convolution(_Convolution):
 
     @override
     def plain(self) -> Form:
-        return partial(direct.convolution, window=self.window, groups=self.groups, tile=ONE_BY_ONE)
+        return partial(direct.convolution, window=self.window, groups=self.groups, types=self.types, tile=ONE_BY_ONE)
 
 
 class FirstConvolution(_Convolution):
@@ -80,4 +80,4 @@ class FirstConvolution(_Convolution):
 
     @override
     def plain(self) -> Form:
-        return partial(direct.convolution_of_planes, window=self.window, tile=ONE_BY_ONE, lanes=1)
+        return partial(direct.convolution_of_planes, window=self.window, types=self.types, tile=ONE_BY_ONE, lanes=1)

@@ -42,4 +42,4 @@ class DepthwiseConvolution(Layer):
 
     @override
     def plain(self) -> Form:
-        return partial(direct.convolution, window=self.window, groups=self.channels, tile=ONE_BY_ONE)
+        return partial(direct.convolution, window=self.window, groups=self.channels, types=self.types, tile=ONE_BY_ONE)

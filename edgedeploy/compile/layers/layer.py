@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tvm import te
 
+from edgedeploy.compile.types import LayerTypes
 from edgedeploy.documents import Record
 
 # From the layer's data and its weights to its result.
@@ -19,13 +20,13 @@ class Layer(Record, ABC):
 
     Attributes:
         data, weights: their shapes.
-        dtype: of both, and of the result.
+        types: of both, of the sums and of the result.
         constant: whether the weights are known when the network is built, and may be re-laid.
     """
 
     data: tuple[int, ...]
     weights: tuple[int, ...]
-    dtype: str
+    types: LayerTypes
     constant: bool
 
     @property

@@ -29,4 +29,4 @@ class Dense(Layer):
 
     @override
     def plain(self) -> Form:
-        return partial(product, columns=self.weights[1], tile_rows=1)
+        return partial(product, columns=self.weights[1], types=self.types, tile_rows=1)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from edgedeploy.compile.types import lanes_for
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.resolved import resolve
 from edgedeploy.text import significant
 from edgedeploy.tune.header import Header
 from edgedeploy.tune.trial import Trial
 
-_FLOAT_BITS = 32
 _OPERATIONS = 2  # a multiplication and an addition
 
 
@@ -44,7 +44,7 @@ def peak_of(header: Header, trials: Iterable[Trial]) -> Peak:
     cores = header.target.get("num-cores")
     if not isinstance(cores, int) or not 0 < cores <= 1 << 16:
         cores = board.cores
-    lanes, frequency = board.vector.bits // _FLOAT_BITS, max(frequencies)
+    lanes, frequency = lanes_for(board, "float32"), max(frequencies)
     gflops = cores * frequency / 1e3 * board.fma.per_cycle * lanes * _OPERATIONS
     return Peak(
         gflops,

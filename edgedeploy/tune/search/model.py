@@ -14,6 +14,7 @@ import numpy as np
 
 from edgedeploy.compile.backends import forms
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tune.task import Task
 
@@ -89,7 +90,7 @@ def features(task: Task, configuration: Configuration) -> np.ndarray:
     layer, board = task.group.layer, task.processor.board
     estimates = log2(1 + task.strategy.estimate(configuration)), log2(1 + layer.operations)
     tile = configuration.register_tile
-    weights = log2(4 * prod(layer.weights[:-1]) * tile.channels)
+    weights = log2(bytes_of(layer.types.weights) * prod(layer.weights[:-1]) * tile.channels)
     return np.array(
         [
             *(log2(size) for size in _padded([*layer.data], 4)),

@@ -16,7 +16,8 @@ from edgedeploy.compile.backends.cpu.strategies import STRATEGIES
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tiles import lanes_for, padded_count
+from edgedeploy.compile.tiles import padded_count
+from edgedeploy.compile.types import LayerTypes, lanes_for
 
 
 class CpuBackend(Backend):
@@ -29,15 +30,16 @@ class CpuBackend(Backend):
     def strategy(self, layer: AnyLayer) -> Strategy[Any]:
         return STRATEGIES[type(layer)](layer, self.board)
 
-    def padded_channels(self, channels: int, pixels: int) -> int:
+    def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
         """How many channels a convolution should have to be computed in whole vectors: at least as many as it has.
 
         Args:
             channels: of its result.
             pixels: of its result.
+            types: its.
         """
-        wanted = padded_count(channels, lanes_for(self.board))
-        return whole_columns(1, channels, wanted, self.board) if pixels == 1 else wanted
+        wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
+        return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted
 
     @override
     def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Iterator
 
 from edgedeploy.board import Board
-from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, lanes_for, round_up, vector_length
+from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, round_up, vector_length
+from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
 # Bytes that arrive per cycle from beyond the second cache, beside the arithmetic.
 MEMORY_BYTES = 4
@@ -63,7 +64,9 @@ def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: 
     return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
 
 
-def choose_tile(height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, board: Board) -> Tile:
+def choose_tile(
+    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
+) -> Tile:
     """The tile that does the most useful arithmetic in a cycle.
 
     Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
@@ -74,32 +77,35 @@ def choose_tile(height: int, width: int, channels: int, kernel: tuple[int, int],
         channels: output channels, of one group; the tile's divide them.
         kernel: rows and columns of taps.
         inputs: input channels, of one group.
+        types: of the layer; registers hold its sums.
         board: whose registers and multiply-add units are modelled.
     """
     best, best_rate = Tile(1, 1, 1), 0.0
-    for tile in fitting_tiles(height, width, channels, kernel, inputs, board):
-        rate = tile_rate(tile, height, width, kernel, inputs, board)
+    for tile in fitting_tiles(height, width, channels, kernel, inputs, types, board):
+        rate = tile_rate(tile, height, width, kernel, inputs, types, board)
         if rate > best_rate * 1.001:
             best, best_rate = tile, rate
     return best
 
 
 def fitting_tiles(
-    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, board: Board
+    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
 ) -> Iterator[Tile]:
     """The tiles that fit the registers; arguments as for `choose_tile`."""
-    for vectors, length in _vectors(channels, lanes_for(board)):
+    for vectors, length in _vectors(channels, lanes_for(board, types.accumulator)):
         for rows in range(1, min(MAX_ROWS, height) + 1):
             for columns in range(1, min(width, tile_registers(board)) + 1):
                 tile = Tile(rows, columns, vectors * length)
-                if not tile_fits(tile, height, width, kernel, inputs, board):
+                if not tile_fits(tile, height, width, kernel, inputs, types, board):
                     break
                 yield tile
 
 
-def tile_fits(tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, board: Board) -> bool:
+def tile_fits(
+    tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
+) -> bool:
     """Whether a tile's sums fit the registers beside its weights and one input; arguments as for `choose_tile`."""
-    vectors = tile.channels // vector_length(tile.channels, lanes_for(board))
+    vectors = _vectors_of(tile.channels, types, board)
     steps = _steps_at_once(kernel[1], inputs, board)
     return (
         1 <= tile.rows <= min(MAX_ROWS, height)
@@ -108,32 +114,34 @@ def tile_fits(tile: Tile, height: int, width: int, kernel: tuple[int, int], inpu
     )
 
 
-def tile_rate(tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, board: Board) -> float:
+def tile_rate(
+    tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
+) -> float:
     """Useful sums that a tile gives in a cycle; arguments as for `choose_tile`."""
-    pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
+    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
     useful = tile.useful(height, width)
     depth = math.prod(kernel) * inputs
     return pixels * tile.channels * useful / tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
 
 
-def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int]:
+def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board) -> tuple[int, int]:
     """The tile, rows x columns, with the most multiply-adds for each value it loads.
 
     As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row
     is bound by the reading of the weights: it takes several vectors, to read whole lines.
     """
-    length = vector_length(columns, lanes_for(board))
+    length = vector_length(columns, lanes_for(board, types.accumulator))
 
     def preference(tile: tuple[int, int]) -> tuple[float, int]:
         count, vectors = tile[0], tile[1] // length
         return count * vectors / (count + vectors), vectors
 
-    return max(product_tiles(rows, columns, board), key=preference)
+    return max(product_tiles(rows, columns, types, board), key=preference)
 
 
-def product_tiles(rows: int, columns: int, board: Board) -> list[tuple[int, int]]:
+def product_tiles(rows: int, columns: int, types: LayerTypes, board: Board) -> list[tuple[int, int]]:
     """The tiles, rows x columns, that fit the registers and divide a product."""
-    length = vector_length(columns, lanes_for(board))
+    length = vector_length(columns, lanes_for(board, types.accumulator))
     return [
         (count, vectors * length)
         for vectors in PRODUCT_VECTORS
@@ -143,7 +151,7 @@ def product_tiles(rows: int, columns: int, board: Board) -> list[tuple[int, int]
     ]
 
 
-def whole_columns(rows: int, columns: int, padded: int, board: Board) -> int:
+def whole_columns(rows: int, columns: int, padded: int, types: LayerTypes, board: Board) -> int:
     """How many columns a product computes: `padded`, or more where larger tiles make up for useless columns.
 
     Weights come from memory at their own pace, which is what a few rows wait for.
@@ -151,26 +159,30 @@ def whole_columns(rows: int, columns: int, padded: int, board: Board) -> int:
     Args:
         rows, columns: of the result.
         padded: at least as many columns, in vectors.
+        types: of the product.
         board: whose registers and multiply-add units are modelled.
     """
 
     def cycles(whole: int) -> float:
-        return product_cycles(rows, whole, *choose_product_tile(rows, whole, board), board)
+        return product_cycles(rows, whole, *choose_product_tile(rows, whole, types, board), types, board)
 
-    lanes = lanes_for(board)
+    lanes = lanes_for(board, types.accumulator)
     wider = (round_up(columns, count * lanes) for count in PRODUCT_VECTORS)
     return min([padded, *wider], key=lambda whole: (cycles(whole), whole))
 
 
-def product_cycles(rows: int, columns: int, tile_rows: int, tile_columns: int, board: Board) -> float:
+def product_cycles(
+    rows: int, columns: int, tile_rows: int, tile_columns: int, types: LayerTypes, board: Board
+) -> float:
     """An estimate of one term of all sums of a product, with tiles of a size."""
-    arithmetic = step_cycles(tile_rows, tile_columns // vector_length(columns, lanes_for(board)), board)
-    reading = 4 * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
+    length = vector_length(columns, lanes_for(board, types.accumulator))
+    arithmetic = step_cycles(tile_rows, tile_columns // length, board)
+    reading = bytes_of(types.weights) * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
     return columns // tile_columns * max(rows // tile_rows * arithmetic, reading)
 
 
 def choose_depthwise_tile(
-    height: int, width: int, channels: int, kernel: tuple[int, int], stride: int, board: Board
+    height: int, width: int, channels: int, kernel: tuple[int, int], stride: int, types: LayerTypes, board: Board
 ) -> Tile:
     """A tile for a convolution that filters each channel by itself: one row, up to two vectors of channels.
 
@@ -183,9 +195,10 @@ def choose_depthwise_tile(
         channels: of the output.
         kernel: rows and columns of taps.
         stride: in columns.
+        types: of the layer; registers hold its sums.
         board: whose registers are modelled.
     """
-    length = vector_length(channels, lanes_for(board))
+    length = vector_length(channels, lanes_for(board, types.accumulator))
     vectors = 2 if channels % (2 * length) == 0 else 1
     if board.is_x86:
         most = max(1, (board.vector.registers - 2) // 2 // vectors)
@@ -226,6 +239,11 @@ def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
     return 1
 
 
+def _vectors_of(channels: int, types: LayerTypes, board: Board) -> int:
+    """How many vectors the sums of so many channels are."""
+    return channels // vector_length(channels, lanes_for(board, types.accumulator))
+
+
 def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
     """How many vectors of which length a tile of these channels may have."""
     for vectors in (2, 1, 3, 4, MAX_VECTORS):
@@ -238,7 +256,14 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
 
 
 def choose_order(
-    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, tile: Tile, board: Board
+    height: int,
+    width: int,
+    channels: int,
+    kernel: tuple[int, int],
+    inputs: int,
+    tile: Tile,
+    types: LayerTypes,
+    board: Board,
 ) -> WeightOrder:
     """The order in which weights come from memory once, and from the second cache after that.
 
@@ -251,6 +276,7 @@ def choose_order(
         kernel: rows and columns of taps.
         inputs: input channels, of one group.
         tile: of the convolution.
+        types: of the layer.
         board: whose cores and second cache are modelled.
     """
     whole_height, whole_width = tile.whole(height, width)
@@ -258,7 +284,7 @@ def choose_order(
     if height >= SMALL_PICTURE or tiles_deep < min(tiles_down, 2 * board.cores):
         return WeightOrder()
     second_cache = board.cache.l2_kib * 1024
-    weights = 4 * math.prod(kernel) * inputs * tile.channels
+    weights = bytes_of(types.weights) * math.prod(kernel) * inputs * tile.channels
     slices = kernel[0] if weights > second_cache // 4 else 1
     passes = tiles_down * (whole_width // tile.columns)
     worthwhile = board.is_x86 and passes > 1 and 2 * weights // slices <= second_cache
@@ -273,25 +299,26 @@ def direct_cycles(
     kernel: tuple[int, int],
     inputs: int,
     outputs: int,
+    types: LayerTypes,
     board: Board,
     tile: Tile | None = None,
 ) -> float:
     """An estimate of a direct convolution with the best tile or a given one, its weights read once from memory."""
     depth = math.prod(kernel) * inputs
-    tile = tile or choose_tile(height, width, outputs, kernel, inputs, board)
-    pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
+    tile = tile or choose_tile(height, width, outputs, kernel, inputs, types, board)
+    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
     useful = tile.useful(height, width)
     tiles = height * width / useful / pixels * outputs / tile.channels
     return (
         tiles * tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
-        + 4 * depth * outputs / MEMORY_BYTES
+        + bytes_of(types.weights) * depth * outputs / MEMORY_BYTES
     )
 
 
-def vector_to_prefetch(board: Board) -> int:
-    """The values of the vectors that are to be prefetched, or 0 for a board where nothing is.
+def vector_to_prefetch(types: LayerTypes, board: Board) -> int:
+    """The weights that meet a vector of sums, which are to be prefetched, or 0 for a board where nothing is.
 
     It was measured on x86 only, where it makes layers whose weights come from far a tenth to a quarter faster. Beside a
     device, the CPU computes only small ones.
     """
-    return lanes_for(board) if board.is_x86 and board.device is None else 0
+    return lanes_for(board, types.accumulator) if board.is_x86 and board.device is None else 0

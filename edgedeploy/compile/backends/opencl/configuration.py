@@ -33,7 +33,7 @@ class WorkItem(Tiled):
     Attributes:
         tile: what a work-item computes, its sums being in registers at the same time; the rows of a dense layer's
             result are columns of the tile.
-        vector: float32 values that it reads, multiplies and adds at a time.
+        vector: values that it reads, multiplies and adds at a time.
         group: work-items of a work-group.
     """
 

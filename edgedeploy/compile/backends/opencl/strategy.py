@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing_extensions import override
 
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
-from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size
+from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.layers.layer import Form
@@ -21,7 +21,8 @@ from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import product
 from edgedeploy.compile.schedules.matching import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tiles import Tile, divisors, imbalance, lanes_for, vector_length
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
+from edgedeploy.compile.types import lanes_for
 from edgedeploy.opencl.profile import OpenCL
 
 # Most vectors of channels of a tile, where the model chooses.
@@ -48,6 +49,7 @@ class _Result:
         batch, height, width, channels: of the result; a dense layer's is one row of pixels.
         divided: the channels that a tile's divide: those of one group.
         steps: terms of each sum.
+        vector: values of the sums' type in a vector of the width that the device's profile names.
         rows: whether a tile may have several rows.
         cropped: whether tiles may reach beyond the result.
         shared: whether the channels of a pixel read the same input.
@@ -60,6 +62,7 @@ class _Result:
     channels: int
     divided: int
     steps: int
+    vector: int
     rows: bool = False
     cropped: bool = True
     shared: bool = True
@@ -80,8 +83,8 @@ class _Result:
 
         A tile of more sums than registers hold takes that many times as long.
         """
-        pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / device.vector)
-        values = pixels * tile.channels / device.vector * tile.useful(self.height, self.width)
+        pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self.vector)
+        values = pixels * tile.channels / self.vector * tile.useful(self.height, self.width)
         values /= max(1.0, pixels * vectors * width / device.sums)
         if not self.shared:
             return values / (vectors * width * (pixels + 0.5))
@@ -90,17 +93,19 @@ class _Result:
         return values / step * min(1.0, items / (device.units * device.items))
 
 
-def product_on_device(rows: int, columns: int, device: OpenCL, stack: int = 1) -> WorkItem:
+def product_on_device(rows: int, columns: int, dtype: str, device: OpenCL, stack: int = 1) -> WorkItem:
     """A product's configuration: the most rows that divide them and whose sums registers hold, a vector of columns.
 
     Args:
         rows, columns: of the result.
+        dtype: of the sums.
         device: whose registers they are.
         stack: how many products there are.
     """
-    length = vector_length(columns, device.vector)
+    width = vector_width(device, dtype)
+    length = vector_length(columns, width)
     most = max(count for count in divisors(rows) if count <= device.sums)
-    return _Result(stack, 1, rows, columns, columns, 1).grouped(Tile(1, most, length), length, device)
+    return _Result(stack, 1, rows, columns, columns, 1, width).grouped(Tile(1, most, length), length, device)
 
 
 class DeviceStrategy(Strategy[AnyLayer]):
@@ -110,8 +115,8 @@ class DeviceStrategy(Strategy[AnyLayer]):
     def default(self) -> WorkItem:
         result, device = self._result, self._device
         if isinstance(self.layer, Dense):
-            return product_on_device(result.width, result.channels, device)
-        length = vector_length(result.divided, device.vector)
+            return product_on_device(result.width, result.channels, self.layer.types.accumulator, device)
+        length = vector_length(result.divided, result.vector)
         most = MOST_VECTORS if result.shared else 1
         tiles = [
             Tile(1, columns, count * length)
@@ -134,7 +139,7 @@ class DeviceStrategy(Strategy[AnyLayer]):
         """What the model expects of all units together, in vectors' times."""
         assert isinstance(configuration, WorkItem)
         result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
-        values = result.batch * result.height * result.width * result.channels / device.vector
+        values = result.batch * result.height * result.width * result.channels / result.vector
         groups = result.batch * math.prod(
             count // part
             for count, part in zip(result.tiles(tile), (group.rows, group.columns, group.channels), strict=True)
@@ -166,16 +171,16 @@ class DeviceStrategy(Strategy[AnyLayer]):
     def lower(self, configuration: Configuration) -> Form:
         layer, tile = self.layer, configuration.register_tile
         if isinstance(layer, Dense):
-            return partial(product, columns=layer.weights[1], tile_rows=tile.columns)
+            return partial(product, columns=layer.weights[1], types=layer.types, tile_rows=tile.columns)
         if isinstance(layer, FirstConvolution):
-            lanes = lanes_for(self.board)
-            return partial(direct.convolution_of_planes, window=layer.window, tile=tile, lanes=lanes)
+            lanes = lanes_for(self.board, layer.types.data)
+            return partial(direct.convolution_of_planes, window=layer.window, types=layer.types, tile=tile, lanes=lanes)
         groups = layer.channels if isinstance(layer, DepthwiseConvolution) else layer.groups
-        return partial(direct.convolution, window=layer.window, groups=groups, tile=tile)
+        return partial(direct.convolution, window=layer.window, groups=groups, types=layer.types, tile=tile)
 
     @cached_property
     def _result(self) -> _Result:
-        return _result(self.layer)
+        return _result(self.layer, vector_width(self._device, self.layer.types.accumulator))
 
     @property
     def _device(self) -> OpenCL:
@@ -198,8 +203,8 @@ def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
         widths = sorted({-(-result.width // count) for count in range(1, result.width + 1)})
     else:
         widths = divisors(result.width)
-    near = [each for each in WIDTHS if device.vector <= 2 * each <= 8 * device.vector and result.divided % each == 0]
-    for vector in near or [vector_length(result.divided, device.vector)]:
+    near = [each for each in WIDTHS if result.vector <= 2 * each <= 8 * result.vector and result.divided % each == 0]
+    for vector in near or [vector_length(result.divided, result.vector)]:
         for count in VECTORS:
             if result.divided % (count * vector):
                 continue
@@ -216,14 +221,14 @@ def _tile_group(device: OpenCL) -> int:
     return min(device.tile_group, device.work_group)
 
 
-def _result(layer: AnyLayer) -> _Result:
+def _result(layer: AnyLayer, vector: int) -> _Result:
     channels = layer.weights[-1]
     if isinstance(layer, Dense):
         tiled = divides_into_vectors(channels)
-        return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], cropped=False, tiled=tiled)
+        return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], vector, cropped=False, tiled=tiled)
     height, width = layer.size
     taps = math.prod(layer.window.kernel)
     if isinstance(layer, DepthwiseConvolution):
-        return _Result(layer.data[0], height, width, channels, channels, taps, shared=False)
+        return _Result(layer.data[0], height, width, channels, channels, taps, vector, shared=False)
     assert isinstance(layer, (Convolution, FirstConvolution))
-    return _Result(layer.data[0], height, width, channels, layer.outputs, taps * layer.inputs, rows=True)
+    return _Result(layer.data[0], height, width, channels, layer.outputs, taps * layer.inputs, vector, rows=True)

@@ -11,7 +11,11 @@ from tvm.s_tir import Schedule
 from edgedeploy.board import Board
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.compile.tiles import divisors
+from edgedeploy.compile.types import bits_of
 from edgedeploy.opencl.profile import OpenCL, opencl_of
+
+# The longest of OpenCL C's vectors.
+WIDEST = 16
 
 
 def device_of(board: Board) -> OpenCL:
@@ -19,6 +23,11 @@ def device_of(board: Board) -> OpenCL:
     device = opencl_of(board)
     assert device is not None
     return device
+
+
+def vector_width(device: OpenCL, dtype: str) -> int:
+    """How many values of a type a work-item computes with at a time, as the profile has it for float32."""
+    return max(1, min(WIDEST, device.vector * bits_of("float32") // bits_of(dtype)))
 
 
 def group_size(items: int, most: int, units: int) -> int:

@@ -13,17 +13,20 @@ from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
-from edgedeploy.compile.tiles import Tile, WeightOrder, lanes_for
+from edgedeploy.compile.tiles import Tile, WeightOrder
+from edgedeploy.compile.types import bytes_of
 
 # Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
 CACHE_PAGE = 4096
 WAYS = 8
+# Copies of such pixels lie one vector more than a multiple of so many bytes apart.
+ALIGNED = CACHE_PAGE // 4
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it."""
-    schedule, lanes = kernel.schedule, lanes_for(board)
-    convolution = kernel.block(direct.DENSE)
+    schedule, convolution = kernel.schedule, kernel.block(direct.DENSE)
+    lanes, data_bytes = kernel.lanes(convolution, board), bytes_of(kernel.types(convolution).data)
     chosen = kernel.configuration
     assert isinstance(chosen, Direct)
     tile, order = chosen.tile, chosen.order
@@ -40,7 +43,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     column, column_in = schedule.split(column, [None, tile.columns])
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     if order.by_channels:
-        if not padding and tile.columns > WAYS and inputs % (CACHE_PAGE // 4) == 0:
+        if not padding and tile.columns > WAYS and inputs * data_bytes % CACHE_PAGE == 0:
             padding = [kernel.copied(convolution, 0)]
         tasks, tiles, innermost = [batch, channel, block], [row, column], column
     else:
@@ -56,10 +59,11 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2, steps=max(1, order.interval))
     if order.by_channels:
         for name in padding:
-            schedule.storage_align(kernel.block(name), 0, 2, CACHE_PAGE // 16, lanes)
-        kernel.pad_first(padding, lanes)
+            copy = kernel.block(name)
+            schedule.storage_align(copy, 0, 2, ALIGNED // data_bytes, kernel.lanes(copy, board))
+        kernel.pad_first(padding, board)
     else:
-        kernel.pad_inside(padding, task, lanes)
+        kernel.pad_inside(padding, task, board)
     return packing
 
 

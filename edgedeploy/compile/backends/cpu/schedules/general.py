@@ -21,7 +21,7 @@ from edgedeploy.compile.schedules.access import (
 )
 from edgedeploy.compile.schedules.blocks import schedule_blocks
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import divisors, lanes_for, vector_length
+from edgedeploy.compile.tiles import divisors, vector_length
 
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4
@@ -40,7 +40,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 
 def _schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     """Vectors over the innermost loop, which is made as long as the memory behind it is contiguous."""
-    schedule, lanes, block = kernel.schedule, lanes_for(board), kernel.block(name)
+    schedule, block = kernel.schedule, kernel.block(name)
+    lanes = kernel.lanes(block, board)
     if not schedule.get_loops(block):
         return
     elements = math.prod(kernel.extents(block))
@@ -82,14 +83,14 @@ def best_length(extent: int, lanes: int, joints: Sequence[int] = ()) -> int:
         cut = len({joint // length for joint in joints if joint % length})
         return extent // length + extent % length + 2 * cut * length
 
-    lengths = [length for length in (lanes, lanes // 2, lanes // 4, 2, 1) if 1 <= length <= extent]
+    lengths = [length for shift in range(lanes.bit_length()) if (length := lanes >> shift) <= extent]
     return min(lengths, key=lambda length: (steps(length), extent % length > 0, -length))
 
 
 def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     """Spatial loops outside, the reduction inside them, vectors over the last spatial dimension."""
-    schedule, lanes = kernel.schedule, lanes_for(board)
-    block = kernel.block(name)
+    schedule, block = kernel.schedule, kernel.block(name)
+    lanes = kernel.lanes(block, board)
     loops, extents = schedule.get_loops(block), kernel.extents(block)
     spatial, reduced = kernel.spatial_and_reduced(block, loops)
     if not spatial or not reduced:

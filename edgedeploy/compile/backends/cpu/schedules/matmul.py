@@ -11,18 +11,17 @@ from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Product
 from edgedeploy.compile.backends.cpu.tiles import choose_product_tile
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
-from edgedeploy.compile.tiles import lanes_for
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the product and everything fused with it; a matrix of constants is re-laid by tiles of columns."""
-    schedule, lanes = kernel.schedule, lanes_for(board)
+    schedule = kernel.schedule
     anchor = kernel.anchor()
     assert anchor is not None
     product = kernel.block(anchor)
-    extents = kernel.extents(product)
+    extents, lanes = kernel.extents(product), kernel.lanes(product, board)
     if kernel.configuration is None:  # a product of two activations
-        tile_rows, tile_columns = choose_product_tile(extents[-3], extents[-2], board)
+        tile_rows, tile_columns = choose_product_tile(extents[-3], extents[-2], kernel.types(product), board)
         kernel.configuration = Product(whole=extents[-2], rows=tile_rows, columns=tile_columns)
     chosen = kernel.configuration
     assert isinstance(chosen, Product)

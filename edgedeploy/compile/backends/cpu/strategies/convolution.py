@@ -26,7 +26,8 @@ from edgedeploy.compile.layers import Convolution, FirstConvolution
 from edgedeploy.compile.layers.layer import Form
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, lanes_for
+from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance
+from edgedeploy.compile.types import FLOAT32, lanes_for
 
 # Tiles and plans that the model says take so many times as long as the best are not worth a trial.
 WORTH_TRYING = 1.6
@@ -49,22 +50,26 @@ class _DirectStrategy(Strategy[AnyConvolution]):
     def estimate(self, configuration: Configuration) -> float:
         assert isinstance(configuration, Direct)
         layer, tile = self.layer, configuration.tile
-        cycles = direct_cycles(*layer.size, layer.window.kernel, layer.inputs, layer.outputs, self.board, tile)
+        cycles = direct_cycles(
+            *layer.size, layer.window.kernel, layer.inputs, layer.outputs, layer.types, self.board, tile
+        )
         return cycles * layer.groups * imbalance(self._tasks(configuration), self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
+        if not isinstance(configuration, Direct):
+            return False
+        layer, tile = self.layer, configuration.tile
         return (
-            isinstance(configuration, Direct)
-            and self.layer.outputs % configuration.tile.channels == 0
-            and tile_fits(configuration.tile, *self.layer.size, self.layer.window.kernel, self.layer.inputs, self.board)
+            layer.outputs % tile.channels == 0
+            and tile_fits(tile, *layer.size, layer.window.kernel, layer.inputs, layer.types, self.board)
             and self._fits_order(configuration.order)
-            and self._tiles_down(configuration.tile) % configuration.rows_per_task == 0
+            and self._tiles_down(tile) % configuration.rows_per_task == 0
         )
 
     def _directly(self) -> Direct:
         layer = self.layer
-        tile = choose_tile(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, self.board)
+        tile = choose_tile(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, layer.types, self.board)
         order = self._order(tile)
         tiles_down = self._tiles_down(tile)
         return Direct(
@@ -87,12 +92,12 @@ class _DirectStrategy(Strategy[AnyConvolution]):
 
     def _all_direct(self) -> Iterator[Direct]:
         layer = self.layer
-        kernel, inputs = layer.window.kernel, layer.inputs
+        kernel, inputs, types = layer.window.kernel, layer.inputs, layer.types
 
         def rate(tile: Tile) -> float:
-            return tile_rate(tile, *layer.size, kernel, inputs, self.board)
+            return tile_rate(tile, *layer.size, kernel, inputs, types, self.board)
 
-        tiles = list(fitting_tiles(*layer.size, layer.outputs, kernel, inputs, self.board))
+        tiles = list(fitting_tiles(*layer.size, layer.outputs, kernel, inputs, types, self.board))
         best = max(map(rate, tiles), default=0.0)
         for tile in tiles:
             if rate(tile) * WORTH_TRYING < best:
@@ -111,7 +116,7 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
 
     @override
     def default(self) -> Configuration:
-        shape = (*self.layer.size, self.layer.inputs, self.layer.outputs)
+        shape = (*self.layer.size, self.layer.inputs, self.layer.outputs, self.layer.types)
         plan = winograd.choose_plan(*shape, self.board) if self._may_be_winograd else None
         return plan or self._directly()
 
@@ -124,39 +129,41 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
     @override
     def estimate(self, configuration: Configuration) -> float:
         if isinstance(configuration, Winograd):
-            shape = (*self.layer.size, self.layer.inputs, self.layer.outputs)
+            shape = (*self.layer.size, self.layer.inputs, self.layer.outputs, self.layer.types)
             return winograd.cycles(configuration, *shape, self.board)
         return super().estimate(configuration)
 
     @override
     def alternatives(self) -> list[Configuration]:
-        shape = (*self.layer.size, self.layer.inputs, self.layer.outputs, self.board)
+        shape = (*self.layer.size, self.layer.inputs, self.layer.outputs, self.layer.types, self.board)
         plans = [winograd.best_plan([size], *shape) for size in winograd.TRANSFORMS] if self._may_be_winograd else []
         return [self._directly(), *plans]
 
     @override
-    def rounding(self, configuration: Configuration) -> float:
+    def roundings(self, configuration: Configuration) -> float:
         if isinstance(configuration, Winograd):
-            return winograd.rounding(configuration.size, self.layer.inputs)
-        return super().rounding(configuration)
+            return winograd.roundings(configuration.size, self.layer.inputs)
+        return super().roundings(configuration)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
         if isinstance(configuration, Winograd):
-            fits = winograd.fits(configuration, *self.layer.size, self.layer.outputs, self.board)
+            fits = winograd.fits(configuration, *self.layer.size, self.layer.outputs, self.layer.types, self.board)
             return self._may_be_winograd and fits
         return super().fits(configuration)
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        window, prefetch = self.layer.window, vector_to_prefetch(self.board)
+        window, types = self.layer.window, self.layer.types
+        prefetch = vector_to_prefetch(types, self.board)
         if isinstance(configuration, Winograd):
-            return partial(winograd.convolution, padding=window.padding, plan=configuration, prefetch=prefetch)
+            return partial(winograd.convolution, window=window, types=types, plan=configuration, prefetch=prefetch)
         assert isinstance(configuration, Direct)
         return partial(
             direct.convolution,
             window=window,
             groups=self.layer.groups,
+            types=types,
             tile=configuration.tile,
             order=configuration.order,
             prefetch=prefetch,
@@ -179,20 +186,24 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
         layer = self.layer
         fits = layer.window.kernel == (winograd.KERNEL, winograd.KERNEL)
         fits = fits and layer.window.strides == layer.window.dilation == (1, 1)
-        return fits and layer.constant and layer.dtype == "float32" and layer.data[0] == layer.groups == 1
+        return fits and layer.constant and layer.types == FLOAT32 and layer.data[0] == layer.groups == 1
 
     def _all_winograd(self) -> Iterator[Winograd]:
         layer, board = self.layer, self.board
-        shape = (*layer.size, layer.inputs, layer.outputs)
+        shape = (*layer.size, layer.inputs, layer.outputs, layer.types)
         plans = [(winograd.cycles(plan, *shape, board), plan) for plan in winograd.plans(*shape, board)]
         best = min((cycles for cycles, _ in plans), default=0.0)
-        if best < WORTH_TRYING * direct_cycles(*layer.size, layer.window.kernel, layer.inputs, layer.outputs, board):
+        if best < WORTH_TRYING * direct_cycles(
+            *layer.size, layer.window.kernel, layer.inputs, layer.outputs, layer.types, board
+        ):
             yield from (plan for cycles, plan in plans if cycles <= WORTH_TRYING * best)
 
     @override
     def _order(self, tile: Tile) -> WeightOrder:
         layer = self.layer
-        return choose_order(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, tile, self.board)
+        return choose_order(
+            *layer.size, layer.outputs, layer.window.kernel, layer.inputs, tile, layer.types, self.board
+        )
 
     @override
     def _fits_order(self, order: WeightOrder) -> bool:
@@ -209,7 +220,7 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
         chosen = self._order(tile)
         for slices in sorted({1, self.layer.window.kernel[0]}):
             intervals = {0}
-            if vector_to_prefetch(self.board):
+            if vector_to_prefetch(self.layer.types, self.board):
                 passes = self._tiles_down(tile) * -(-self.layer.size[1] // tile.columns)
                 intervals |= {
                     chosen.interval,
@@ -223,5 +234,6 @@ class FirstConvolutionStrategy(_DirectStrategy[FirstConvolution]):
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        tile, lanes = configuration.register_tile, lanes_for(self.board)
-        return partial(direct.convolution_of_planes, window=self.layer.window, tile=tile, lanes=lanes)
+        layer, lanes = self.layer, lanes_for(self.board, self.layer.types.data)
+        tile = configuration.register_tile
+        return partial(direct.convolution_of_planes, window=layer.window, types=layer.types, tile=tile, lanes=lanes)

@@ -15,7 +15,8 @@ from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.layers.layer import Form
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tiles import Tile, divisors, imbalance, lanes_for, vector_length
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
+from edgedeploy.compile.types import lanes_for
 
 # Most vectors of channels of a tile.
 _MOST_VECTORS = 4
@@ -28,7 +29,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     def default(self) -> Configuration:
         (height, width), window, channels = self.layer.size, self.layer.window, self.layer.channels
         board = self.board
-        tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], board)
+        tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], self.layer.types, board)
         deep = channels // tile.channels
         if board.is_x86:
             deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
@@ -44,7 +45,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         default = self.default()
         yield default
         (height, width), channels, board = self.layer.size, self.layer.channels, self.board
-        length = vector_length(channels, lanes_for(board))
+        length = vector_length(channels, lanes_for(board, self.layer.types.accumulator))
         tiles = [
             Tile(1, columns, vectors * length)
             for vectors in range(1, _MOST_VECTORS + 1)
@@ -68,7 +69,8 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     def estimate(self, configuration: Configuration) -> float:
         assert isinstance(configuration, Depthwise)
         height, width = self.layer.size
-        tile, length = configuration.tile, vector_length(configuration.tile.channels, lanes_for(self.board))
+        tile = configuration.tile
+        length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
         tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
         steps = height * width * self.layer.channels / length * math.prod(self.layer.window.kernel)
         steps /= tile.useful(height, width)
@@ -81,11 +83,12 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
             and configuration.tile.rows == 1
             and configuration.tile.columns <= min(self.layer.size[1], tile_registers(self.board))
             and self.layer.channels % (configuration.tile.channels * configuration.tasks_deep) == 0
-            and configuration.tile.channels <= _MOST_VECTORS * lanes_for(self.board)
+            and configuration.tile.channels <= _MOST_VECTORS * lanes_for(self.board, self.layer.types.accumulator)
             and self.layer.size[0] % configuration.rows_per_task == 0
         )
 
     @override
     def lower(self, configuration: Configuration) -> Form:
         layer = self.layer
-        return partial(direct.convolution, window=layer.window, groups=layer.channels, tile=configuration.register_tile)
+        tile = configuration.register_tile
+        return partial(direct.convolution, window=layer.window, groups=layer.channels, types=layer.types, tile=tile)

@@ -19,7 +19,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     product = kernel.block(anchor)
     extents = kernel.extents(product)
     if kernel.configuration is None:  # a product of two activations
-        kernel.configuration = product_on_device(extents[-3], extents[-2], device_of(board), math.prod(extents[:-3]))
+        dtype, stack = kernel.types(product).accumulator, math.prod(extents[:-3])
+        kernel.configuration = product_on_device(extents[-3], extents[-2], dtype, device_of(board), stack)
     chosen = kernel.configuration
     assert isinstance(chosen, WorkItem)
     tile, group = chosen.tile, chosen.group
