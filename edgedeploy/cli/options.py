@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -77,6 +78,27 @@ def _one_host(hosts: list[str] | None) -> list[str] | None:
             "(`push`, `tune` and `rpc server` take several)"
         )
     return hosts
+
+
+def _in_a_folder(path: Path | None) -> Path | None:
+    """A file to write, whose folder must be there: a misspelt one is not made.
+
+    Raises:
+        OutputError: it is not.
+    """
+    from edgedeploy.errors import OutputError
+    from edgedeploy.files import is_folder
+
+    if path and not is_folder(path.parent):
+        raise OutputError(
+            f"cannot write {path}", why=f"{path.parent} is not a folder", hints=["make it, or name another one"]
+        )
+    return path
+
+
+def file_option(*names: str, what: str, metavar: str | None = None) -> Any:
+    """An option that names a file to write."""
+    return typer.Option(*names, metavar=metavar, help=what, callback=_in_a_folder)
 
 
 def one_host_option(what: str, metavar: str = "USER@HOST") -> Any:

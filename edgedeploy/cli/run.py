@@ -21,6 +21,7 @@ from edgedeploy.cli.options import (
     Weights,
     WeightsOption,
     complete_model,
+    file_option,
     import_options,
     parse_shapes,
 )
@@ -59,7 +60,7 @@ def run(
         Path | None, typer.Option("--inputs", "-i", help="A .npz file with one array for each input, by name.")
     ] = None,
     outputs: Annotated[
-        Path | None, typer.Option("--outputs", "-o", help="Write the outputs to this .npz file, by name.")
+        Path | None, file_option("--outputs", "-o", what="Write the outputs to this .npz file, by name.")
     ] = None,
     fill_mode: Annotated[
         FillMode, typer.Option("--fill-mode", help="What inputs hold when --inputs is not given.")

@@ -21,6 +21,7 @@ from edgedeploy.cli.options import (
     WeightsOption,
     complete_model,
     complete_records,
+    file_option,
     import_options,
     parse_shapes,
 )
@@ -252,7 +253,7 @@ def tune_models(
 def report(
     records: RecordsArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The HTML file; report.html in the folder by default.")
+        Path | None, file_option("--output", "-o", what="The HTML file; report.html in the folder by default.")
     ] = None,
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, before and after, the board's temperature.

@@ -36,7 +36,11 @@ _ELEMENTWISE = {
 _WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}
 
 
-def pad_channels(module: tvm.IRModule, padded: Callable[[int, int, LayerTypes], int]) -> tvm.IRModule:
+# From how many channels a convolution has, the pixels of its result and its types, to how many it should have.
+PaddedCount = Callable[[int, int, LayerTypes], int]
+
+
+def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
     """Pad what convolutions put out to whole vectors of channels, or to a power of two below that.
 
     Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
@@ -44,7 +48,7 @@ def pad_channels(module: tvm.IRModule, padded: Callable[[int, int, LayerTypes], 
 
     Args:
         module: the network.
-        padded: how many channels convolutions should have, from how many they have, their pixels and their types.
+        padded: how many channels convolutions should have.
     """
     # Layouts are not carried through variables that only rename others.
     return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, padded), module))
@@ -54,7 +58,7 @@ def pad_channels(module: tvm.IRModule, padded: Callable[[int, int, LayerTypes], 
 class _Padder(relax.PyExprMutator):
     """Visits operators in order, and remembers for each cut result the padded one behind it."""
 
-    def __init__(self, module: tvm.IRModule, padded: Callable[[int, int, LayerTypes], int]) -> None:
+    def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
         super().__init__(module)
         self._padded_count = padded
 

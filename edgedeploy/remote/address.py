@@ -19,6 +19,21 @@ _ADDRESS = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
 )
 
+# What is wrong with one, by the first form that it has.
+_FAULTS = [
+    (re.compile(form, re.DOTALL), why)
+    for form, why in (
+        ("", "it is empty"),
+        (r".*\s.*", "it holds a blank"),
+        (r".*://.*", "it is a URL"),
+        (r".*:.*@.*", "it holds a password"),
+        (r"(.*@)?-.*", "a name in it begins with a dash"),
+        (r"(.*@)?([\w.-]+|\[.*\]):.*", "its port is no number from 1 to 65535"),
+        (r"@.*|.*@", "its user or its host is empty"),
+        (".*", "it holds a character that no name of a user or a host has"),
+    )
+]
+
 
 @dataclass(frozen=True)
 class Address:
@@ -66,8 +81,10 @@ def parse_address(text: str) -> Address:
         # What was typed may hold a password: it is not repeated.
         bare = ["put an IPv6 address in brackets: [fe80::1%eth0], USER@[fe80::1%eth0]:PORT"] if _is_bare(text) else []
         forms = "write it as HOST, USER@HOST, USER@HOST:PORT or virtual:NAME"
+        why = "an IPv6 address has no brackets" if bare else next(why for form, why in _FAULTS if form.fullmatch(text))
         raise InputError(
             "an address has another form than USER@HOST:PORT",
+            why=why,
             hints=[*bare, forms, "passwords are not taken: use a key"],
         )
     return Address(parts["host"].strip("[]"), parts["user"], port)
