@@ -35,7 +35,7 @@ from tvm.s_tir import Schedule
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.linking import link
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.compile.tiles import lanes_for
+from edgedeploy.compile.types import lanes_for
 from edgedeploy.frontends.onnx import read_onnx
 
 # Functions of fewer operations are left out: calling them takes as long as their work.
@@ -58,7 +58,7 @@ class Rate:
 def measured_peak(board: Board, repeats: int) -> float:
     """Single-precision GFLOP/s of one core: a register tile over operands that stay in the first cache."""
     pixels, vectors, depth, rounds = 14 if board.vector.registers >= 32 else 6, 2, 64, 400
-    channels = vectors * lanes_for(board)
+    channels = vectors * lanes_for(board, "float32")
     inputs, weights = te.placeholder((pixels, depth), name="inputs"), te.placeholder((depth, channels), name="weights")
     again, term = te.reduce_axis((0, rounds)), te.reduce_axis((0, depth))
     sums = te.compute(
@@ -67,13 +67,13 @@ def measured_peak(board: Board, repeats: int) -> float:
     schedule = Schedule(te.create_prim_func([inputs, weights, sums]))
     block = schedule.get_sblock("sums")
     pixel, channel, again, term = schedule.get_loops(block)
-    vector, lane = schedule.split(channel, [None, lanes_for(board)])
+    vector, lane = schedule.split(channel, [None, lanes_for(board, "float32")])
     schedule.reorder(again, term, pixel, vector, lane)
     schedule.vectorize(lane)
     schedule.unroll(vector)
     schedule.unroll(pixel)
     stored = schedule.cache_write(block, 0, "local")
-    _, lane = schedule.split(schedule.get_loops(stored)[-1], [None, lanes_for(board)])
+    _, lane = schedule.split(schedule.get_loops(stored)[-1], [None, lanes_for(board, "float32")])
     schedule.vectorize(lane)
     schedule.decompose_reduction(block, again)
     compiled = tvm.compile(schedule.mod, target=tvm.target.Target(board.cpu_target()))

@@ -86,7 +86,7 @@ def compare(model: str, device: str, rounds: int, folder: Path, progress: Consol
     builds = {
         board: build(
             source,
-            resolve(board, {"opencl": {"device": device}} if board == "local-opencl" else {}),
+            resolve(board, {"device": {"name": device}} if board == "local-opencl" else {}),
             folder / board / "network.tar.gz",
             tuning="none",
             progress=progress,

@@ -13,11 +13,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from edgedeploy.catalog import Catalog
+from edgedeploy.devices import AnyDevice, Device
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.hosts import host_facts
-from edgedeploy.opencl.device import Device
-from edgedeploy.opencl.settings import settings_of
 
 Filled = TypeVar("Filled", bound=Record)
 
@@ -77,32 +76,6 @@ class Ssh(Record):
     port: Annotated[int, Field(gt=0, lt=65536)] = 22
 
 
-class OpenCL(Record):
-    """The OpenCL device that networks run on. All but its name and kind are taken from the device unless stated.
-
-    Attributes:
-        device: a part of its name.
-        kind: TVM's tag of its kind.
-        vector: float32 values that a work-item reads, multiplies and adds at a time.
-        sums: vectors of sums that a work-item's registers hold.
-        work_group: the most work-items of a group.
-        tile_group: the most of a group that compute tiles of a convolution or a product.
-        units: compute units.
-        items: work-items that a unit needs to be busy.
-        little_work: arithmetic operations of a function that the CPU does before a kernel would begin.
-    """
-
-    device: str
-    kind: Literal["intel", "mali", "adreno", "generic"] = "generic"
-    vector: Literal[1, 2, 4, 8, 16] = 4
-    sums: Positive = 8
-    work_group: Positive = 64
-    tile_group: Positive = 64
-    units: Positive = 16
-    items: Positive = 64
-    little_work: Annotated[int, Field(ge=0)] = 30_000
-
-
 class Board(Record):
     """One board profile.
 
@@ -120,7 +93,7 @@ class Board(Record):
         sysroot: the folder that holds the board's headers and libraries as they lie there; None for the linker's own.
         glibc: the oldest glibc that the board's system may have.
         ssh: where the board is reached, absent for this machine.
-        opencl: the device that networks run on, absent where they run on the CPU.
+        devices: that networks run on beside the CPU, which is always there; at most one.
         health_check: a shell command that checks, on the board, whether the release in use works.
         health_check_s: how long that may take, in seconds.
     """
@@ -140,7 +113,7 @@ class Board(Record):
     sysroot: Path | None = None
     glibc: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     ssh: Ssh | None = None
-    opencl: OpenCL | None = None
+    devices: Annotated[list[AnyDevice], Field(max_length=1)] = []
     health_check: Annotated[str, AfterValidator(check_command)] | None = None
     health_check_s: Annotated[int, Field(gt=0, le=86400)] = HEALTH_CHECK_S
 
@@ -152,6 +125,13 @@ class Board(Record):
             return fields
         facts = host_facts()
         return {name: facts.get(name, value) if value == "native" else value for name, value in fields.items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_old_fields(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and "opencl" in fields:
+            raise ValueError("`opencl: {device: NAME, ...}` is written `devices: [{backend: opencl, name: NAME, ...}]`")
+        return fields
 
     @field_validator("sysroot")
     @classmethod
@@ -189,27 +169,37 @@ class Board(Record):
         """Whether this machine is the board: a profile without SSH."""
         return self.ssh is None
 
+    @property
+    def device(self) -> Device | None:
+        """What networks run on beside the CPU, if the profile names a device."""
+        return self.devices[0] if self.devices else None
+
+    @property
+    def accelerator(self) -> Device | None:
+        """The device, if it has a runtime, and memory, of its own."""
+        return self.device if self.device and self.device.runtime else None
+
     def overridden(self, overrides: Overrides) -> Board:
         """This board with some fields replaced. Another toolchain is called with none of this one's compiler options.
 
-        Of `opencl`, some fields may be given as a mapping.
+        `device` stands for fields of the device, as a mapping.
 
         Raises:
             InputError: a value is one that no profile may have, the triple is of another architecture, or the board
-                has no OpenCL device of which something is overridden.
+                has no device of which something is overridden.
         """
         fields = self.model_dump(exclude_unset=True)
         if "toolchain" in overrides:
             fields |= {"cross_compiler": [], "cross_compiler_options": []}
         stated = dict(overrides)
-        if isinstance(part := overrides.get("opencl"), Mapping):
-            if self.opencl is None:
+        if part := stated.pop("device", None):
+            if not self.devices:
                 raise InputError(
-                    "the board has no OpenCL device to choose",
-                    why="its networks run on the CPU: the profile has no `opencl`",
+                    "the board has no device to choose",
+                    why="its networks run on the CPU: the profile states no `devices`",
                     hints=["name a board that has one: local-opencl, nuc-opencl"],
                 )
-            stated["opencl"] = {**fields["opencl"], **part}
+            stated["devices"] = [{**fields["devices"][0], **part}]
         try:
             board = Board.model_validate({**fields, **stated})
         except ValidationError as error:
@@ -239,20 +229,9 @@ class Board(Record):
             target["mfloat-abi"] = self.float_abi
         return target
 
-    def with_device(self, device: Device) -> Board:
-        """This board, what it leaves open of its OpenCL device being as `device` is."""
-        assert self.opencl is not None
-        settings = settings_of(device, self.vector.registers)
-        return self.model_copy(update={"opencl": filled(self.opencl, settings)})
-
     def target(self) -> dict[str, Any]:
-        """TVM's target for the device that networks run on: the OpenCL device if there is one, else the CPU."""
-        if self.opencl is None:
-            return self.cpu_target()
-        target: dict[str, Any] = {"kind": "opencl", "host": self.cpu_target()}
-        if self.opencl.kind != "generic":
-            target["device"] = self.opencl.kind
-        return target
+        """TVM's target for what networks run on: the device if there is one, else the CPU."""
+        return self.device.target(self.cpu_target()) if self.device else self.cpu_target()
 
 
 BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")

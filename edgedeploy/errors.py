@@ -188,28 +188,36 @@ class RecordsError(EdgedeployError):
     exit_code = 20
 
 
-class OpenCLError(EdgedeployError):
-    """An OpenCL device, or its driver, does not do what was asked of it.
+class DeviceError(EdgedeployError):
+    """A device beside the CPU, or its driver, does not do what was asked of it.
 
-    The runtime for OpenCL raises these through TVM, which knows them by their `kind`, with one text for each.
+    The runtimes for devices raise these through TVM, which knows them by their `kind`, with one text for each.
 
     Args:
         what: what happened; what is below the first line is the cause.
     """
 
     exit_code = 21
-    kind: ClassVar[str] = "OpenCLError"
+    kind: ClassVar[str] = "DeviceError"
     try_this: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def kinds(cls) -> dict[str, type[OpenCLError]]:
-        """All these errors by their kind."""
-        found: list[type[OpenCLError]] = [OpenCLError, *OpenCLError.__subclasses__()]
-        return {each.kind: each for each in found}
+    def kinds(cls) -> dict[str, type[DeviceError]]:
+        """This error and all that are derived from it, by their kind."""
+        found: dict[str, type[DeviceError]] = {cls.kind: cls}
+        for each in cls.__subclasses__():
+            found |= each.kinds()
+        return found
 
     def __init__(self, what: str, *, why: str | None = None, hints: Sequence[str] = ()) -> None:
         first, _, rest = what.partition("\n")
         super().__init__(first, why=why or rest or None, hints=hints or self.try_this)
+
+
+class OpenCLError(DeviceError):
+    """An OpenCL device, or its driver, does not do what was asked of it."""
+
+    kind = "OpenCLError"
 
 
 class NoOpenCLError(OpenCLError):
@@ -232,7 +240,7 @@ class WorkGroupError(OpenCLError):
     """A kernel asks for more work-items, or local memory, in one work-group than the device has."""
 
     kind = "OpenCLLaunchError"
-    try_this = ("build the network for this kind of device: `opencl: {kind: ...}` of the board's profile",)
+    try_this = ("build the network for this kind of device: `kind` of the device in the board's profile",)
 
 
 class DeviceMemoryError(OpenCLError):

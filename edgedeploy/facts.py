@@ -11,7 +11,7 @@ from pydantic import Field
 
 from edgedeploy.documents import Record
 from edgedeploy.files import replacing
-from edgedeploy.opencl.device import Device, named
+from edgedeploy.opencl.device import Device
 
 # What names a running virtual board begins so where an address is expected.
 VIRTUAL = "virtual:"
@@ -111,7 +111,7 @@ def defaults(board: str) -> dict[str, Any]:
 
     Virtual boards do not count: their cores, and their OpenCL devices, are this machine's.
     """
-    known = _of_real_boards(board)
+    known = of_real_boards(board)
     cores = [facts.cores for facts in known if facts.cores]
     # A profile states two numbers of the version.
     versions = [tuple(map(int, facts.glibc.split(".")[:2])) for facts in known if facts.glibc]
@@ -122,13 +122,8 @@ def defaults(board: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def probed_opencl_device(board: str, part: str) -> Device | None:
-    """The OpenCL device with `part` in its name that the board of a profile has which was probed last."""
-    found = (named(part, facts.opencl) for facts in _of_real_boards(board))
-    return next((device for device in found if device), None)
-
-
-def _of_real_boards(board: str) -> list[Facts]:
+def of_real_boards(board: str) -> list[Facts]:
+    """The facts that are kept of the boards of one profile, but for virtual ones, the latest first."""
     return [each.facts for each in stored(board) if not each.host.startswith(VIRTUAL)]
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, filled, load_board
-from edgedeploy.facts import defaults, probed_opencl_device
-from edgedeploy.opencl.device import meant, named
-from edgedeploy.opencl.listing import devices_here
+from edgedeploy.facts import defaults, of_real_boards
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,13 @@ class ResolvedBoard:
 def resolve(name: str, overrides: Overrides = NO_OVERRIDES, *, ask_device: bool = True) -> ResolvedBoard:
     """The board `name`, a name or a path to a YAML file, with some fields of its profile replaced.
 
-    Cores, glibc and properties of the OpenCL device that nothing states are those of boards of this profile that were
-    probed; of a board that is this machine, the OpenCL device itself is asked.
+    Cores, glibc and properties of devices that nothing states are those of boards of this profile that were probed; of
+    a board that is this machine, the device itself is asked.
 
     Args:
         name: the board.
         overrides: fields that replace the profile's.
-        ask_device: whether to ask this machine's OpenCL device, whose driver may take seconds, or hang for some.
+        ask_device: whether to ask this machine's device, whose driver may take seconds, or hang for some.
 
     Raises:
         UnknownNameError: there is no such board; names that are near are listed.
@@ -47,11 +45,8 @@ def resolve(name: str, overrides: Overrides = NO_OVERRIDES, *, ask_device: bool 
     """
     label = BOARDS.find(name).stem
     board = filled(load_board(name).overridden(overrides), defaults(label))
-    if board.opencl:
-        part = board.opencl.device
-        if not board.runs_here:
-            device = probed_opencl_device(label, part)
-        else:
-            device = named(meant(part), devices_here()) if ask_device else None
-        board = board.with_device(device) if device else board
+    if board.devices and (ask_device or not board.runs_here):
+        probed = None if board.runs_here else of_real_boards(label)
+        devices = [device.found(probed, board.vector.registers) for device in board.devices]
+        board = board.model_copy(update={"devices": devices})
     return ResolvedBoard(name, label, board)

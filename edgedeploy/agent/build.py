@@ -22,9 +22,9 @@ from edgedeploy.agent.recipe import (
     Unit,
     agent_folder,
     compat_folder,
+    device_sources,
     load_recipe,
     opencl_library_sources,
-    opencl_sources,
     own_files,
     own_sources,
     package_folder,
@@ -153,8 +153,8 @@ def _make(
 
 
 def _sources_for(board: Board) -> list[Path]:
-    """What a board's agent is made from: those of OpenCL devices know them."""
-    return own_sources() + (opencl_sources() if board.opencl else [])
+    """What a board's agent is made from: it can drive the board's device."""
+    return own_sources() + (device_sources(board.device) if board.device else [])
 
 
 def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> tuple[Driver, Recipe, Agent]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgedeploy.catalog import builtin_folder
+from edgedeploy.devices import Device, kind
 from edgedeploy.documents import Record, read_document
 
 RECIPE_NAME = "recipe.yaml"
@@ -65,14 +66,14 @@ def own_sources() -> list[Path]:
     return sorted(agent_folder().glob("*.cc"))
 
 
-def opencl_sources() -> list[Path]:
-    """What the agents of boards with an OpenCL device have beside that, sorted."""
-    return sorted(agent_folder().glob("opencl/*.cc"))
+def device_sources(device: Device | type[Device]) -> list[Path]:
+    """What the agents of boards with a device have beside that, sorted."""
+    return sorted(agent_folder().glob(f"{device.agent_sources}/*.cc")) if device.agent_sources else []
 
 
 def opencl_library_sources() -> list[Path]:
     """The sources of the library that is TVM's runtime for OpenCL in Python, sorted."""
-    return [*opencl_sources(), agent_folder() / "sha256.cc"]
+    return [*device_sources(kind("opencl")), agent_folder() / "sha256.cc"]
 
 
 def own_files() -> list[Path]:

@@ -88,7 +88,7 @@ def measure(
         ModelError: the reference cannot run a network.
         CompileError: edgedeploy's own code for it does not run.
         PackageError: that code is not for this machine.
-        OpenCLError: the device that it runs on is not there, or failed.
+        DeviceError: the device that it runs on is not there, or failed.
     """
     machine = this_machine()
     if machine.load and machine.load > 0.5:
@@ -264,7 +264,7 @@ def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads
     scratch.mkdir()
     outputs = [spec.name for spec in network.outputs]
     prepared = network.prepared
-    accelerated = prepared.manifest.opencl_device is not None
+    accelerated = prepared.manifest.device is not None
     task = Task(file, prepared.package_path, network.tensors(), outputs, threads, scratch, accelerated)
     return Worker(engine, task)
 

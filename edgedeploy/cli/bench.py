@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from edgedeploy.bench.report import Report
     from edgedeploy.board import Overrides
 
-# How many inferences are timed on a board with an OpenCL device unless the command line says otherwise.
-RUNS_ON_OPENCL = 600
+# How many inferences are timed on a board's device unless the command line says otherwise.
+RUNS_ON_DEVICES = 600
 
 
 def complete_engines(incomplete: str) -> list[str]:
@@ -70,7 +70,7 @@ def bench(
             min=1,
             max=MOST,
             help="How many inferences of each engine are timed, with mean and standard deviation: "
-            f"{RUNS_ON_OPENCL} for OpenCL boards, else as many as fit into a tenth of a second each round.",
+            f"{RUNS_ON_DEVICES} for boards with a device, else as many as fit into a tenth of a second each round.",
         ),
     ] = None,
     input_shape: InputShapeOption = None,
@@ -83,8 +83,8 @@ def bench(
 ) -> None:
     """Measure networks against other inference engines, all in turn in one run, with equally many threads.
 
-    A time begins with the inputs in memory and ends with the outputs there. For OpenCL boards, what the device's
-    kernels take of it is shown beside it; OpenVINO then takes a graphics processor too, if there is one.
+    A time begins with the inputs in memory and ends with the outputs there. For boards with a device, what its kernels
+    take of it is shown beside it; OpenVINO then takes a graphics processor too, if there is one.
 
     An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
     large) or cannot run a network is named and left out. Networks of the zoo that edgedeploy can write itself have
@@ -119,8 +119,8 @@ def bench(
     resolved = resolve(board, overrides)
     place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
     progress = quiet_if(json_output)
-    if runs is None and resolved.profile.opencl:
-        runs = RUNS_ON_OPENCL
+    if runs is None and resolved.profile.accelerator:
+        runs = RUNS_ON_DEVICES
     count = check_threads(threads) if threads and not place.remote else min(resolved.profile.cores, processors())
     networks = candidates(models, resolved, shapes, progress, options=options)
     if place.remote:

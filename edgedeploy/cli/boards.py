@@ -147,6 +147,7 @@ def probe(
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
+    from edgedeploy.opencl.profile import opencl_of
     from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
     from edgedeploy.remote.facts import probe as ask
@@ -156,7 +157,7 @@ def probe(
     [address] = addresses(resolved, host or (), virtual=virtual, progress=progress)
     with Connection(address, strict=strict_host_key, progress=progress) as connection:
         facts = ask(connection)
-        if resolved.profile.opencl:
+        if opencl_of(resolved.profile):
             facts = facts.model_copy(update={"opencl": devices_on(connection, resolved.profile)})
     now = datetime.now(timezone.utc).replace(microsecond=0)
     path = store(Probed(board=resolved.label, host=str(address), time=now, facts=facts))

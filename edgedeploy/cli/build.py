@@ -67,8 +67,8 @@ def build(
         bool,
         typer.Option(
             "--explain",
-            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside an OpenCL "
-            "device; transposes; removed channels; operators that are slow.",
+            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside a device; "
+            "transposes; removed channels; operators that are slow.",
         ),
     ] = False,
     no_check: Annotated[

@@ -90,7 +90,7 @@ def _overrides(
         typer.Option(
             "--device",
             metavar="NAME",
-            help="Another OpenCL device than the board's: a part of its name, '' for any.",
+            help="Another device than the profile's: a part of its name, '' for any.",
         ),
     ] = None,
 ) -> Overrides:
@@ -111,7 +111,7 @@ def _overrides(
         "cpu": mcpu,
         "features": None if mattr is None else _flags(mattr),
         "sysroot": sysroot,
-        "opencl": None if device is None else {"device": device},
+        "device": None if device is None else {"name": device},
     }
     if given["cross_compiler"] == []:
         raise InputError("--cross-compiler names no program", hints=["name one, such as aarch64-linux-gnu-gcc"])

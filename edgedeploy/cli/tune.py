@@ -176,7 +176,7 @@ def tune_models(
     from edgedeploy.runtime.opening import Place
     from edgedeploy.source import find_source, note_weights
     from edgedeploy.tune.header import default_folder, find_folder
-    from edgedeploy.tune.remote import COMPILING_S, Evaluation
+    from edgedeploy.tune.remote import Evaluation
     from edgedeploy.tune.run import Options
     from edgedeploy.tune.spaces import require_space
     from edgedeploy.tune.tuning import Boards, chosen_tasks, tune, workshop
@@ -214,8 +214,7 @@ def tune_models(
         min_repeat_ms=min_repeat_ms,
         timeout_s=timeout,
         displaced_bytes=2 * profile.cache.l2_kib * 1024,
-        opencl=profile.opencl.device if profile.opencl else None,
-        compiling_s=COMPILING_S if profile.opencl else 0,
+        device=profile.accelerator,
     )
     with display(json_output) as shown:
         sources = [find_source(model, shapes, shown, importing) for model in models]

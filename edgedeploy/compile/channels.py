@@ -14,42 +14,35 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.board import Board
-from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, types_of
 from edgedeploy.compile.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
-from edgedeploy.compile.tiles import lanes_for, round_up, whole_columns
+from edgedeploy.compile.types import LayerTypes
+
+# From how many channels a convolution has, the pixels of its result and its types, to how many it should have.
+PaddedCount = Callable[[int, int, LayerTypes], int]
 
 
-def pad_channels(module: tvm.IRModule, board: Board) -> tvm.IRModule:
+def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
     """Pad what convolutions put out to whole vectors of channels, or to a power of two below that.
 
     Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
     their values are computed by the same sums.
+
+    Args:
+        module: the network.
+        padded: how many channels convolutions should have.
     """
     # Layouts are not carried through variables that only rename others.
-    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, board), module))
-
-
-def padded_count(channels: int, lanes: int) -> int:
-    """The least number of channels, at least as many, that fills vectors without a rest.
-
-    Tiles of several vectors need numbers that these divide: one vector alone would wait for its own sums. So it is
-    four vectors where that adds less than a thirtieth. Counts below a whole vector become a power of two of at
-    least 4: shorter vectors serve them.
-    """
-    if channels >= lanes:
-        fours = round_up(channels, 4 * lanes)
-        return fours if fours - channels <= channels / 30 else round_up(channels, lanes)
-    return max(4, 1 << (channels - 1).bit_length())
+    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, padded), module))
 
 
 @relax.expr_functor.mutator
 class _Padder(relax.PyExprMutator):
     """Visits operators in order, and remembers for each cut result the padded one behind it."""
 
-    def __init__(self, module: tvm.IRModule, board: Board) -> None:
+    def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
         super().__init__(module)
-        self._board = board
+        self._padded_count = padded
         # By padded tensor, the value of the channels that were added. It must be finite: the weights that are zero
         # for these channels would not remove an infinity or a NaN.
         self._added: dict[Any, float] = {}
@@ -94,9 +87,7 @@ class _Padder(relax.PyExprMutator):
             wanted = groups = int(data.ty.shape[1])
             widths = [(0, wanted - outputs), (0, 0)]
         elif groups == 1:
-            wanted = padded_count(outputs, lanes_for(self._board))
-            if _pixels(call) == 1:
-                wanted = whole_columns(1, outputs, wanted, self._board)
+            wanted = self._padded_count(outputs, _pixels(call), types_of(call))
             wider = 0 if data is None else int(data.ty.shape[1]) - inputs
             if wanted == outputs and not wider:
                 return None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from edgedeploy.compile.rounding import summed
+from edgedeploy.compile.rounding import rounding_in, summed
+from edgedeploy.compile.types import unit_roundoff
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
     from edgedeploy.compile.configuration import Configuration
-    from edgedeploy.compile.layers import AnyLayer
+    from edgedeploy.compile.layers import Layer
+    from edgedeploy.compile.strategy import Strategy
 
 # The products that the reference sums up before it adds that sum to others: onnxruntime's error stops growing there.
 _REFERENCE_BLOCK = 144
@@ -18,10 +20,9 @@ _REFERENCE_BLOCK = 144
 
 def within(
     limit: float,
-    layers: Mapping[str, AnyLayer],
+    strategies: Mapping[str, Strategy[Any]],
     chosen: Mapping[str, Configuration],
     calls: Mapping[str, int],
-    board: Board,
 ) -> dict[str, Configuration]:
     """Configurations with which a network's rounding error stays within a limit, or comes as near to it as it can.
 
@@ -30,29 +31,30 @@ def within(
 
     Args:
         limit: how many times the error of a reference the network's may be.
-        layers: of a network, by the names of their functions.
+        strategies: for the layers of a network, by the names of their functions.
         chosen: the fastest configuration of each, or that which was measured.
         calls: of each function in one inference.
-        board: what the network runs on.
     """
     chosen = dict(chosen)
-    allowed = limit**2 * sum(calls[name] * _of_reference(layer.terms) for name, layer in layers.items())
+    allowed = limit**2 * sum(calls[name] * _of_reference(strategy.layer) for name, strategy in strategies.items())
 
     def share(name: str) -> float:
-        return calls[name] * layers[name].rounding(chosen[name])
+        return calls[name] * strategies[name].rounding(chosen[name])
 
-    changeable = set(layers)
-    while changeable and sum(map(share, layers)) > allowed:
+    changeable = set(strategies)
+    while changeable and sum(map(share, strategies)) > allowed:
         name = max(sorted(changeable), key=share)
-        layer, error = layers[name], layers[name].rounding(chosen[name])
-        exacter = [form for form in layer.forms(board) if layer.rounding(form) < error]
+        strategy, error = strategies[name], strategies[name].rounding(chosen[name])
+        exacter = [form for form in strategy.alternatives() if strategy.rounding(form) < error]
         if exacter:
-            chosen[name] = min(exacter, key=lambda form: layer.estimate(form, board))
+            chosen[name] = min(exacter, key=strategy.estimate)
         else:
             changeable.remove(name)
     return chosen
 
 
-def _of_reference(terms: int) -> float:
-    block = min(terms, _REFERENCE_BLOCK)
-    return summed(block + terms / block)
+def _of_reference(layer: Layer) -> float:
+    """The variance of the reference's rounding errors, which sums up in float32 at least."""
+    types, block = layer.types, min(layer.terms, _REFERENCE_BLOCK)
+    types = replace(types, accumulator=min("float32", types.accumulator, key=unit_roundoff))
+    return rounding_in(types, summed(block + layer.terms / block))

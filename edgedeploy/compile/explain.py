@@ -37,7 +37,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
     The fields are `function`, `calls` (in one inference), `template`, `tuned` (by measurements), `exact` (a faster form
     was passed over for its rounding errors), `tile`, `parallel`, `mflop`: millions of arithmetic operations in all
     calls together, and `fallback`: whether more than `FEW_STORES` of its values are computed one after the other by one
-    thread, with no vectors. `cpu` says why a function runs on the CPU though the board has an OpenCL device; None for
+    thread, with no vectors. `cpu` says why a function runs on the CPU though the board has a device beside it; None for
     all others. A template is None where TVM's own form was kept: what no template takes, and reshapes, which cost
     nothing (`free`).
     """

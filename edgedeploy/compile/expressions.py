@@ -10,6 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from edgedeploy.compile.types import LayerTypes
+
 
 def rewritten(mutator: relax.PyExprMutator, module: tvm.IRModule) -> tvm.IRModule:
     """The module with what a mutator makes of its function `main`, without what nothing uses then."""
@@ -58,6 +60,12 @@ def constant_value(expression: Any) -> np.ndarray | None:
 def shape_of(expression: Any) -> list[int]:
     """The shape of a tensor."""
     return [int(size) for size in expression.ty.shape]
+
+
+def types_of(call: relax.Call) -> LayerTypes:
+    """The types of a convolution or a product; TVM's operators sum up in the type of their results."""
+    data, weights, result = (str(each.ty.dtype) for each in (*call.args[:2], call))
+    return LayerTypes(data, weights, accumulator=result, result=result)
 
 
 def use_counts(function: relax.Function) -> dict[Any, int]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import tvm
 from tvm import relax
 
-from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.expressions import function_name, is_call
 from edgedeploy.compile.layers import LAYER, AnyLayer
 from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
 from edgedeploy.compile.schedules.kernel import Packing
+from edgedeploy.compile.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -38,27 +39,28 @@ class Group:
         variable = next(call.args[1].fields[1] for _, call in _calls(self.function) if _layer_of(call, self.module))
         return next(index for index, each in enumerate(self.function.params) if each.same_as(variable))
 
-    def relaying(self, configuration: Configuration) -> Packing | None:
-        """How the weights become what the written function takes, if it does not take them as they are."""
-        if self.layer.relaid_shape(configuration) == self.layer.weights:
+    def packing(self, strategy: Strategy[Any], configuration: Configuration) -> Packing | None:
+        """How the weights become what the lowered function takes, if it does not take them as they are."""
+        if strategy.packed_shape(configuration) == self.layer.weights:
             return None
-        return Packing(self.weights, partial(self.layer.relaid, configuration))
+        return Packing(self.weights, partial(strategy.packed, configuration))
 
-    def written(self, configuration: Configuration, board: Board) -> tvm.tirx.PrimFunc:
+    def lower(self, strategy: Strategy[Any], configuration: Configuration) -> tvm.tirx.PrimFunc:
         """The group as one function, its layer in a configuration."""
-        form = self.layer.written(configuration, board)
-        weights, relaid = self.weights, self.layer.relaid_shape(configuration)
+        form = strategy.lower(configuration)
+        weights, packed = self.weights, strategy.packed_shape(configuration)
         builder = relax.BlockBuilder()
         if not isinstance(self.function, relax.Function):
-            types = [relax.TensorType(shape, self.layer.dtype) for shape in (self.layer.data, relaid)]
-            parameters = [relax.Var(f"p{index}", kind) for index, kind in enumerate(types)]
+            types = self.layer.types
+            kinds = [relax.TensorType(self.layer.data, types.data), relax.TensorType(packed, types.weights)]
+            parameters = [relax.Var(f"p{index}", kind) for index, kind in enumerate(kinds)]
             with builder.function("main", parameters):
                 result = builder.emit(builder.call_te(lambda *tensors: form(*tensors), *parameters))
                 builder.emit_func_output(result)
             [function] = [each for each in builder.get().functions.values() if isinstance(each, tvm.tirx.PrimFunc)]
             return function
         parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
-        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(relaid, self.layer.dtype))
+        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(packed, self.layer.types.weights))
         values = dict(zip(self.function.params, parameters, strict=True))
         with builder.function("group", parameters, attrs=dict(self.function.attrs), private=True):
             with builder.dataflow():

@@ -7,9 +7,10 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of, types_of
 from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.types import FLOAT32
 
 # The attribute of a function that holds a layer, as JSON.
 LAYER_ATTRIBUTE = "edgedeploy.layer"
@@ -52,7 +53,7 @@ class _Lowerer(relax.PyExprMutator):
         common = _common(call)
         if (
             not common["constant"]
-            or common["dtype"] != "float32"
+            or common["types"] != FLOAT32
             or not len(common["data"]) == len(common["weights"]) == 2
         ):
             return call
@@ -81,7 +82,7 @@ def _common(call: relax.Call) -> dict[str, Any]:
     return {
         "data": tuple(shape_of(data)),
         "weights": tuple(shape_of(weights)),
-        "dtype": str(call.ty.dtype),
+        "types": types_of(call),
         "constant": constant_value(weights) is not None,
     }
 

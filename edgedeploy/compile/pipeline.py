@@ -1,4 +1,4 @@
-"""The compiler: Relax passes, schedule templates, LLVM or OpenCL C."""
+"""The compiler: Relax passes, schedule templates, code generation."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from tvm import relax
 from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backend import Backend
+from edgedeploy.compile.backends import backend_of, host_of
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.dead_channels import RemovedChannels
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.groups import Group
-from edgedeploy.compile.layers import AnyLayer
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.builtin import COPIED
 from edgedeploy.compile.passes.order import passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
-from edgedeploy.compile.processors import Cpu, Device, Processor
 from edgedeploy.compile.schedules import Scheduled
+from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, EdgedeployError, last_line
 from edgedeploy.network import Network
@@ -42,7 +43,7 @@ class Optimised:
         module: the `tvm.IRModule` that calls them.
         groups: those of them that hold a layer, by name.
         removed: the layers that lost channels.
-        on_cpu: of a network for an OpenCL device, the functions that run on the CPU all the same, by name; known
+        on_cpu: of a network for a device, the functions that run on the CPU all the same, by name; known
             only of what `optimise` gives.
     """
 
@@ -69,7 +70,7 @@ class Lowered:
         module: the `tvm.IRModule` that calls them.
         functions: by name, how each function was scheduled.
         removed: the layers that lost channels.
-        on_cpu: of a network for an OpenCL device, the functions that run on the CPU all the same, and why.
+        on_cpu: of a network for a device, the functions that run on the CPU all the same, and why.
     """
 
     module: Any
@@ -103,7 +104,7 @@ def compile_network(
     disabled_passes: Collection[str] = (),
     listener: Listener = ignore,
 ) -> Compiled:
-    """Generate code for a board's CPU, or for its OpenCL device and the CPU that calls it.
+    """Generate code for a board's CPU, or for its device and the CPU beside it.
 
     Args:
         network: what `frontends` read.
@@ -120,9 +121,9 @@ def compile_network(
         UnknownNameError, InputError, ConfigurationError: as `passes_for`.
     """
     lowered = lower_network(network, board, progress, tuned, error_limit, disabled_passes, listener)
-    on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.opencl else set()
+    on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.device else set()
     with _compiling(network, board), progress.stage("generate code"):
-        code = generate(lowered.module, board, on_device)
+        code = generate(lowered.module, host_of(board), backend_of(board), on_device)
     return Compiled(lowered.module, lowered.functions, lowered.removed, lowered.on_cpu, code)
 
 
@@ -146,61 +147,57 @@ def lower_network(
         with progress.stage("optimise"):
             optimised = _optimised(network, board, disabled_passes, listener)
         with progress.stage("schedule"):
-            place = _on_device if board.opencl else _on_cpu
-            return place(optimised, board, tuned, error_limit)
+            return _placed(optimised, board, tuned, error_limit)
 
 
-def _on_cpu(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
-    scheduled = _scheduled(optimised, optimised.functions, Cpu(board), tuned, error_limit)
-    module = replace_functions(optimised.module, scheduled)
-    functions = {scheduled_name(name): entry for name, entry in scheduled.items()}
-    return Lowered(module, functions, optimised.removed, on_cpu={})
-
-
-def _on_device(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
-    """A network on the board's OpenCL device, with what has no place there on the CPU."""
-    scheduled = _scheduled(optimised, optimised.functions, Device(board), tuned, error_limit)
-    on_cpu = functions_on_cpu(optimised.module, scheduled, board)
+def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
+    """A network on the board's device, with what has no place there on the CPU."""
+    backend = backend_of(board)
+    scheduled = _scheduled(optimised, optimised.functions, backend, tuned, error_limit)
+    on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work) if board.device else {}
     left = on_cpu.keys() & optimised.functions.keys()
-    scheduled |= _scheduled(optimised, left, Cpu(board), tuned, error_limit)
+    scheduled |= _scheduled(optimised, left, host_of(board), tuned, error_limit)
     names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
-    module = with_copies(replace_functions(optimised.module, scheduled), on_cpu.keys(), board)
+    module = replace_functions(optimised.module, scheduled)
+    if board.accelerator:
+        module = with_copies(module, on_cpu.keys(), board)
     return Lowered(module, {names[name]: entry for name, entry in scheduled.items()}, optimised.removed, on_cpu)
 
 
 def _scheduled(
-    optimised: Optimised, names: Iterable[str], processor: Processor, tuned: Tuned, error_limit: float
+    optimised: Optimised, names: Iterable[str], backend: Backend, tuned: Tuned, error_limit: float
 ) -> dict[str, Scheduled]:
-    """By name, those functions that a processor has a template for.
+    """By name, those functions that a backend has a template for.
 
-    Each is scheduled as tuning found best, else as the models of the processor say, unless rounding errors forbid it.
-    What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
+    Each is scheduled as tuning found best, else as the models of the backend say, unless rounding errors forbid it.
+    What MetaSchedule scheduled is not taken for boards with a device: its rules here are those for CPUs, and
     records of such boards are of the device.
     """
     constants, functions = constant_parameters(optimised.module), optimised.functions
     measured = {name: tuned(workload_of(functions[name])) for name in names}
     layers = {name: optimised.groups[name].layer for name in measured if name in optimised.groups}
-    fastest = {name: _fastest(layer, processor, measured[name]) for name, layer in layers.items()}
-    chosen = within(error_limit, layers, fastest, call_counts(optimised.module), processor.board)
+    strategies = {name: backend.strategy(layer) for name, layer in layers.items()}
+    fastest = {name: _fastest(strategy, backend, measured[name]) for name, strategy in strategies.items()}
+    chosen = within(error_limit, strategies, fastest, call_counts(optimised.module))
 
     def schedule(name: str) -> Scheduled | None:
         found, packable = measured[name], constants.get(name, set())
-        if isinstance(found, tvm.tirx.PrimFunc) and processor.board.opencl is None:
+        if isinstance(found, tvm.tirx.PrimFunc) and backend.board.device is None:
             return Scheduled.elsewhere(found)
-        if name not in layers:
-            return processor.schedule(functions[name], packable)
-        scheduled = processor.configured(optimised.groups[name], chosen[name], packable)
+        if name not in strategies:
+            return backend.schedule(functions[name], packable)
+        scheduled = backend.configured(optimised.groups[name], chosen[name], packable)
         return replace(scheduled, tuned=chosen[name] is found, exact=chosen[name] is not fastest[name])
 
     found = {name: schedule(name) for name in measured}
     return {name: entry for name, entry in found.items() if entry}
 
 
-def _fastest(layer: AnyLayer, processor: Processor, measured: Any) -> Configuration:
-    if isinstance(measured, processor.forms) and processor.fits(layer, measured):
+def _fastest(strategy: Strategy[Any], backend: Backend, measured: Any) -> Configuration:
+    if isinstance(measured, backend.forms) and strategy.fits(measured):
         return measured
-    return processor.default(layer)
+    return strategy.default()
 
 
 def _below_root(function: tvm.tirx.PrimFunc) -> bool:
@@ -239,10 +236,12 @@ def optimise(network: Network, board: Board) -> Optimised:
     """
     with _compiling(network, board):
         optimised = _optimised(network, board)
-        if not board.opencl:
+        if not board.device:
             return optimised
-        scheduled = _scheduled(optimised, optimised.functions, Device(board), untuned, math.inf)
-        return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, board)))
+        backend = backend_of(board)
+        scheduled = _scheduled(optimised, optimised.functions, backend, untuned, math.inf)
+        on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work)
+        return replace(optimised, on_cpu=frozenset(on_cpu))
 
 
 def _optimised(

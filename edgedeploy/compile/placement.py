@@ -1,4 +1,4 @@
-"""Where the functions of an OpenCL board's network run: on its device, or on the CPU that starts its kernels."""
+"""Where the functions of a network run that is for a device: there, or on the CPU beside it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOST = "host"
 _COPY = "runtime.TVMTensorCopyFromTo"
 
 
-def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], board: Board) -> dict[str, str]:
+def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], little_work: int) -> dict[str, str]:
     """The functions that run on the CPU, and why.
 
     Those that no template takes must. Those with little work do where nothing on the device reads what they compute,
@@ -37,11 +37,10 @@ def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], b
     Args:
         module: a network of functions; what is no function is a view.
         scheduled: those that a template takes, by name, as they are on the device.
-        board: a board with an OpenCL device.
+        little_work: arithmetic operations of a function that the CPU does before the device would begin.
     """
-    assert board.opencl is not None
     missing = {function_name(call) for _, call in calls_of(module)} - set(scheduled)
-    little = {name for name, entry in scheduled.items() if entry.operations <= board.opencl.little_work}
+    little = {name for name, entry in scheduled.items() if entry.operations <= little_work}
     readers = _readers(module)
     before = None
     while before != little:  # one that stays on the device keeps there what it reads

@@ -1,37 +1,11 @@
-"""Sizes of register tiles, from a model of what a step of a convolution's reduction costs on a board.
-
-All costs are in cycles of one core. The constants without a source were fitted to timings on x86-64 with
-512-bit vectors; what they decide is only which of several correct forms is generated.
-"""
+"""Register tiles, and the arithmetic of tiles and vectors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from edgedeploy.board import Board, Positive
-
-# Bytes that arrive per cycle from beyond the second cache, beside the arithmetic.
-MEMORY_BYTES = 4
-
-# What it costs beside that to begin reading elsewhere.
-STRETCH_CYCLES = 4
-
-# Pictures up to this height are split over channels rather than over rows.
-SMALL_PICTURE = 16
-
-# Most rows of a tile: each is one more pointer in the innermost loop.
-MAX_ROWS = 4
-
-# Longest loops that LLVM is seen to unroll around a tile.
-UNROLLED_STEPS = 9
-
-# Most vectors of channels of a tile.
-MAX_VECTORS = 8
-
-# Vectors of columns that a product's tile may have.
-PRODUCT_VECTORS = (8, 4, 3, 2, 1)
+from edgedeploy.board import Positive
 
 
 @dataclass(frozen=True)
@@ -55,9 +29,24 @@ class Tile:
         return f"{pixels} pixels x {self.channels} channels"
 
 
-def lanes_for(board: Board) -> int:
-    """How many float32 values a vector register of the board holds."""
-    return board.vector.bits // 32
+ONE_BY_ONE = Tile(1, 1, 1)
+
+
+@dataclass(frozen=True)
+class WeightOrder:
+    """How a convolution goes through its weights.
+
+    Attributes:
+        by_channels: whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for
+            a few rows of pixels before the next rows.
+        slices: in how many parts a tile's weights are used, each for all pixels before the next: as many as there are
+            rows of taps, or one.
+        interval: where the next slice is fetched ahead, the steps of the sum between two fetches; 0 where it is not.
+    """
+
+    by_channels: bool = False
+    slices: int = 1
+    interval: int = 0
 
 
 def round_up(number: int, step: int) -> int:
@@ -78,277 +67,19 @@ def vector_length(extent: int, lanes: int) -> int:
     return length
 
 
-def tile_registers(board: Board) -> int:
-    """How many vector registers a tile may fill with sums, weights and one input.
+def padded_count(channels: int, lanes: int) -> int:
+    """The least number of channels, at least as many, that fills vectors without a rest.
 
-    On x86 all of them: multiply-adds read an operand from memory. Elsewhere inputs are loaded first, and LLVM moves
-    loads ahead of their use: without three in sixteen registers to spare it spills (`benchmarks/arm_loops.py`).
+    Tiles of several vectors need numbers that these divide: one vector alone would wait for its own sums. So it is
+    four vectors where that adds less than a thirtieth. Counts below a whole vector become a power of two of at
+    least 4: shorter vectors serve them.
     """
-    registers = board.vector.registers
-    return registers if board.is_x86 else registers * 13 // 16
-
-
-def step_cycles(pixels: int, vectors: int, board: Board) -> float:
-    """What one step of the reduction costs: pixels x vectors multiply-adds, from as many inputs and weights.
-
-    Multiply-adds are started at the board's rate, but not before those of the last step are done. Loads hide
-    behind them, though not fully, until there are more loads than cycles.
-    """
-    loads = pixels + vectors
-    arithmetic = max(pixels * vectors / board.fma.per_cycle, board.fma.latency)
-    return max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)
-
-
-def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: Board) -> float:
-    """What a tile costs whose sums have `depth` terms: the steps, then the results one by one.
-
-    Where tiles reach beyond the picture, each pixel is stored under a condition.
-    """
-    return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
-
-
-def choose_tile(height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, board: Board) -> Tile:
-    """The tile that does the most useful arithmetic in a cycle.
-
-    Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
-    picture: what lies beyond it is computed and cropped, and counts as useless.
-
-    Args:
-        height, width: of the output, in pixels.
-        channels: output channels, of one group; the tile's divide them.
-        kernel: rows and columns of taps.
-        inputs: input channels, of one group.
-        board: whose registers and multiply-add units are modelled.
-    """
-    best, best_rate = Tile(1, 1, 1), 0.0
-    for tile in fitting_tiles(height, width, channels, kernel, inputs, board):
-        rate = tile_rate(tile, height, width, kernel, inputs, board)
-        if rate > best_rate * 1.001:
-            best, best_rate = tile, rate
-    return best
-
-
-def fitting_tiles(
-    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, board: Board
-) -> Iterator[Tile]:
-    """The tiles that fit the registers; arguments as for `choose_tile`."""
-    for vectors, length in _vectors(channels, lanes_for(board)):
-        for rows in range(1, min(MAX_ROWS, height) + 1):
-            for columns in range(1, min(width, tile_registers(board)) + 1):
-                tile = Tile(rows, columns, vectors * length)
-                if not tile_fits(tile, height, width, kernel, inputs, board):
-                    break
-                yield tile
-
-
-def tile_fits(tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, board: Board) -> bool:
-    """Whether a tile's sums fit the registers beside its weights and one input; arguments as for `choose_tile`."""
-    vectors = tile.channels // vector_length(tile.channels, lanes_for(board))
-    steps = _steps_at_once(kernel[1], inputs, board)
-    return (
-        1 <= tile.rows <= min(MAX_ROWS, height)
-        and 1 <= tile.columns <= width
-        and tile.rows * tile.columns * vectors + vectors * steps + 1 <= tile_registers(board)
-    )
-
-
-def tile_rate(tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, board: Board) -> float:
-    """Useful sums that a tile gives in a cycle; arguments as for `choose_tile`."""
-    pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
-    useful = tile.useful(height, width)
-    depth = math.prod(kernel) * inputs
-    return pixels * tile.channels * useful / tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
-
-
-def choose_product_tile(rows: int, columns: int, board: Board) -> tuple[int, int]:
-    """The tile, rows x columns, with the most multiply-adds for each value it loads.
-
-    As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row
-    is bound by the reading of the weights: it takes several vectors, to read whole lines.
-    """
-    length = vector_length(columns, lanes_for(board))
-
-    def preference(tile: tuple[int, int]) -> tuple[float, int]:
-        count, vectors = tile[0], tile[1] // length
-        return count * vectors / (count + vectors), vectors
-
-    return max(product_tiles(rows, columns, board), key=preference)
-
-
-def product_tiles(rows: int, columns: int, board: Board) -> list[tuple[int, int]]:
-    """The tiles, rows x columns, that fit the registers and divide a product."""
-    length = vector_length(columns, lanes_for(board))
-    return [
-        (count, vectors * length)
-        for vectors in PRODUCT_VECTORS
-        if columns % (vectors * length) == 0
-        for count in divisors(rows)
-        if count * vectors + vectors + 1 <= board.vector.registers
-    ]
-
-
-def whole_columns(rows: int, columns: int, padded: int, board: Board) -> int:
-    """How many columns a product computes: `padded`, or more where larger tiles make up for useless columns.
-
-    Weights come from memory at their own pace, which is what a few rows wait for.
-
-    Args:
-        rows, columns: of the result.
-        padded: at least as many columns, in vectors.
-        board: whose registers and multiply-add units are modelled.
-    """
-
-    def cycles(whole: int) -> float:
-        return product_cycles(rows, whole, *choose_product_tile(rows, whole, board), board)
-
-    lanes = lanes_for(board)
-    wider = (round_up(columns, count * lanes) for count in PRODUCT_VECTORS)
-    return min([padded, *wider], key=lambda whole: (cycles(whole), whole))
-
-
-def product_cycles(rows: int, columns: int, tile_rows: int, tile_columns: int, board: Board) -> float:
-    """An estimate of one term of all sums of a product, with tiles of a size."""
-    arithmetic = step_cycles(tile_rows, tile_columns // vector_length(columns, lanes_for(board)), board)
-    reading = 4 * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
-    return columns // tile_columns * max(rows // tile_rows * arithmetic, reading)
-
-
-def choose_depthwise_tile(
-    height: int, width: int, channels: int, kernel: tuple[int, int], stride: int, board: Board
-) -> Tile:
-    """A tile for a convolution that filters each channel by itself: one row, up to two vectors of channels.
-
-    On x86 every multiply-add has a load of its own, so registers serve only to hide latency: half of them are
-    enough. Elsewhere LLVM keeps weights in registers beside the sums: those of up to nine taps, which it unrolls,
-    and a row of inputs; or those of a row of taps, and a few inputs (limits found with `benchmarks/arm_loops.py`).
-
-    Args:
-        height, width: of the output, in pixels.
-        channels: of the output.
-        kernel: rows and columns of taps.
-        stride: in columns.
-        board: whose registers are modelled.
-    """
-    length = vector_length(channels, lanes_for(board))
-    vectors = 2 if channels % (2 * length) == 0 else 1
-    if board.is_x86:
-        most = max(1, (board.vector.registers - 2) // 2 // vectors)
-    elif math.prod(kernel) <= 9:
-        vectors = 1
-        most = max(2, (board.vector.registers - math.prod(kernel) - kernel[1] + stride) // (1 + stride))
-    else:
-        most = max(2, (tile_registers(board) - 3 * stride) // vectors - kernel[1])
-    tiles = [Tile(1, columns, vectors * length) for columns in range(1, min(most, width) + 1)]
-    return max(tiles, key=lambda tile: tile.useful(height, width) * tile.columns / (tile.columns + 0.5))
-
-
-def tasks_for(cores: int) -> int:
-    """How many tasks a function should have at least: so many that the last ones end together."""
-    return 3 * cores
-
-
-def rows_per_task(rows: int, other_tasks: int, cores: int) -> int:
-    """How many rows one task takes, when other dimensions give `other_tasks` tasks already.
-
-    As many as leave `tasks_for(cores)` tasks; a divisor of `rows`.
-    """
-    wanted = max(1, other_tasks * rows // tasks_for(cores))
-    return max(count for count in divisors(rows) if count <= wanted)
+    if channels >= lanes:
+        fours = round_up(channels, 4 * lanes)
+        return fours if fours - channels <= channels / 30 else round_up(channels, lanes)
+    return max(4, 1 << (channels - 1).bit_length())
 
 
 def imbalance(tasks: int, cores: int) -> float:
     """How many times as long equal tasks take on all cores as they would if they could be cut to fit."""
     return -(-tasks // cores) * cores / tasks
-
-
-def _steps_at_once(kernel_width: int, inputs: int, board: Board) -> int:
-    """The steps of a sum whose weights are in registers at the same time.
-
-    LLVM unrolls short loops whole. Where multiply-adds read no memory, it then loads all of their weights first
-    (limits found with `benchmarks/arm_loops.py`).
-    """
-    if board.is_x86:
-        return 1
-    for steps in (kernel_width * inputs, inputs):
-        if steps <= UNROLLED_STEPS:
-            return steps
-    return 1
-
-
-def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
-    """How many vectors of which length a tile of these channels may have."""
-    for vectors in (2, 1, 3, 4, MAX_VECTORS):
-        length = lanes
-        while length >= 1:
-            if channels % (vectors * length) == 0:
-                yield vectors, length
-                break
-            length //= 2
-
-
-@dataclass(frozen=True)
-class WeightOrder:
-    """How a convolution goes through its weights.
-
-    Attributes:
-        by_channels: whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for
-            a few rows of pixels before the next rows.
-        slices: in how many parts a tile's weights are used, each for all pixels before the next: as many as there are
-            rows of taps, or one.
-        interval: where the next slice is fetched ahead, the steps of the sum between two fetches; 0 where it is not.
-    """
-
-    by_channels: bool = False
-    slices: int = 1
-    interval: int = 0
-
-
-def choose_order(
-    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, tile: Tile, board: Board
-) -> WeightOrder:
-    """The order in which weights come from memory once, and from the second cache after that.
-
-    Small pictures are split over channels, so that each weight is read once, and by one thread. A slice and the next
-    one, which is fetched meanwhile, must fit the second cache. Fetching was measured on x86 only.
-
-    Args:
-        height, width: of the output, in pixels.
-        channels: output channels, of one group.
-        kernel: rows and columns of taps.
-        inputs: input channels, of one group.
-        tile: of the convolution.
-        board: whose cores and second cache are modelled.
-    """
-    whole_height, whole_width = tile.whole(height, width)
-    tiles_down, tiles_deep = whole_height // tile.rows, channels // tile.channels
-    if height >= SMALL_PICTURE or tiles_deep < min(tiles_down, 2 * board.cores):
-        return WeightOrder()
-    second_cache = board.cache.l2_kib * 1024
-    weights = 4 * math.prod(kernel) * inputs * tile.channels
-    slices = kernel[0] if weights > second_cache // 4 else 1
-    passes = tiles_down * (whole_width // tile.columns)
-    worthwhile = board.is_x86 and passes > 1 and 2 * weights // slices <= second_cache
-    # Each pass fetches its part of the next slice, but for what does not come out even.
-    interval = max(count for count in divisors(inputs) if count < 2 * passes) if worthwhile else 0
-    return WeightOrder(True, slices, interval)
-
-
-def direct_cycles(
-    height: int,
-    width: int,
-    kernel: tuple[int, int],
-    inputs: int,
-    outputs: int,
-    board: Board,
-    tile: Tile | None = None,
-) -> float:
-    """An estimate of a direct convolution with the best tile or a given one, its weights read once from memory."""
-    depth = math.prod(kernel) * inputs
-    tile = tile or choose_tile(height, width, outputs, kernel, inputs, board)
-    pixels, vectors = tile.rows * tile.columns, tile.channels // vector_length(tile.channels, lanes_for(board))
-    useful = tile.useful(height, width)
-    tiles = height * width / useful / pixels * outputs / tile.channels
-    return (
-        tiles * tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
-        + 4 * depth * outputs / MEMORY_BYTES
-    )

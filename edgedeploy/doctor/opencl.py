@@ -7,13 +7,14 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
-from edgedeploy.board import Board, OpenCL
+from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
 from edgedeploy.doctor.machine import end_of, run_program
 from edgedeploy.doctor.tools import compiled
 from edgedeploy.opencl.device import DEVICE_VARIABLE, Device, named, parse
 from edgedeploy.opencl.listing import LIST_S, NO_LIBRARY, NO_PLATFORMS, listing_source
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.toolchain import link_program
 
@@ -26,12 +27,12 @@ _NODES = {"intel": "/dev/dri/renderD", "mali": "/dev/mali", "adreno": "/dev/kgsl
 
 
 def _concerns(case: Case) -> bool:
-    return case.board.opencl is not None or case.is_here
+    return opencl_of(case.board) is not None or case.is_here
 
 
 def _bad(case: Case, found: str, *hints: str) -> Finding:
     """A fault, which matters only where networks are to run on OpenCL."""
-    return Finding(State.FAILED if case.board.opencl else State.WARNING, found, hints)
+    return Finding(State.FAILED if opencl_of(case.board) else State.WARNING, found, hints)
 
 
 def _where(case: Case) -> str:
@@ -39,7 +40,8 @@ def _where(case: Case) -> str:
 
 
 def _install(case: Case) -> str:
-    kind = case.board.opencl.kind if case.board.opencl else "generic"
+    device = opencl_of(case.board)
+    kind = device.kind if device else "generic"
     if kind in _PACKAGES:
         return f"{_where(case)}sudo apt install {_PACKAGES[kind]}"
     return f"{_where(case)}install the OpenCL driver of the board's vendor, and a file in /etc/OpenCL/vendors naming it"
@@ -52,7 +54,7 @@ def _files(case: Case) -> list[list[str]]:
 
 def _part(case: Case, stated: OpenCL) -> str:
     """The part of its name by which a board's device is looked for."""
-    return next((rest[0] for kind, *rest in _files(case) if kind == "device"), stated.device)
+    return next((rest[0] for kind, *rest in _files(case) if kind == "device"), stated.name)
 
 
 @check("ICD files", Group.OPENCL, needs=("login",), applies=_concerns)
@@ -63,7 +65,7 @@ def icd_files(case: Case) -> Finding:
     drivers = [rest for kind, *rest in said if kind == "driver"]
     if drivers:
         return ok(", ".join(f"{path} names {library}" for path, library in drivers))
-    if case.board.opencl is None:
+    if opencl_of(case.board) is None:
         return not_applicable(f"there are none in {folder}, and {case.name} needs none: it runs networks on the CPU")
     return _bad(case, f"there are none in {folder}: no OpenCL driver is installed", _install(case))
 
@@ -75,7 +77,8 @@ def gpu_nodes(case: Case) -> Finding:
     user = next((rest[0] for kind, *rest in said if kind == "user"), "$USER")
     nodes = [rest for kind, *rest in said if kind == "node"]
     chosen = any(kind == "device" for kind, *_ in said)  # a device of another kind than the profile's, perhaps
-    wanted = _NODES.get(case.board.opencl.kind) if case.board.opencl and not chosen else None
+    device = opencl_of(case.board)
+    wanted = _NODES.get(device.kind) if device and not chosen else None
     if wanted and not any(path.startswith(wanted) for path, _, _ in nodes):
         hint = f"{_where(case)}look whether the kernel knows the GPU: sudo dmesg | grep -i -e drm -e gpu"
         return _bad(case, f"there is no {wanted}*", hint)
@@ -103,15 +106,16 @@ def devices(case: Case) -> Finding:
     if done.code == NO_PLATFORMS:
         return _bad(case, f"no driver can be loaded: {done.messages}", _install(case))
     found = parse(done.text)
-    listed = "\n".join(device.line() for device in found)
+    listed = "\n".join(each.line() for each in found)
     if done.code != 0:
         what = f"a driver crashes or hangs: {end_of(done)}" + (f"; before that: {listed}" if listed else "")
         return _bad(case, what, f"{_where(case)}update the driver, or remove its file from /etc/OpenCL/vendors")
     if not found:
         return _bad(case, "the drivers know no device", _install(case))
-    if case.board.opencl and not named(part := _part(case, case.board.opencl), found):
-        who, other = "the profile", f"name another device in the profile: `opencl` of {case.name}"
-        if part != case.board.opencl.device:
+    device = opencl_of(case.board)
+    if device and not named(part := _part(case, device), found):
+        who, other = "the profile", f"name another device in the profile: `devices` of {case.name}"
+        if part != device.name:
             who, other = DEVICE_VARIABLE, f"unset {DEVICE_VARIABLE}, or set it to a part of a name"
         what = f"no device has {part!r} in its name, as {who} says; {listed}"
         return _bad(case, what, other, f"or {_install(case)}")

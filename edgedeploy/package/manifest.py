@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 
 from edgedeploy.documents import Listed, Record
 from edgedeploy.errors import UnsupportedError
@@ -186,7 +186,7 @@ class Manifest(Record):
         board: name of the board profile.
         build_key: what the package depends on, hashed: equal keys mean an equal package, but for `checked`.
         target: TVM's target.
-        opencl_device: a part of the name of the OpenCL device that it runs on; None for the CPU.
+        device: a part of the name of the device that it runs on, of the kind of its target; None for the CPU.
         threads: threads it runs with by default.
         versions: of edgedeploy, TVM, the numerics' reference and packages that add passes.
         linker: the toolchain that linked the library.
@@ -208,7 +208,11 @@ class Manifest(Record):
     board: str
     build_key: Sha256
     target: dict[str, object]
-    opencl_device: str | None = None
+    device: Annotated[
+        str | None,
+        # As the agent reads it.
+        Field(validation_alias=AliasChoices("opencl_device", "device"), serialization_alias="opencl_device"),
+    ] = None
     threads: Annotated[int, Field(gt=0, le=MAXIMUM_THREADS)]
     versions: dict[str, str]
     linker: str

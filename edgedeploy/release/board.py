@@ -17,7 +17,7 @@ from edgedeploy.release.layout import CURRENT, RELEASES, STAGING, TRIALS, Releas
 from edgedeploy.release.record import MOST_ENTRIES, Entry, Record
 from edgedeploy.remote.connection import Completed, Connection
 from edgedeploy.remote.facts import BASE
-from edgedeploy.remote.failures import OPENCL, failure
+from edgedeploy.remote.failures import DEVICE, failure
 
 # A network of a board takes seconds at most, an emulated one a hundred times as long.
 SELF_TEST_S = 1800
@@ -210,7 +210,7 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
 
     Raises:
         ReleaseError: a file is not what the manifest says, the network does not run, or gives other outputs.
-        OpenCLError: the board's OpenCL device is not there, or does not do what the network asks of it.
+        DeviceError: the board's device is not there, or does not do what the network asks of it.
     """
     done = connection.run(_SELF_TEST, f"{BASE}/{folder}", timeout_s=SELF_TEST_S)
     why = done.messages
@@ -223,7 +223,7 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
     except (ValueError, KeyError, TypeError):
         why = f"it said {done.text[-200:]!r}"
     what = f"the self-test of {model} failed on {connection.address}"
-    if done.code == OPENCL:
+    if done.code == DEVICE:
         raise failure(done.code, what, why)
     raise ReleaseError(
         what,

@@ -105,7 +105,7 @@ def push(
         BoardBusyError: somebody else pushes to the board.
         UnhealthyReleaseError: it failed a check after the switch; what was in use before is again.
         ReleaseError: a step failed; the release in use is as it was.
-        OpenCLError: as `self_test`.
+        DeviceError: as `self_test`.
         BoardConnectionError: the connection broke.
     """
     started, sent_before = perf_counter(), connection.sent

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from edgedeploy.errors import EdgedeployError, InputError, OpenCLError, PackageError, ReleaseError
+from edgedeploy.errors import DeviceError, EdgedeployError, InputError, PackageError, ReleaseError
 
 # Exit codes of the agent, which its replies state too, and what they are here.
 _ERRORS: dict[int, type[EdgedeployError]] = {7: InputError, 8: PackageError}
-OPENCL = OpenCLError.exit_code
+DEVICE = DeviceError.exit_code
 
-# The agent puts the kind of an OpenCL error before its message.
-_KIND = re.compile(rf"\b({'|'.join(OpenCLError.kinds())}): ")
+# The agent puts the kind of a device's error before its message.
+_KIND = re.compile(rf"\b({'|'.join(DeviceError.kinds())}): ")
 
 
 def failure(code: int, what: str, said: str) -> EdgedeployError:
@@ -23,12 +23,12 @@ def failure(code: int, what: str, said: str) -> EdgedeployError:
         said: its messages, of which each line may begin with its name.
     """
     said = "\n".join(line.removeprefix("agent: ") for line in said.splitlines() if line.strip())
-    if code == OPENCL:
-        return opencl_failure(what, said) or OpenCLError(what, why=said)
+    if code == DEVICE:
+        return device_failure(what, said) or DeviceError(what, why=said)
     return _ERRORS.get(code, ReleaseError)(what, why=said)
 
 
-def opencl_failure(what: str, said: str) -> OpenCLError | None:
-    """The error of the kind that a message names; None if it names none of OpenCL's. Arguments are `failure`'s."""
+def device_failure(what: str, said: str) -> DeviceError | None:
+    """The error of the kind that a message names; None if it names none. Arguments are `failure`'s."""
     found = _KIND.search(said)
-    return OpenCLError.kinds()[found[1]](what, why=_KIND.sub("", said, count=1)) if found else None
+    return DeviceError.kinds()[found[1]](what, why=_KIND.sub("", said, count=1)) if found else None

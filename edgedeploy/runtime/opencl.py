@@ -27,6 +27,9 @@ SUPPORTED = {"apache-tvm": "0.27.0.post1", "apache-tvm-ffi": "0.1.14.post1"}
 # What TVM asks for when it first meets an OpenCL device.
 _DEVICE_API = "device_api.opencl"
 
+# The agent's function (`agent/rpc_session.cc`).
+_FIND_DEVICE = "edgedeploy.opencl_device"
+
 
 def autoload() -> None:
     """Load the runtime into TVM if it was made before; nothing is made, and nothing is said, where it was not."""
@@ -104,6 +107,19 @@ def opencl_device(part: str, device_at: Callable[[int], Any]) -> Any:
             "install the driver of the device that is meant; `edgedeploy doctor` lists what is here",
         ],
     )
+
+
+def remote_device(remote: Any, stated: str) -> Any:
+    """The device that an agent runs networks on, by a session with it; of a server of others, the one of that name.
+
+    Raises:
+        NoOpenCLError: there is none.
+    """
+    try:
+        find = remote.get_function(_FIND_DEVICE)
+    except AttributeError:
+        return opencl_device(stated, lambda index: remote.device("opencl", index))
+    return remote.device("opencl", find(stated))
 
 
 def kernel_seconds(device: Any, work: Callable[[], object]) -> float:

@@ -43,7 +43,7 @@ class RemoteSession(Closing):
         Raises:
             PackageError: the board does not load it.
             InputError: more threads were asked for than the board has processors.
-            OpenCLError: the board's OpenCL device is not there, or does not take it.
+            DeviceError: the board's device is not there, or does not take it.
             BoardConnectionError: the connection broke.
         """
         self._connection = connection
@@ -61,7 +61,7 @@ class RemoteSession(Closing):
         self.inputs = [_spec(each) for each in hello["inputs"]]
         self.outputs = [_spec(each) for each in hello["outputs"]]
         self.threads = int(hello["threads"])
-        # What the OpenCL device calls itself that the network runs on; None for the processor.
+        # What the device calls itself that the network runs on; None for the processor.
         self.device_name: str | None = hello.get("device")
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class RemoteSession(Closing):
 
         Raises:
             InputError: as `Session.run`.
-            OpenCLError: the board's device does not do it.
+            DeviceError: the board's device does not do it.
             ReleaseError: the agent cannot do it, or ended.
             BoardConnectionError: the connection broke.
         """
@@ -94,7 +94,7 @@ class RemoteSession(Closing):
         """As `Session.measure`; the times are taken on the board and hold no transfer.
 
         Raises:
-            InputError, OpenCLError, ReleaseError, BoardConnectionError: as `run`.
+            InputError, DeviceError, ReleaseError, BoardConnectionError: as `run`.
         """
         request = {"command": "measure", "repeat": repeat, "number": number, "warmup": warmup}
         return Timing(tuple(map(float, self._ask(request, self._content(tensors))["runs_ms"])))
@@ -115,7 +115,7 @@ class RemoteSession(Closing):
         """As `Session.function_times`; the times are taken on the board.
 
         Raises:
-            InputError, OpenCLError, ReleaseError, BoardConnectionError: as `run`.
+            InputError, DeviceError, ReleaseError, BoardConnectionError: as `run`.
         """
         request = {"command": "profile", "repeat": repeat, "warmup": warmup}
         functions = self._ask(request, self._content(tensors))["functions"]

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.errors import InputError, OpenCLError, PackageError, last_line
+from edgedeploy.devices import KINDS, runtime_of
+from edgedeploy.errors import DeviceError, InputError, PackageError, last_line
 from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
@@ -43,8 +44,8 @@ class Session:
         Raises:
             PackageError: the library cannot be loaded, or was built for another kind of machine.
             InputError: more threads were asked for than there are processors.
-            OpenCLError: it is for an OpenCL device, and that is not there or does not take it.
-            ToolchainError, OutputError, UnsupportedError: as `runtime.opencl.load`.
+            DeviceError: it is for another device than the CPU, and that is not there or does not take it.
+            ToolchainError, OutputError, UnsupportedError: the device's runtime cannot be made.
         """
         self.manifest = manifest
         self.inputs: list[TensorSpec] = self.manifest.inputs
@@ -83,7 +84,7 @@ class Session:
     def bind(self, tensors: Tensors) -> Callable[[], Any]:
         """A call that runs one inference on these inputs, and nothing else; `read` makes arrays of what it returns.
 
-        It begins and ends in the processor's memory: inputs and outputs of an OpenCL device are copied each time.
+        It begins and ends in the processor's memory: inputs and outputs of another device are copied each time.
 
         Raises:
             InputError: as `run`.
@@ -123,19 +124,17 @@ class Session:
 
     @cached_property
     def device_name(self) -> str | None:
-        """What the OpenCL device calls itself that the network runs on; None for the processor."""
-        return None if self.manifest.opencl_device is None else str(self._device.device_name)
+        """What the device calls itself that the network runs on; None for the processor."""
+        return None if self.manifest.device is None else str(self._device.device_name)
 
     def kernel_seconds(self, work: Callable[[], object]) -> float:
-        """As `runtime.opencl.kernel_seconds`, of the OpenCL device that the network runs on."""
-        from edgedeploy.runtime.opencl import kernel_seconds
-
-        return kernel_seconds(self._device, work)
+        """Do `work`, and sum up what the kernels took that it gave to the network's device, by the device's clock."""
+        return float(_runtime_of(self.manifest).kernel_seconds(self._device, work))
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
         """Run `warmup` times, then time `repeat` groups of `number` inferences, as TVM's `time_evaluator` does.
 
-        The evaluator would ask an OpenCL device's own clock, which does not see what the CPU does: there it is the time
+        The evaluator would ask a device's own clock, which does not see what the CPU does: there it is the time
         until both are done.
 
         Raises:
@@ -230,9 +229,19 @@ def _device_of(manifest: Manifest) -> Any:
     """The device that a package runs on."""
     import tvm
 
-    from edgedeploy.runtime.opencl import device_named
+    return tvm.cpu() if manifest.device is None else _runtime_of(manifest).device_named(manifest.device)
 
-    return tvm.cpu() if manifest.opencl_device is None else device_named(manifest.opencl_device)
+
+def _runtime_of(manifest: Manifest) -> Any:
+    """The module that runs networks on a package's device.
+
+    Raises:
+        PackageError: this version knows no such kind of device.
+    """
+    backend = str(manifest.target.get("kind"))
+    if backend not in KINDS:
+        raise PackageError("the package cannot be run here", why=f"it is for a device of an unknown kind, {backend!r}")
+    return runtime_of(backend)
 
 
 def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Callable[[int], int]]:
@@ -243,7 +252,7 @@ def _load(name: str | Path, library: Path, device: Any) -> tuple[Any, Any, Calla
     try:
         module = tvm.runtime.load_module(str(library))
         return module, relax.VirtualMachine(module, device), module.imports[0][SET_THREADS]
-    except OpenCLError:
+    except DeviceError:
         raise
     except Exception as error:
         raise PackageError(f"{name} cannot be loaded", why=last_line(error)) from error

@@ -84,14 +84,14 @@ def _runs_here(draft: Draft) -> bool:
     """Whether this machine runs the package itself."""
     from edgedeploy.runtime.session import misfits_here
 
-    return draft.board.runs_here or not (draft.board.opencl or misfits_here(draft.manifest.abi))
+    return draft.board.runs_here or not (draft.board.accelerator or misfits_here(draft.manifest.abi))
 
 
 def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progress) -> tuple[Check, float]:
     from edgedeploy.runtime.session import processors
 
-    if draft.board.opencl:
-        raise UnsupportedError("it is for an OpenCL device")
+    if draft.board.accelerator:
+        raise UnsupportedError("it is for a device beside the CPU")
     gflop = draft.gflop * len(draft.cases)
     if gflop > MOST_EMULATED_GFLOP:
         raise UnsupportedError(
@@ -114,7 +114,7 @@ def _compiled_here(draft: Draft) -> float:
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / LIBRARY_NAME
         link(compiled.code, library, here)
-        changed = {"abi": read_abi(library, here), "threads": here.cores, "opencl_device": None}
+        changed = {"abi": read_abi(library, here), "threads": here.cores, "device": None}
         return _error(draft.manifest.model_copy(update=changed), library.read_bytes(), draft.cases)
 
 

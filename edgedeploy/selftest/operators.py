@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from edgedeploy.compile.types import bits_of, is_floating
+
 if TYPE_CHECKING:
     from edgedeploy.network import Network
 
@@ -130,6 +132,11 @@ def uses_of(network: Network) -> Uses:
     return uses
 
 
+def computed_types(network: Network) -> set[str]:
+    """The floating-point types of what a network's operators compute: those in which they sum up, and their results."""
+    return {dtype for variable, _ in _bindings(network.module["main"]) if is_floating(dtype := _dtype(variable))}
+
+
 def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
     """Variables of a function with what they are bound to, in order."""
     for block in getattr(function.body, "blocks", []):
@@ -158,7 +165,7 @@ def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]
         if choices is not None and choices.dtype.kind in "iu" and choices.size > 1:
             yield 0, max(int(choices.max()) + 1, 1), {}
     elif name in _SHIFTS:
-        yield 1, 8 * _bytes(call.args[1]), {"from_end": False}
+        yield 1, bits_of(_dtype(call.args[1])), {"from_end": False}
 
 
 def _shape(expression: Any) -> list[int]:
@@ -167,10 +174,6 @@ def _shape(expression: Any) -> list[int]:
 
 def _dtype(expression: Any) -> str:
     return str(getattr(expression.ty, "dtype", ""))
-
-
-def _bytes(expression: Any) -> int:
-    return int("".join(filter(str.isdigit, _dtype(expression))) or 8) // 8
 
 
 def _kind(expression: Any) -> str:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from edgedeploy.compile.types import unit_roundoff
 from edgedeploy.runtime.interface import Tensors
+from edgedeploy.selftest.operators import computed_types
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
     from edgedeploy.network import Network
 
-# |difference| <= relative * max|reference| + absolute. The absolute part is for outputs that are nearly zero.
+# |difference| <= relative * max|reference| + absolute, for networks in float32. The absolute part is for outputs that
+# are nearly zero. A network keeps about half of its type's digits: both grow as the root of the machine epsilon.
 TOLERANCE = (1e-4, 1e-6)
-# OpenCL lets devices compute functions less exactly than CPUs do: "The OpenCL C Specification", 7.4, relative error.
-OPENCL_TOLERANCE = (1e-3, 1e-6)
 # Quantised networks run in float here; where a value falls on the other side of a rounding step, it moves by
 # one step, and so do those that follow from it.
 QUANTISED_TOLERANCE = (0.3, 1e-6)
@@ -70,7 +71,20 @@ def usual_tolerance(network: Network, board: Board) -> tuple[float, float]:
     """By how much outputs may differ that rounding changes little; as `tolerance_of`."""
     if network.quantised:
         return QUANTISED_TOLERANCE
-    return OPENCL_TOLERANCE if board.opencl else TOLERANCE
+    relative, absolute = tolerance_in(computed_types(network))
+    least = (board.device.tolerance if board.device else None) or TOLERANCE
+    return max(relative, least[0]), max(absolute, least[1])
+
+
+def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
+    """By how much outputs may differ of a network that computes in some floating-point types, as `tolerance_of`.
+
+    The coarsest of them decides. Nothing finer than float32 is asked for.
+    """
+    coarsest = max(unit_roundoff(dtype) for dtype in ("float32", *dtypes))
+    growth = math.sqrt(coarsest / unit_roundoff("float32"))
+    relative, absolute = (_rounded_up(growth * part) for part in TOLERANCE)
+    return relative, absolute
 
 
 def tolerance_of(network: Network, board: Board, case: Inference, output: str) -> tuple[float, float]:

@@ -64,7 +64,7 @@ def _opened(chosen: str | None, board: ResolvedBoard, progress: Progress) -> Rec
 def tuned_by(records: Records | None) -> Tuned:
     """What records know, as the compiler asks for it."""
 
-    from edgedeploy.compile.configuration import known_configuration
+    from edgedeploy.compile.backends import known_configuration
 
     def find(workload: tvm.IRModule) -> Configuration | tvm.tirx.PrimFunc | None:
         best = records.best(workload) if records else None

@@ -1,12 +1,13 @@
 """Candidates to machine code: each in a worker process, those of a batch in one library for the board.
 
-Candidates for an OpenCL device are a library each: its driver compiles all kernels of a library together, and refuses
-them together.
+Candidates for a device with a runtime of its own are a library each: its driver compiles all kernels of a library
+together, and refuses them together.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.board import Board
 from edgedeploy.closing import Closing
+from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import cannot_write
 from edgedeploy.runtime.native import MEASURING, THREAD_POOL
@@ -42,11 +44,7 @@ class Argument:
     @property
     def bytes(self) -> int:
         """The size of its values."""
-        import math
-
-        import numpy as np
-
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * bytes_of(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -162,7 +160,7 @@ class Builder(Closing):
 
     def _linked(self, entries: list[Entry], built: list[Entry]) -> list[Entry]:
         """All entries, those that were built with their libraries."""
-        shares = [[entry] for entry in built] if self._board.opencl else [built] if built else []
+        shares = [[entry] for entry in built] if self._board.accelerator else [built] if built else []
         libraries: dict[str, Path] = {}
         try:
             for share, library in zip(shares, self._threads.map(self._library, shares), strict=True):
@@ -175,7 +173,7 @@ class Builder(Closing):
     def _library(self, share: list[Entry]) -> Path:
         objects = [path for entry in share for path in sorted((self._folder / entry.name).glob("*.o"))]
         library = self._folder / f"{share[0].name}.so"
-        link_shared([*objects, *([] if self._board.opencl else [THREAD_POOL, MEASURING])], library, self._board)
+        link_shared([*objects, *([] if self._board.accelerator else [THREAD_POOL, MEASURING])], library, self._board)
         return library
 
     def _require_space(self) -> None:
@@ -205,18 +203,14 @@ def _arguments(function: PrimFunc) -> list[Argument]:
 
 def _prepare() -> None:
     """Import what a worker needs: seconds that are no candidate's."""
-    import edgedeploy.compile.codegen  # noqa: F401
+    import edgedeploy.compile.backends  # noqa: F401
 
 
 def _write_objects(function: PrimFunc, name: str, board: Board, folder: Path) -> None:
     """In a worker: the object files of one candidate, in a new folder."""
     import tvm
 
-    from edgedeploy.compile.codegen import write_device_objects, write_object
+    from edgedeploy.compile.backends import backend_of
 
-    module, target = tvm.IRModule({name: function.with_attr("global_symbol", name)}), tvm.target.Target(board.target())
     folder.mkdir()
-    if board.opencl:
-        write_device_objects(module, target, folder)
-    else:
-        write_object(module, target, folder / "code.o")
+    backend_of(board).write_objects(tvm.IRModule({name: function.with_attr("global_symbol", name)}), folder)

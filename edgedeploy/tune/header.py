@@ -69,7 +69,7 @@ class Header(Record):
 
 
 def cpu_of(target: dict[str, Any]) -> dict[str, Any]:
-    """What one of TVM's targets says of the CPU: of the one that calls the OpenCL device, if it is for a device."""
+    """What one of TVM's targets says of the CPU: of the one beside the device, if it is for a device."""
     host = target.get("host")
     return host if isinstance(host, dict) else target
 

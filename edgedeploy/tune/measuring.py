@@ -17,7 +17,7 @@ from pathlib import Path
 
 from edgedeploy.closing import Closing
 from edgedeploy.errors import DeviceLostError, NoTrackerError, RpcError
-from edgedeploy.remote.failures import opencl_failure
+from edgedeploy.remote.failures import device_failure
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
 from edgedeploy.tune.remote import (
@@ -111,7 +111,7 @@ class Measurer(Closing):
             DeviceLostError: a device went away.
             NoTrackerError: the tracker did, and does not come back.
             RpcError: a device cannot load the library: it is another board, or its disk is full.
-            OpenCLError: it has no OpenCL device as the profile names it.
+            DeviceError: it has no device as the profile names it.
         """
         built = _built(batch)
         built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
@@ -173,7 +173,7 @@ class Measurer(Closing):
             elif isinstance(message, Refused):
                 what = f"the device at {device} does not take what was built"
                 hint = "look whether it is the board that was named, and whether it has space left"
-                raise opencl_failure(what, message.why) or RpcError(what, why=message.why, hints=[hint])
+                raise device_failure(what, message.why) or RpcError(what, why=message.why, hints=[hint])
             else:
                 share.done(order[message.job], message)
 

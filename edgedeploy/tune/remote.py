@@ -12,22 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.errors import OpenCLError, last_line
+from edgedeploy.devices import Device, runtime_of
+from edgedeploy.errors import DeviceError, last_line
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
-from edgedeploy.runtime.opencl import opencl_device
 from edgedeploy.tune.building import Argument
 
 # What of the inputs stays on the device between functions: the smallest boards have 512 MB.
 KEPT_BYTES = 128 << 20
 
-# What drivers take for the kernels of one function, at most: PoCL, on one busy core, some seconds.
-COMPILING_S = 30.0
-
 _FILL = "tvm.contrib.random.random_fill_for_measure"
-
-# The agent's function (`agent/rpc_session.cc`).
-_FIND_DEVICE = "edgedeploy.opencl_device"
 
 # The line before what a server said.
 _OVER_RPC = "Error caught from RPC call:\n"
@@ -46,10 +40,9 @@ class Evaluation:
         min_repeat_ms: `number` grows until the runs of one time take so long.
         timeout_s: how long all of that may take for one function, its first run included.
         displaced_bytes: of other memory that each thread reads before each repeat, so that weights are not in its
-            caches: about twice the last cache before memory; 0 for warm caches. Nothing is done about those of OpenCL
+            caches: about twice the last cache before memory; 0 for warm caches. Nothing is done about those of other
             devices.
-        opencl: a part of the name of the OpenCL device that functions run on; None for the CPU.
-        compiling_s: how long that device's driver may take to compile a function's kernels, beside `timeout_s`.
+        device: that functions run on, of a kind with a runtime of its own; None for the CPU.
     """
 
     number: int = 1
@@ -57,13 +50,12 @@ class Evaluation:
     min_repeat_ms: int = 0
     timeout_s: float = 10
     displaced_bytes: int = 2 << 20
-    opencl: str | None = None
-    compiling_s: float = 0
+    device: Device | None = None
 
     @property
     def limit_s(self) -> float:
-        """How long one function may take in all."""
-        return self.timeout_s + self.compiling_s
+        """How long one function may take in all; what a device's driver takes to compile its kernels comes on top."""
+        return self.timeout_s + (self.device.compiling_s if self.device else 0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """The device takes sessions, but not the libraries. What OpenCL says begins with its kind, as agents' errors do."""
+    """The device takes sessions, but not the libraries. A device's error begins with its kind, as agents' errors do."""
 
     why: str
 
@@ -130,17 +122,19 @@ def session(
             return
         try:
             modules = {library: _loaded(remote, library) for library in dict.fromkeys(job.library for job in jobs)}
-            if evaluation.opencl is None:
+            if evaluation.device is None:
                 [module] = modules.values()
                 module[SET_THREADS](threads)
                 module[PREPARE_MEASURING](threads, evaluation.displaced_bytes)
                 inputs = _Inputs(remote, remote.cpu())
             else:
-                inputs = _Inputs(remote, _device(remote, evaluation.opencl))
+                inputs = _Inputs(
+                    remote, runtime_of(evaluation.device.backend).remote_device(remote, evaluation.device.name)
+                )
         except Exception as error:
             if not _stands(remote):
                 raise
-            yield Refused(f"{error.kind}: {error}" if isinstance(error, OpenCLError) else last_line(error))
+            yield Refused(f"{error.kind}: {error}" if isinstance(error, DeviceError) else last_line(error))
             return
         for index, job in enumerate(jobs):
             if index and time.monotonic() - opened > begin_s:
@@ -164,15 +158,6 @@ def _loaded(remote: Any, library: Path) -> Any:
     return remote.load_module(library.name)
 
 
-def _device(remote: Any, stated: str) -> Any:
-    """The OpenCL device that an agent runs networks on; of a server of others, the one with the text in its name."""
-    try:
-        find = remote.get_function(_FIND_DEVICE)
-    except AttributeError:
-        return opencl_device(stated, lambda index: remote.device("opencl", index))
-    return remote.device("opencl", find(stated))
-
-
 def _stands(remote: Any, device: Any = None) -> bool:
     """Whether a session survived an error, and its device."""
     try:
@@ -187,7 +172,7 @@ def _stands(remote: Any, device: Any = None) -> bool:
 def _cause(error: Exception, evaluation: Evaluation) -> str:
     """What went wrong with a function. A device's runtime and driver say it at the beginning, TVM at the end."""
     _, _, said = str(error).partition(_OVER_RPC)
-    return "; ".join(said.splitlines()[:2]) if said and evaluation.opencl is not None else last_line(error)
+    return "; ".join(said.splitlines()[:2]) if said and evaluation.device is not None else last_line(error)
 
 
 def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tuple[float, ...]:
@@ -198,7 +183,7 @@ def _timed(module: Any, job: Job, inputs: _Inputs, evaluation: Evaluation) -> tu
         number=evaluation.number,
         repeat=evaluation.repeat,
         min_repeat_ms=evaluation.min_repeat_ms,
-        f_preproc="" if evaluation.opencl is not None else BEFORE_EACH,
+        f_preproc="" if evaluation.device is not None else BEFORE_EACH,
     )
     return tuple(evaluator(*tensors).results)
 

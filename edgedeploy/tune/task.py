@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import tvm
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backend import Backend
+from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.packing import constant_parameters
 from edgedeploy.compile.pipeline import Optimised, optimise
-from edgedeploy.compile.processors import Processor, processor_of
+from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tuned import workload_of
 from edgedeploy.errors import InputError
 from edgedeploy.network import Network
@@ -38,7 +41,7 @@ class Task:
     names: tuple[str, ...]
     workload: tvm.IRModule
     weight: int
-    processor: Processor
+    processor: Backend
     group: Group | None
     packable: frozenset[int]
 
@@ -57,8 +60,13 @@ class Task:
         """The templates' space, the untuned default first; empty for a function without a layer."""
         if self.group is None:
             return []
-        layer = self.group.layer
-        return list(dict.fromkeys([self.processor.default(layer), *self.processor.configurations(layer)]))
+        return list(dict.fromkeys([self.strategy.default(), *self.strategy.candidates()]))
+
+    @cached_property
+    def strategy(self) -> Strategy[Any]:
+        """The ways to compute the layer; only tasks with one are asked."""
+        assert self.group is not None
+        return self.processor.strategy(self.group.layer)
 
     @cached_property
     def mflop(self) -> float:
@@ -95,7 +103,7 @@ def all_tasks_of(network: Network, board: Board) -> list[Task]:
 
 def _tasks(network: Optimised, board: Board, *, layers_only: bool) -> list[Task]:
     constants, counts = constant_parameters(network.module), call_counts(network.module)
-    processor = processor_of(board)
+    processor = backend_of(board)
     found: dict[str, Task] = {}
     for name, function in network.functions.items():
         group = network.groups.get(name)

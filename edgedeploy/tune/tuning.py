@@ -146,8 +146,8 @@ def chosen_tasks(source: Source, board: Board, space: str, numbers: str) -> list
     tasks = list_tasks(source, board, space)
     if not tasks:
         what = f"{source.name} has nothing to tune"
-        if board.opencl:
-            raise InputError(what, why="the OpenCL device runs no convolution and no dense layer of it")
+        if board.device:
+            raise InputError(what, why="the board's device runs no convolution and no dense layer of it")
         raise InputError(
             what,
             why="it has no convolution and no dense layer",

@@ -12,7 +12,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from pydantic import ValidationError
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.files import cannot_write
-from edgedeploy.opencl.device import DEVICE_VARIABLE
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
@@ -108,14 +107,15 @@ def up(
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
         suite = suite or DEFAULT_SUITE
-        root = rootfs(suite, emulation.debian, progress, opencl=board.opencl is not None)
+        root = rootfs(suite, emulation.debian, progress, board.device.packages if board.device else ())
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):
             try:
                 port = _free_port()
-                _prepare(folder, emulation, suite=suite, user=user, port=port, opencl=board.opencl is not None)
-                # OpenCL's driver for processors asks the kernel what they are.
-                system = "processors" if board.opencl else ""
+                environment = board.device.environment if board.device else {}
+                _prepare(folder, emulation, suite=suite, user=user, port=port, environment=environment)
+                # Drivers that make a processor the device ask the kernel what it is.
+                system = "processors" if board.accelerator else ""
                 process = _start(folder, root, port, name, user, disk_mib or DEFAULT_DISK_MIB, system)
                 virtual = VirtualBoard(
                     name=name,
@@ -215,14 +215,12 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _prepare(folder: Path, emulation: Emulation, *, suite: str, user: str, port: int, opencl: bool) -> None:
+def _prepare(
+    folder: Path, emulation: Emulation, *, suite: str, user: str, port: int, environment: Mapping[str, str]
+) -> None:
     """Write the files that a board starts with: keys, accounts, sshd's configuration, /proc/cpuinfo."""
-    # sshd gives its sessions an environment of their own. qemu reads the core from it; the processor stands in for
-    # whatever OpenCL device the profile names.
-    environment = {
-        **({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}),
-        **({DEVICE_VARIABLE: ""} if opencl else {}),
-    }
+    # sshd gives its sessions an environment of their own. qemu reads the core from it.
+    environment = {**({"QEMU_CPU": emulation.cpu} if emulation.cpu else {}), **environment}
     _forget(folder)
     (folder / "etc/ssh").mkdir(parents=True)
     (folder / "proc").mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgedeploy.errors import VirtualBoardError
@@ -18,8 +19,6 @@ DEFAULT_SUITE = "bookworm"
 MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"
 
 PACKAGES = ("openssh-server", "openssh-sftp-server", "busybox-static", "libc6", "libc-bin", "util-linux")
-# What boards with an OpenCL device have beside them: the driver that makes a processor one.
-OPENCL_PACKAGES = ("ocl-icd-libopencl1", "pocl-opencl-icd")
 
 # What no board here needs, and takes most of the room.
 _SUPERFLUOUS = (
@@ -37,10 +36,10 @@ _TIMEOUT_S = 900
 _ROOTS = Kept("rootfs")
 
 
-def rootfs(suite: str, architecture: str, progress: Progress = SILENT, *, opencl: bool = False) -> Path:
+def rootfs(suite: str, architecture: str, progress: Progress = SILENT, more: Sequence[str] = ()) -> Path:
     """The folder with the root file system of a Debian `suite` for an `architecture`, made if it is not there.
 
-    With `opencl`, it has a driver that makes the processor an OpenCL device.
+    It has the packages that all boards here have, and `more`.
 
     Only files are unpacked and no maintainer script runs, so that no emulator is needed; busybox stands in for
     all the programs that are not there.
@@ -49,7 +48,7 @@ def rootfs(suite: str, architecture: str, progress: Progress = SILENT, *, opencl
         VirtualBoardError: mmdebstrap fails, or the programs in it do not run.
         OutputError: the user's cache folder cannot be written.
     """
-    packages = [*PACKAGES, *(OPENCL_PACKAGES if opencl else ())]
+    packages = [*PACKAGES, *more]
     key = key_of([suite, architecture, packages, _SUPERFLUOUS])[:12]
 
     def make(root: Path) -> None:

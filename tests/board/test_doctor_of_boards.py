@@ -24,13 +24,13 @@ from ssh_homes import own_home
 from ssh_servers import own_servers
 from virtual_boards import Start
 
-from edgedeploy.board import OpenCL
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Finding, State
 from edgedeploy.doctor.diagnosis import CHECKS, diagnose
 from edgedeploy.doctor.examination import examine
+from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.hostkeys import known_hosts_file
@@ -333,7 +333,7 @@ def test_a_program_that_does_not_run_there_is_found(case: Case, line: Connection
 @pytest.fixture
 def graphics(case: Case) -> Case:
     """The board, where networks are to run on Intel's graphics."""
-    return replace(case, board=case.board.overridden({"opencl": OpenCL(device="UHD", kind="intel")}))
+    return replace(case, board=case.board.model_copy(update={"devices": [OpenCL(name="UHD", kind="intel")]}))
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from conftest import Command
 from opencl_devices import make_faulty
 from virtual_boards import Start
 
-from edgedeploy.board import OpenCL, load_board
+from edgedeploy.board import load_board
+from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.virtual.board import VirtualBoard, down
 
@@ -35,7 +36,7 @@ def test_a_network_runs_on_its_device(virtual: VirtualBoard, board_command: Comm
 @pytest.mark.slow
 def test_the_package_is_the_one_of_the_real_board(virtual: VirtualBoard, board_command: Command) -> None:
     assert board_command("build", "digits", "--board", BOARD)[0] == 0
-    assert read_manifest(Path("dist/nuc-opencl/digits.tar.gz")).opencl_device == "Intel"
+    assert read_manifest(Path("dist/nuc-opencl/digits.tar.gz")).device == "Intel"
     code, out, err = board_command("push", "digits", "--board", BOARD, "--virtual")
     assert code == 0, err
     assert "digits" in out
@@ -70,7 +71,7 @@ def test_probing_lists_its_devices_which_are_not_those_of_the_real_board(
     assert code == 0, err
     [device] = json.loads(out)["opencl"]
     assert (device["kind"], device["platform"]) == ("CPU", "Portable Computing Language")
-    assert load_board(BOARD).opencl == OpenCL(device="Intel", kind="intel")
+    assert load_board(BOARD).device == OpenCL(name="Intel", kind="intel")
     assert f"opencl         {device['name']}" in board_command("boards", "show", BOARD)[1]
 
 

@@ -30,7 +30,7 @@ PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text
 def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """PoCL's device with threads: not the first one, and threads do not lock each other out there."""
     path = tmp_path_factory.mktemp("boards") / "pocl.yaml"
-    path.write_text(PROFILE.replace('device: ""', "device: pthread"))
+    path.write_text(PROFILE.replace('name: ""', "name: pthread"))
     return path
 
 

@@ -46,7 +46,7 @@ def key(network: Source, board: str = "local") -> str:
         "board.py",
         "build.py",
         "build_key.py",
-        "compile/schedules/matmul.py",
+        "compile/backends/cpu/schedules/matmul.py",
         "frontends/onnx.py",
         "heads.py",
         "opencl/settings.py",

@@ -14,10 +14,11 @@ from running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.channels import padded_count
-from edgedeploy.compile.operators import winograd
+from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_tile, whole_columns
 from edgedeploy.compile.pipeline import Compiled, compile_network
-from edgedeploy.compile.tiles import choose_tile, whole_columns
+from edgedeploy.compile.tiles import padded_count
+from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 
@@ -290,8 +291,8 @@ def test_a_single_pixel_is_computed_by_several_vectors(network: Save, kernel: in
     compiled = assert_agrees(network(graph, graph.conv(graph.input("data", [1, 24, kernel, kernel]), 24, 124, kernel)))
     assert compiled.templates
     profile = load_board("rpi4")
-    assert whole_columns(1, 124, padded_count(124, 4), profile) == 128
-    assert choose_tile(1, 1, 128, (kernel, kernel), 24, profile).channels >= 16
+    assert whole_columns(1, 124, padded_count(124, 4), FLOAT32, profile) == 128
+    assert choose_tile(ConvolutionShape(1, 1, 128, (kernel, kernel), 24, FLOAT32), profile).channels >= 16
 
 
 def test_a_division_by_padded_channels_makes_no_nan(network: Save) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +12,14 @@ import tvm
 from layer_networks import NETWORKS
 from running import outputs_of
 
-from edgedeploy.board import load_board
-from edgedeploy.compile.configuration import (
-    CONFIGURATION,
-    Configuration,
-    Direct,
-    Product,
-    Winograd,
-    known_configuration,
-)
+from edgedeploy.board import Board, load_board
+from edgedeploy.compile.backends import backend_of, known_configuration
+from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.layers import LAYER
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
+from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder
 from edgedeploy.compile.tuned import workload_of
 from edgedeploy.network import Network
@@ -58,7 +55,7 @@ def test_every_configuration_gives_the_reference_s_outputs(network: Network) -> 
         spec.name: np.random.default_rng(1).standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs
     }
     expected = network.reference(data)
-    for chosen in spread(list(last.layer.configurations(LOCAL)), 3):
+    for chosen in spread(list(strategy_of(last, LOCAL).candidates()), 3):
         compiled = compile_network(
             network, LOCAL, tuned=lambda workload, chosen=chosen: chosen if fits(workload, last, chosen) else None
         )
@@ -66,6 +63,10 @@ def test_every_configuration_gives_the_reference_s_outputs(network: Network) -> 
         for found, spec in zip(outputs_of(compiled, data), network.outputs, strict=True):
             wanted = expected[spec.name]
             assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6, chosen
+
+
+def strategy_of(group: Group, board: Board) -> Strategy[Any]:
+    return backend_of(board).strategy(group.layer)
 
 
 def fits(workload: tvm.IRModule, group: Group, configuration: Configuration) -> bool:
@@ -78,18 +79,19 @@ def fits(workload: tvm.IRModule, group: Group, configuration: Configuration) -> 
 def test_the_default_is_one_of_the_configurations_and_all_of_them_fit(network: Network, board: str) -> None:
     profile = load_board(board)
     for group in optimise(network, profile).groups.values():
-        candidates = list(group.layer.configurations(profile))
-        assert group.layer.default(profile) in candidates
+        strategy = strategy_of(group, profile)
+        candidates = list(strategy.candidates())
+        assert strategy.default() in candidates
         assert len(set(candidates)) == len(candidates) > 1
-        assert all(group.layer.fits(each, profile) for each in candidates)
-        assert all(group.layer.estimate(each, profile) > 0 for each in candidates)
+        assert all(strategy.fits(each) for each in candidates)
+        assert all(strategy.estimate(each) > 0 for each in candidates)
 
 
 def test_a_configuration_is_the_same_after_it_was_written_and_read(network: Network) -> None:
     for group in groups_of(network).values():
         assert LAYER.validate_json(group.layer.model_dump_json()) == group.layer
-        for each in group.layer.configurations(LOCAL):
-            assert CONFIGURATION.validate_json(each.model_dump_json()) == each
+        for each in strategy_of(group, LOCAL).candidates():
+            assert known_configuration(each.model_dump(mode="json")) == each
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_a_configuration_that_does_not_fit_is_not_taken(tmp_path: Path, impossib
     """Records may be of another version, or of somebody else."""
     network = NETWORKS["3x3"](tmp_path)
     last = list(groups_of(network).values())[-1]
-    assert not last.layer.fits(impossible, LOCAL)
+    assert not strategy_of(last, LOCAL).fits(impossible)
     lowered = lower_network(network, LOCAL, tuned=lambda workload: impossible)
     assert not any(entry.tuned for entry in lowered.functions.values())
 

@@ -13,22 +13,16 @@ import tvm
 from layer_networks import NETWORKS
 from running import outputs_of
 
-from edgedeploy.board import Board, OpenCL, load_board
-from edgedeploy.compile.configuration import (
-    CONFIGURATION,
-    Configuration,
-    Depthwise,
-    Direct,
-    Product,
-    Winograd,
-    WorkGroup,
-    WorkItem,
-)
+from edgedeploy.board import Board, load_board
+from edgedeploy.compile.backends import backend_of, known_configuration
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
-from edgedeploy.compile.processors import processor_of
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.network import Network
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.tune.best import tuned_by
 from edgedeploy.tune.building import Builder
@@ -42,9 +36,9 @@ from edgedeploy.tune.trial import Trial
 
 # Profiles of a graphics processor, and of a CPU with vectors of 512 bits; the CPU beside them does nothing.
 LOCAL = load_board("local-opencl")
-GPU = LOCAL.model_copy(update={"opencl": OpenCL(device="pthread", little_work=0)})
+GPU = LOCAL.model_copy(update={"devices": [OpenCL(name="pthread", little_work=0)]})
 POCL = LOCAL.model_copy(
-    update={"opencl": OpenCL(device="pthread", vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)}
+    update={"devices": [OpenCL(name="pthread", vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)]}
 )
 
 # What cannot be told from "some hundreds".
@@ -66,18 +60,18 @@ def last_group(network: Network, board: Board) -> Group:
 def test_candidates_are_few_begin_with_the_default_fit_and_stay_within_the_device(
     network: Network, board: Board
 ) -> None:
-    assert board.opencl is not None
+    device = opencl_of(board)
+    assert device is not None
     for task in tasks_of(network, board):
-        assert task.group is not None
-        layer, found = task.group.layer, task.candidates
-        assert found[0] == task.processor.default(layer)
+        found = task.candidates
+        assert found[0] == task.strategy.default()
         assert len(set(found)) == len(found) <= MOST_CANDIDATES
         for each in found:
             assert isinstance(each, WorkItem)
-            assert task.processor.fits(layer, each)
-            assert task.processor.estimate(layer, each) > 0
-            assert each.group.items <= board.opencl.work_group
-            assert CONFIGURATION.validate_json(each.model_dump_json()) == each
+            assert task.strategy.fits(each)
+            assert task.strategy.estimate(each) > 0
+            assert each.group.items <= device.work_group
+            assert known_configuration(each.model_dump(mode="json")) == each
 
 
 @pytest.mark.parametrize("board", [GPU, pytest.param(POCL, marks=pytest.mark.slow)], ids=["gpu", "pocl"])
@@ -87,7 +81,7 @@ def test_every_configuration_gives_the_reference_s_outputs(opencl: Any, network:
         spec.name: np.random.default_rng(1).standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs
     }
     expected = network.reference(data)
-    candidates = list(processor_of(board).configurations(group.layer))
+    candidates = list(backend_of(board).strategy(group.layer).candidates())
     for chosen in random.Random(5).sample(candidates, min(2, len(candidates))):
         compiled = compile_network(
             network, board, tuned=lambda workload, chosen=chosen: chosen if of_layer(workload, group) else None
@@ -126,7 +120,7 @@ def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -
 def test_what_does_not_fit_the_device_is_not_taken(tmp_path: Path, impossible: Configuration) -> None:
     """Records may be of another profile, of another version, or of a CPU."""
     network = NETWORKS["3x3"](tmp_path)
-    assert not processor_of(GPU).fits(last_group(network, GPU).layer, impossible)
+    assert not backend_of(GPU).strategy(last_group(network, GPU).layer).fits(impossible)
     lowered = lower_network(network, GPU, tuned=lambda workload: impossible)
     assert not any(entry.tuned for entry in lowered.functions.values())
 
@@ -173,7 +167,7 @@ def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
 def test_what_is_soon_done_on_the_cpu_is_no_task(tmp_path: Path) -> None:
     network = NETWORKS["one row"](tmp_path)
     assert len(tasks_of(network, GPU)) == 1
-    assert tasks_of(network, GPU.model_copy(update={"opencl": OpenCL(device="", little_work=1_000_000)})) == []
+    assert tasks_of(network, GPU.model_copy(update={"devices": [OpenCL(name="", little_work=1_000_000)]})) == []
 
 
 def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from edgedeploy import errors
 from edgedeploy.board import Board
 from edgedeploy.demo.spec import Demo
+from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.toolchain import Toolchain
 from edgedeploy.zoo.entry import ZooFile, ZooModel
 
@@ -81,7 +82,8 @@ def test_every_exit_code_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "model"), [("Boards", Board), ("Toolchains", Toolchain), ("Models", ZooModel), ("Demos", Demo)]
+    ("section", "model"),
+    [("Boards", Board), ("Boards", OpenCL), ("Toolchains", Toolchain), ("Models", ZooModel), ("Demos", Demo)],
 )
 def test_every_field_of_a_data_file_is_documented(section: str, model: type[BaseModel]) -> None:
     text = (DOCS / "data-files.md").read_text(encoding="utf-8")

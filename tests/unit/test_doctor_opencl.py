@@ -34,11 +34,13 @@ def found(board: str = "local") -> dict[str, Finding]:
 @pytest.fixture
 def board(tmp_path: Path) -> str:
     """A profile of this machine whose networks are to run on an OpenCL device."""
-    return profile(tmp_path, device="pthread")
+    return profile(tmp_path, name="pthread")
 
 
 def profile(folder: Path, **device: str) -> str:
-    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {"opencl": device}
+    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {
+        "devices": [{"backend": "opencl", **device}]
+    }
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump(stated))
     return str(path)
@@ -86,7 +88,7 @@ def test_a_board_that_runs_networks_on_opencl_needs_a_driver(board: str, vendors
 
 
 def test_the_driver_to_install_is_that_of_the_device(tmp_path: Path, vendors: Path) -> None:
-    assert found(profile(tmp_path, device="UHD", kind="intel"))["ICD files"].hints == (
+    assert found(profile(tmp_path, name="UHD", kind="intel"))["ICD files"].hints == (
         "sudo apt install intel-opencl-icd",
     )
 
@@ -128,10 +130,10 @@ def test_devices_are_those_that_clinfo_lists(board: str, pocl: Path) -> None:
 
 
 def test_a_device_that_is_not_the_one_of_the_profile_does_not_do(tmp_path: Path, pocl: Path) -> None:
-    said = found(profile(tmp_path, device="GeForce"))["devices"]
+    said = found(profile(tmp_path, name="GeForce"))["devices"]
     assert said.state is State.FAILED
     assert said.found.startswith("no device has 'GeForce' in its name, as the profile says")
-    assert said.hints[0] == "name another device in the profile: `opencl` of mine"
+    assert said.hints[0] == "name another device in the profile: `devices` of mine"
 
 
 def test_a_variable_that_names_a_device_which_is_not_there_is_what_to_correct(

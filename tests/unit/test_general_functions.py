@@ -14,8 +14,8 @@ from properties import examples
 from running import outputs_of
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.backends.cpu.schedules.general import best_length
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.compile.schedules.general import best_length
 from edgedeploy.frontends.onnx import read_onnx
 
 EXTENT = st.integers(1, 40)

@@ -10,7 +10,7 @@ import pytest
 from networks import Graph
 
 from edgedeploy.build import build
-from edgedeploy.compile.schedules.gpu.threads import group_parts, group_size
+from edgedeploy.compile.backends.opencl.threads import group_parts, group_size
 from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 

@@ -45,7 +45,7 @@ def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(opencl: A
     built = build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz")
     assert built.error is not None
     assert built.error <= 1
-    assert built.manifest.opencl_device == ""
+    assert built.manifest.device == ""
     assert built.manifest.target["kind"] == "opencl"
     on_device = built.compiled.functions.keys() - built.compiled.on_cpu.keys()
     assert {built.compiled.templates[name] for name in on_device} == {"gpu convolution", "gpu depthwise convolution"}
@@ -71,7 +71,7 @@ def test_times_are_measured_on_the_device(archive: Path) -> None:
 def test_a_package_for_a_device_that_is_not_here_is_refused_with_those_that_are(archive: Path) -> None:
     manifest, contents = read_package(archive)
     with pytest.raises(NoOpenCLError, match=r"'Mali'.*there is basic"):
-        Session(manifest.model_copy(update={"opencl_device": "Mali"}), contents[LIBRARY_NAME])
+        Session(manifest.model_copy(update={"device": "Mali"}), contents[LIBRARY_NAME])
 
 
 def test_kernels_that_the_driver_refuses_are_shown_with_its_log(archive: Path) -> None:

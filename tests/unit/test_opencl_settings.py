@@ -14,7 +14,6 @@ import yaml
 from conftest import Command
 from patience import generous
 
-from edgedeploy.board import OpenCL
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import InputError
 from edgedeploy.facts import Facts, Probed, store
@@ -22,6 +21,7 @@ from edgedeploy.hosts import host_facts
 from edgedeploy.opencl import listing
 from edgedeploy.opencl.device import Device, named, parse
 from edgedeploy.opencl.listing import devices_here
+from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.opencl.settings import settings_of
 from edgedeploy.resolved import resolve
 
@@ -81,7 +81,7 @@ def test_vectors_are_of_a_width_that_opencl_has(width: int, taken: int) -> None:
 def test_odd_answers_of_a_driver_give_a_section_that_a_profile_could_have(odd: int, registers: int) -> None:
     for kind in ("CPU", "GPU", "accelerator"):
         asked = device(kind=kind, compute_units=odd, float_width=odd, work_group=odd)
-        OpenCL.model_validate({"device": "", **settings_of(asked, registers)})
+        OpenCL.model_validate({"name": "", **settings_of(asked, registers)})
 
 
 def test_what_a_driver_does_not_tell_is_left_open() -> None:
@@ -114,12 +114,12 @@ def test_a_line_that_a_crash_cut_off_is_left_out() -> None:
 def profile(folder: Path, **stated: object) -> str:
     path = folder / "mine.yaml"
     fields = yaml.safe_load((builtin_folder() / "boards" / "local-opencl.yaml").read_text())
-    path.write_text(yaml.safe_dump({**fields, "opencl": {"device": "", **stated}}))
+    path.write_text(yaml.safe_dump({**fields, "devices": [{"backend": "opencl", **stated}]}))
     return str(path)
 
 
 def section(board: str, **overrides: object) -> OpenCL:
-    found = resolve(board, {"opencl": overrides} if overrides else {}).profile.opencl
+    found = opencl_of(resolve(board, {"device": overrides} if overrides else {}).profile)
     assert found is not None
     return found
 
@@ -139,7 +139,7 @@ def clinfo(opencl: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, s
 
 
 def test_local_opencl_is_what_this_machines_device_is(clinfo: dict[str, str]) -> None:
-    found = section("local-opencl", device="pthread")
+    found = section("local-opencl", name="pthread")
     assert found.vector == int(clinfo["CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT"])
     assert found.units == int(clinfo["CL_DEVICE_MAX_COMPUTE_UNITS"])
     assert found.work_group <= int(clinfo["CL_DEVICE_MAX_WORK_GROUP_SIZE"])
@@ -154,14 +154,14 @@ def test_the_command_line_goes_before_the_profile_and_that_before_the_device(ope
 
 
 def test_a_device_that_is_not_here_leaves_the_defaults(tmp_path: Path) -> None:
-    assert section(profile(tmp_path, device="GeForce")) == OpenCL(device="GeForce")
+    assert section(profile(tmp_path, name="GeForce")) == OpenCL(name="GeForce")
 
 
 def test_the_environment_names_another_device_than_the_profile(
     opencl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEDEPLOY_OPENCL_DEVICE", "pthread")
-    assert section(profile(tmp_path, device="GeForce")).vector == section("local-opencl").vector
+    assert section(profile(tmp_path, name="GeForce")).vector == section("local-opencl").vector
 
 
 def test_a_driver_that_crashes_leaves_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def remember(host: str, hour: int, *found: Device) -> None:
 
 @pytest.mark.usefixtures("_nothing_was_probed")
 def test_a_board_that_was_not_probed_has_the_defaults() -> None:
-    assert section("nuc-opencl") == OpenCL(device="Intel", kind="intel")
+    assert section("nuc-opencl") == OpenCL(name="Intel", kind="intel")
 
 
 @pytest.mark.usefixtures("_nothing_was_probed")
@@ -205,13 +205,13 @@ def test_a_probed_board_is_what_its_device_said() -> None:
     assert section("nuc-opencl").units == 24
     remember("user@b", 2, graphics(compute_units=48, work_group=32))
     assert (section("nuc-opencl").units, section("nuc-opencl").work_group) == (48, 32)
-    assert section("nuc-opencl", device="pthread").vector == 16
+    assert section("nuc-opencl", name="pthread").vector == 16
 
 
 @pytest.mark.usefixtures("_nothing_was_probed")
 def test_a_virtual_boards_device_is_not_the_boards() -> None:
     remember("virtual:nuc-opencl", 1, graphics(compute_units=96))
-    assert section("nuc-opencl").units == OpenCL(device="").units
+    assert section("nuc-opencl").units == OpenCL(name="").units
 
 
 # On the command line.
@@ -227,7 +227,7 @@ def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command)
 
 def test_a_board_without_opencl_has_no_device_to_choose(command: Command) -> None:
     with pytest.raises(InputError):
-        resolve("rpi4", {"opencl": {"device": ""}})
+        resolve("rpi4", {"device": {"name": ""}})
     code, _, err = command("build", "digits", "--device", "Intel")
     assert code == 7
-    assert "the board has no OpenCL device to choose" in err
+    assert "the board has no device to choose" in err

@@ -11,28 +11,32 @@ from networks import Graph, three_convolutions
 from running import outputs_of
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.configuration import Configuration, Direct, Winograd
+from edgedeploy.compile.backends import backend_of
+from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.configuration import Direct, Winograd
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.layers import Convolution
-from edgedeploy.compile.operators import winograd
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 
 LOCAL = load_board("local")
-UNIT_ROUNDOFF = 2.0**-24
 
 
-def layer(channels: int, size: int = 28) -> Convolution:
+def strategy(channels: int, size: int = 28) -> Strategy[Convolution]:
     window = Window((3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
     shape = {"data": (1, size, size, channels), "weights": (3, 3, channels, 32)}
-    return Convolution(**shape, dtype="float32", constant=True, window=window)
+    layer = Convolution(**shape, types=FLOAT32, constant=True, window=window)
+    return backend_of(LOCAL).strategy(layer)
 
 
-def forms(each: Convolution) -> dict[int, Configuration]:
+def forms(each: Strategy[Convolution]) -> dict[int, Configuration]:
     """By the size of Winograd's tiles, 0 for a direct convolution."""
-    return {form.size if isinstance(form, Winograd) else 0: form for form in each.forms(LOCAL)}
+    return {form.size if isinstance(form, Winograd) else 0: form for form in each.alternatives()}
 
 
 def exact(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -58,37 +62,37 @@ def test_the_estimated_error_is_the_measured_one(tmp_path: Path, size: int, chan
     chosen = next(
         form
         for group in optimise(network, LOCAL).groups.values()
-        for form in group.layer.forms(LOCAL)
+        for form in backend_of(LOCAL).strategy(group.layer).alternatives()
         if isinstance(form, Winograd if size else Direct) and getattr(form, "size", 0) == size
     )
     [found] = outputs_of(compile_network(network, LOCAL, tuned=lambda workload: chosen), {"data": values})
     wanted = exact(values, weights)
-    measured = np.std(found[0] - wanted) / np.std(wanted) / UNIT_ROUNDOFF
-    assert measured == pytest.approx(math.sqrt(layer(channels).rounding(chosen)), rel=0.3)
+    measured = np.std(found[0] - wanted) / np.std(wanted)
+    assert measured == pytest.approx(math.sqrt(strategy(channels).rounding(chosen)), rel=0.3)
 
 
 def test_tiles_of_four_round_most_and_tiles_of_two_least() -> None:
-    each = layer(64)
+    each = strategy(64)
     errors = {size: each.rounding(form) for size, form in forms(each).items()}
     assert errors[2] < errors[0] < errors[4]
 
 
 def test_the_layer_with_the_largest_share_gives_way_first() -> None:
-    layers = {"few": layer(16), "many": layer(128)}
-    chosen = {name: forms(each)[4] for name, each in layers.items()}
+    strategies = {"few": strategy(16), "many": strategy(128)}
+    chosen = {name: forms(each)[4] for name, each in strategies.items()}
     calls = {"few": 1, "many": 1}
-    assert within(math.inf, layers, chosen, calls, LOCAL) == chosen
-    some = within(8.0, layers, chosen, calls, LOCAL)
+    assert within(math.inf, strategies, chosen, calls) == chosen
+    some = within(8.0, strategies, chosen, calls)
     assert some["few"] == chosen["few"]
     assert some["many"] != chosen["many"]
-    assert some != (most := within(1.5, layers, chosen, calls, LOCAL))
-    assert all(layers[name].rounding(form) < layers[name].rounding(chosen[name]) for name, form in most.items())
-    assert within(3.0, layers, chosen, {"few": 1000, "many": 1}, LOCAL)["few"] != chosen["few"]
+    assert some != (most := within(1.5, strategies, chosen, calls))
+    assert all(strategies[name].rounding(form) < strategies[name].rounding(chosen[name]) for name, form in most.items())
+    assert within(3.0, strategies, chosen, {"few": 1000, "many": 1})["few"] != chosen["few"]
 
 
 def test_what_rounds_least_remains_where_no_limit_can_be_kept() -> None:
-    least = {"layer": forms(layer(64))[2]}
-    assert within(1e-9, {"layer": layer(64)}, least, {"layer": 1}, LOCAL) == least
+    least = {"layer": forms(strategy(64))[2]}
+    assert within(1e-9, {"layer": strategy(64)}, least, {"layer": 1}) == least
 
 
 @pytest.fixture
@@ -114,5 +118,5 @@ def test_a_network_s_limit_makes_its_tiles_smaller(network: Network) -> None:
 
 
 def test_what_was_measured_as_fastest_gives_way_too(network: Network) -> None:
-    measured = forms(layer(64))[4]
+    measured = forms(strategy(64))[4]
     assert sizes(network, 1.5, measured) == {2}

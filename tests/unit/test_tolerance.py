@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import Command
 from networks import Graph
+from onnx import TensorProto, helper
+from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.build import Built, build
@@ -19,7 +23,7 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
-from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of
+from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of, usual_tolerance
 from edgedeploy.source import Source, find_source
 
 LOCAL = load_board("local")
@@ -67,26 +71,34 @@ def test_with_the_usual_tolerance_alone_it_would_be_refused(tmp_path: Path, monk
         built(cancelling(tmp_path / "net.onnx"))
 
 
-def layers(path: Path, change: float) -> Path:
-    """Three convolutions, the weights of the second of which are too large by a part."""
+def layers(path: Path, change: float, dtype: Any = np.float32) -> Path:
+    """Three convolutions in one type, the weights of the second of which are too large by a part."""
     graph = Graph()
-    value = graph.input("data", [1, 3, 16, 16])
+    value = graph.node("Cast", graph.input("data", [1, 3, 16, 16]), to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
     for index, inputs in enumerate((3, 32, 32)):
-        weights = graph.random.standard_normal((32, inputs, 3, 3)) * (1 + change * (index == 1))
-        value = graph.node("Relu", graph.node("Conv", value, graph.weight(weights.astype(np.float32)), pads=[1] * 4))
-    return graph.save(path, value)
+        weights = graph.random.standard_normal((32, inputs, 3, 3)) * (1 + change * (index == 1)) / 9
+        value = graph.node("Relu", graph.node("Conv", value, graph.weight(weights.astype(dtype)), pads=[1] * 4))
+    return graph.save(path, graph.node("Cast", value, to=TensorProto.FLOAT))
 
 
-@pytest.mark.parametrize("change", [0.0, 3e-4])
-def test_a_layer_that_is_wrong_by_3e_4_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: float
+@pytest.mark.parametrize(
+    ("dtype", "change", "usual"),
+    [
+        (np.float32, 0.0, "0.0001"),
+        (np.float32, 3e-4, "0.0001"),
+        (np.float16, 0.0, "0.0091"),
+        (np.float16, 3e-2, "0.0091"),
+    ],
+)
+def test_a_layer_that_is_wrong_by_three_times_its_type_s_tolerance_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: Any, change: float, usual: str
 ) -> None:
-    sound, disturbed = (read_onnx(layers(tmp_path / f"{part}.onnx", part)) for part in (0.0, change))
+    sound, disturbed = (read_onnx(layers(tmp_path / f"{part}.onnx", part, dtype)) for part in (0.0, change))
     monkeypatch.setattr(Source, "read", lambda self: dataclasses.replace(sound, module=disturbed.module))
     if not change:
-        assert built(tmp_path / "0.0.onnx").manifest.selftest.relative == TOLERANCE[0]
+        assert built(tmp_path / "0.0.onnx").manifest.selftest.relative == float(usual)
         return
-    with pytest.raises(NumericalError, match=r"differs by [23][.\d]* times what is allowed \(0\.0001"):
+    with pytest.raises(NumericalError, match=rf"differs by [23][.\d]* times what is allowed \({re.escape(usual)}"):
         built(tmp_path / "0.0.onnx")
 
 
@@ -102,7 +114,17 @@ def inference(spread: float, largest: float = 1.0) -> SimpleNamespace:
     return SimpleNamespace(outputs={"y": np.array([largest], np.float32)}, spread={"y": spread})
 
 
-FLOAT, QUANTISED = SimpleNamespace(quantised=False), SimpleNamespace(quantised=True)
+def computing_in(*dtypes: str) -> Any:
+    """A network that computes its input's exponential in some types."""
+    builder, given = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1,), "float32"))
+    with builder.function("main", [given]):
+        for dtype in dtypes:
+            given = builder.emit(relax.op.exp(relax.op.astype(given, dtype)))
+        builder.emit_func_output(given)
+    return SimpleNamespace(quantised=False, module=builder.get())
+
+
+FLOAT, QUANTISED = computing_in("float32"), SimpleNamespace(quantised=True)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +139,33 @@ FLOAT, QUANTISED = SimpleNamespace(quantised=False), SimpleNamespace(quantised=T
     ],
 )
 def test_what_is_allowed_follows_the_reference_s_own_kernels(spread: float, largest: float, wanted: float) -> None:
-    assert tolerance_of(FLOAT, LOCAL, inference(spread, largest), "y") == (pytest.approx(wanted), 1e-6)  # type: ignore[arg-type]
+    assert tolerance_of(FLOAT, LOCAL, inference(spread, largest), "y") == (pytest.approx(wanted), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "board", "wanted"),
+    [
+        (["float16"], "local", (9.1e-3, 9.1e-5)),  # sqrt(2^13) times that of float32, as its epsilon is 2^13 times
+        (["float16", "float32"], "local", (9.1e-3, 9.1e-5)),
+        (["bfloat16"], "local", (2.6e-2, 2.6e-4)),
+        (["float64"], "local", (1e-4, 1e-6)),
+        (["float32"], "nuc-opencl", (1e-3, 1e-6)),
+        (["float16"], "nuc-opencl", (9.1e-3, 9.1e-5)),
+    ],
+)
+def test_the_coarsest_type_says_how_many_digits_are_kept(
+    dtypes: list[str], board: str, wanted: tuple[float, float]
+) -> None:
+    assert tolerance_of(computing_in(*dtypes), load_board(board), inference(0.0), "y") == wanted  # type: ignore[arg-type]
+
+
+def test_what_is_only_kept_in_half_precision_has_the_usual_tolerance(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 8, 6, 6], TensorProto.FLOAT16)
+    weights = graph.weight(graph.random.standard_normal((8, 8, 3, 3)).astype(np.float16))
+    wide = [graph.node("Cast", each, to=TensorProto.FLOAT) for each in (data, weights)]
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Conv", *wide)))
+    assert usual_tolerance(network, LOCAL) == TOLERANCE
 
 
 def test_quantised_networks_keep_a_tolerance_of_their_own() -> None:

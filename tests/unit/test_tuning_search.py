@@ -9,7 +9,8 @@ import pytest
 from networks import Graph, three_convolutions
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.configuration import Configuration, Direct
+from edgedeploy.compile.backends.cpu.configuration import Direct
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.tune.search import TUNERS, CostModel, search_for

@@ -15,6 +15,7 @@ from tvm import te
 
 from edgedeploy.compile.operators.prefetch import fetching, prefetched
 from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
+from edgedeploy.compile.types import LayerTypes
 
 # What the templates look for: the names of the blocks that accumulate.
 DENSE = "conv2d"
@@ -28,13 +29,15 @@ class Window:
     Attributes:
         kernel: rows and columns of taps.
         strides, dilation: in rows and columns.
-        padding: rows and columns of zeros at top, left, bottom, right.
+        padding: rows and columns at top, left, bottom, right that are not in the feature map.
+        padding_value: what these hold: zero, or of quantised data the zero point.
     """
 
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilation: tuple[int, int]
     padding: tuple[int, int, int, int]
+    padding_value: float = 0.0
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of the output for a picture of that size."""
@@ -58,6 +61,7 @@ def convolution(
     weights: te.Tensor,
     window: Window,
     groups: int,
+    types: LayerTypes,
     tile: Tile,
     order: WeightOrder = WeightOrder(),
     prefetch: int = 0,
@@ -65,10 +69,11 @@ def convolution(
     """A convolution in NHWC.
 
     Args:
-        data: n x height x width x inputs, float.
+        data: n x height x width x inputs.
         weights: kernel height x kernel width x inputs of one group x outputs.
         window: the taps.
         groups: output channels are as many equal groups, each of which sums over its own inputs.
+        types: of data and weights, of the sums, and of the result.
         tile: what the template will compute at a time.
         order: how the template will go through the weights.
         prefetch: the values of the vectors of weights that are asked for ahead, or 0.
@@ -86,7 +91,7 @@ def convolution(
     if groups > 1 and inputs == per_group == 1:
         whole_result = te.compute(
             (batch, *whole, outputs),
-            lambda n, y, x, f: te.sum(read(n, *taps(y, x), f) * weights[ky, kx, 0, f], axis=[ky, kx]),
+            lambda n, y, x, f: te.sum(types.product(read(n, *taps(y, x), f), weights[ky, kx, 0, f]), axis=[ky, kx]),
             name=DEPTHWISE,
         )
     else:
@@ -100,7 +105,7 @@ def convolution(
                 return prefetched(weights, (ky, kx, ic, f), 2, first, prefetch)
 
             if not order.interval or not prefetch:
-                return te.sum(value * weight(), axis=[ky, kx, ic])
+                return te.sum(types.product(value, weight()), axis=[ky, kx, ic])
             # From time to time, a part of the next slice: its lines are numbered through all passes over this one.
             step = kx * inputs + ic
             if order.slices == 1:
@@ -110,20 +115,23 @@ def convolution(
             line = one_pass * (steps // order.interval) + step // order.interval
             ahead = (window.kernel[0] if order.slices == 1 else ky + 1, 0, line, f)
             once = tvm.tirx.all(first, ic % order.interval == 0)
-            return te.sum(value * fetching(weights, ahead, once, prefetch, weight), axis=[ky, kx, ic])
+            fetched = fetching(weights, ahead, once, prefetch, weight)
+            return te.sum(types.product(value, fetched), axis=[ky, kx, ic])
 
         whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE)
-    return crop(whole_result, rows, columns)
+    return crop(whole_result, (rows, columns), types.result)
 
 
-def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window, tile: Tile, lanes: int) -> te.Tensor:
+def convolution_of_planes(
+    planes: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, tile: Tile, lanes: int
+) -> te.Tensor:
     """A convolution from NCHW to NHWC: a first layer, which reads the picture's planes as they come.
 
     Args:
-        planes: n x inputs x height x width, float.
+        planes: n x inputs x height x width.
         weights: kernel height x kernel width x inputs x outputs.
         window: the taps.
-        tile: as for `convolution`.
+        types, tile: as for `convolution`.
         lanes: a padded row is laid out in vectors of so many values, and the picture begins with one of them: a
             vector is either all picture or all padding where the picture's width is a multiple of it.
 
@@ -143,7 +151,7 @@ def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window,
         lambda n, c, y, v, x: tvm.tirx.if_then_else(
             tvm.tirx.all(y >= top, y < top + height, v >= margin // lanes, v * lanes + x < margin + width),
             planes[n, c, y - top, v * lanes + x - margin],
-            tvm.tirx.const(0, planes.dtype),
+            tvm.tirx.const(window.padding_value, planes.dtype),
         ),
         name="pad_temp",
     )
@@ -154,32 +162,33 @@ def convolution_of_planes(planes: te.Tensor, weights: te.Tensor, window: Window,
         row, column = taps(y, x)
         column += margin - left
         value = padded[n, ic, row, tvm.tirx.floordiv(column, lanes), tvm.tirx.floormod(column, lanes)]
-        return te.sum(value * weights[ky, kx, ic, f], axis=[ky, kx, ic])
+        return te.sum(types.product(value, weights[ky, kx, ic, f]), axis=[ky, kx, ic])
 
     whole_result = te.compute((batch, *whole, outputs), sum_of_products, name=DENSE)
-    return crop(whole_result, rows, columns)
+    return crop(whole_result, (rows, columns), types.result)
 
 
-def pad(data: te.Tensor, top: int, left: int, height: int, width: int) -> te.Tensor:
-    """An NHWC tensor as a part of a larger one of zeros, `top` rows and `left` columns from its corner."""
+def pad(data: te.Tensor, window: Window, height: int, width: int) -> te.Tensor:
+    """An NHWC tensor as a part of a larger one, as far from its upper left corner as the window pads it."""
+    top, left, _, _ = window.padding
     batch, rows, columns, channels = (int(size) for size in data.shape)
     return te.compute(
         (batch, height, width, channels),
         lambda n, y, x, c: tvm.tirx.if_then_else(
             tvm.tirx.all(y >= top, y < top + rows, x >= left, x < left + columns),
             data[n, y - top, x - left, c],
-            tvm.tirx.const(0, data.dtype),
+            tvm.tirx.const(window.padding_value, data.dtype),
         ),
         name="pad_temp",
     )
 
 
-def crop(whole: te.Tensor, rows: int, columns: int) -> te.Tensor:
-    """The first rows and columns of an NHWC tensor."""
-    batch, height, width, channels = (int(size) for size in whole.shape)
-    if (height, width) == (rows, columns):
+def crop(whole: te.Tensor, size: tuple[int, int], dtype: str) -> te.Tensor:
+    """The first rows and columns of an NHWC tensor, as a type."""
+    batch, height, width, channels = (int(extent) for extent in whole.shape)
+    if (height, width) == size and whole.dtype == dtype:
         return whole
-    return te.compute((batch, rows, columns, channels), lambda n, y, x, f: whole[n, y, x, f], name="crop")
+    return te.compute((batch, *size, channels), lambda n, y, x, f: whole[n, y, x, f].astype(dtype), name="crop")
 
 
 def _taps(window: Window) -> tuple[Any, Any, Any]:
@@ -207,5 +216,5 @@ def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> A
             return lambda n, y, x, c: data[n, y, x, c]
         # Rows below the picture are cropped: any values do, and the last row needs no copy.
         return lambda n, y, x, c: data[n, tvm.tirx.min(y, height - 1), x, c]
-    padded = pad(data, top, left, max(padded_height, top + height), max(padded_width, left + width))
+    padded = pad(data, window, max(padded_height, top + height), max(padded_width, left + width))
     return lambda n, y, x, c: padded[n, y, x, c]

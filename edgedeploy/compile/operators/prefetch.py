@@ -10,22 +10,11 @@ from collections.abc import Callable, Sequence
 
 from tvm import te, tirx
 
-from edgedeploy.board import Board
-from edgedeploy.compile.tiles import lanes_for
-
 # How many steps of the sum ahead: about as many cycles as the third cache takes to answer.
 STEPS = 16
 
 # Arguments of `llvm.prefetch`: to be read, into all caches, data.
 _READ, _KEEP, _DATA = 0, 3, 1
-
-
-def vector_to_prefetch(board: Board) -> int:
-    """The values of the vectors that are to be prefetched, or 0 for a board where nothing is.
-
-    It was measured on x86 only, where it makes layers whose weights come from far a tenth to a quarter faster.
-    """
-    return lanes_for(board) if board.is_x86 and board.opencl is None else 0
 
 
 def prefetched(

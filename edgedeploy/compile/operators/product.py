@@ -7,18 +7,22 @@ from typing import Any
 from tvm import te, tirx
 
 from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.types import LayerTypes
 
 # What the template looks for: the beginning of the names of blocks that accumulate.
 MATMUL = "matmul"
 
 
-def product(data: te.Tensor, weights: te.Tensor, columns: int, tile_rows: int, prefetch: int = 0) -> te.Tensor:
+def product(
+    data: te.Tensor, weights: te.Tensor, columns: int, types: LayerTypes, tile_rows: int, prefetch: int = 0
+) -> te.Tensor:
     """Rows times a matrix.
 
     Args:
-        data: rows x terms, float.
+        data: rows x terms.
         weights: terms x at least `columns`; the columns beyond are computed and cropped.
         columns: of the result.
+        types: of data and weights, of the sums, and of the result.
         tile_rows: how many rows the template computes at a time.
         prefetch: the values of the vectors of weights that are asked for ahead, or 0.
 
@@ -31,9 +35,10 @@ def product(data: te.Tensor, weights: te.Tensor, columns: int, tile_rows: int, p
 
     def sum_of_products(row: Any, column: Any) -> Any:
         first = tirx.floormod(row, tile_rows) == 0
-        return te.sum(data[row, term] * prefetched(weights, (term, column), 0, first, prefetch), axis=[term])
+        weight = prefetched(weights, (term, column), 0, first, prefetch)
+        return te.sum(types.product(data[row, term], weight), axis=[term])
 
     whole = te.compute((rows, whole_columns), sum_of_products, name=MATMUL)
-    if whole_columns == columns:
+    if whole_columns == columns and whole.dtype == types.result:
         return whole
-    return te.compute((rows, columns), lambda row, column: whole[row, column], name="crop")
+    return te.compute((rows, columns), lambda row, column: whole[row, column].astype(types.result), name="crop")

@@ -9,6 +9,7 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
+from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.canonical import canonicalise
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.concatenations import split_concatenations
@@ -127,7 +128,7 @@ PASSES = [
     Pass(
         "pad-channels",
         "Pad channels to whole vectors.",
-        lambda module, compilation: pad_channels(module, compilation.board),
+        lambda module, compilation: pad_channels(module, host_of(compilation.board).padded_channels),
     ),
     Pass(
         "convert-layout",
@@ -187,6 +188,6 @@ PASSES = [
         _FUSED,
         _VIEWS,
         required="tensors are copied between a device and the CPU by functions and views alone",
-        applies=lambda board: board.opencl is not None,
+        applies=lambda board: board.accelerator is not None,
     ),
 ]

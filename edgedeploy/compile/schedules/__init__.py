@@ -1,19 +1,18 @@
-"""Schedule templates: how the loops of one fused function become fast code for a board's CPU.
+"""What schedule templates share: how the loops of one fused function become fast code for what it runs on.
 
-Each module is one family of functions. `TEMPLATES` is asked in order; the first template that matches a
-function schedules it. Sizes of tiles come from the board profile: vector width, register count, cores.
+A template is one family of functions. Each backend has a list of them, which is asked in order; the first template that
+matches a function schedules it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.schedules import convolution, depthwise, general, matmul, winograd
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -70,32 +69,27 @@ class Scheduled:
         return Scheduled(_final(anonymous), "metaschedule", None, None, 0, parallel=True, tuned=True)
 
 
-TEMPLATES = (
-    Template("convolution", convolution.matches, convolution.apply),
-    Template("winograd convolution", winograd.matches, winograd.apply),
-    Template("depthwise convolution", depthwise.matches, depthwise.apply),
-    Template("matmul", matmul.matches, matmul.apply),
-    Template("general", general.matches, general.apply, partitions=True),
-)
-
-
 def schedule_function(
+    templates: Sequence[Template],
     function: tvm.tirx.PrimFunc,
     board: Board,
     *,
     packable: set[int],
     configuration: Configuration | None = None,
-) -> Scheduled:
-    """Schedule one function by the first template that matches it.
+) -> Scheduled | None:
+    """Schedule one function by the first template that matches it; None if none does.
 
     Args:
+        templates: of the backend that the function runs on.
         function: one operator or a fused group of them, as Relax's legalisation writes it.
-        board: whose CPU the code is for.
+        board: what the code is for.
         packable: the parameters, by index, that are constant wherever the function is called.
         configuration: that the layer in the function was written in.
     """
     kernel = Kernel(function, packable, configuration)
-    template = next(template for template in TEMPLATES if template.matches(kernel))
+    template = next((template for template in templates if template.matches(kernel)), None)
+    if template is None:
+        return None
     if template.partitions:
         kernel = Kernel(_with_narrow_indices(function), packable, configuration)
     packing = template.apply(kernel, board)

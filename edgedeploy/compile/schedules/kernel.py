@@ -11,8 +11,10 @@ import tvm
 from tvm.s_tir import Schedule
 from tvm.tirx import IterVar
 
+from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.tiles import vector_length
+from edgedeploy.compile.types import LayerTypes, bits_of, lanes_for
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
 SERIAL_WORK = 30_000
@@ -119,6 +121,24 @@ class Kernel:
         """The shape of the buffer that a block reads as its `read`-th."""
         return [int(size) for size in self.schedule.get(block).reads[read].source.ty.shape]
 
+    def dtypes(self, block: Any) -> list[str]:
+        """The types of the buffers that a block reads and writes, in their order."""
+        statement = self.schedule.get(block)
+        return [str(region.source.ty.dtype) for region in (*statement.reads, *statement.writes)]
+
+    def lanes(self, block: Any, board: Board) -> int:
+        """How many of the widest values that a block reads and writes a vector register holds."""
+        return lanes_for(board, self.widest(block))
+
+    def widest(self, block: Any) -> str:
+        """The widest type of what a block reads and writes."""
+        return max(self.dtypes(block), key=bits_of)
+
+    def types(self, block: Any) -> LayerTypes:
+        """The types of a block that accumulates products, and of what the function makes of them."""
+        data, *_, accumulator = dtypes = self.dtypes(block)
+        return LayerTypes(data, dtypes[-2], accumulator, str(self.function.params[-1].ty.dtype))
+
     def inline(self, names: Iterable[str]) -> None:
         """Compute blocks where they are used."""
         for name in names:
@@ -145,23 +165,23 @@ class Kernel:
             return []
         return padding
 
-    def pad_inside(self, padding: list[str], loop: Any, lanes: int) -> None:
+    def pad_inside(self, padding: list[str], loop: Any, board: Board) -> None:
         """Pad inside a loop what its body reads, by full vectors."""
         for name in padding:
             block = self.block(name)
             self.schedule.compute_at(block, loop)
-            self.vectorize(self.schedule.get_loops(block)[-1], lanes, unroll=True)
+            self.vectorize(self.schedule.get_loops(block)[-1], self.lanes(block, board), unroll=True)
 
     def copied(self, block: Any, read: int) -> str:
         """Let a block read a copy of its `read`-th buffer; the name of the block that copies."""
         return str(self.schedule.get(self.schedule.cache_read(block, read, "global")).name_hint)
 
-    def pad_first(self, padding: list[str], lanes: int) -> None:
+    def pad_first(self, padding: list[str], board: Board) -> None:
         """Pad before anything else, on all threads, what every task reads."""
         for name in padding:
-            loops = self.schedule.get_loops(self.block(name))
-            self.schedule.parallel(self.schedule.fuse(*loops[:-1]))
-            self.vectorize(self.schedule.get_loops(self.block(name))[-1], lanes)
+            block = self.block(name)
+            self.schedule.parallel(self.schedule.fuse(*self.schedule.get_loops(block)[:-1]))
+            self.vectorize(self.schedule.get_loops(block)[-1], self.lanes(block, board))
 
     def vectorize(self, loop: Any, lanes: int, *, unroll: bool = False) -> Any:
         """Split a loop by the vector length that divides it, vectorise the inner part, perhaps unroll the outer one.
@@ -232,3 +252,26 @@ class Kernel:
         schedule.decompose_reduction(block, reduced[0])
         schedule.set_scope(block, 0, "local")
         return reduced
+
+
+def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
+    """Re-lay the weights in tiles of output channels, where they are constants.
+
+    From [..., outputs] to [outputs / tile, ..., tile].
+    """
+    parameter = kernel.parameter_of_read(convolution, 1)
+    if parameter not in kernel.packable or tile == 1:
+        return None
+
+    def index(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
+        *others, channel = indices
+        return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
+
+    dimensions = len(kernel.read_shape(convolution, 1))
+    kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
+
+    def relay(weights: np.ndarray) -> np.ndarray:
+        tiles = weights.reshape(*weights.shape[:-1], -1, tile)
+        return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
+
+    return Packing(parameter, relay)

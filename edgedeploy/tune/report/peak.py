@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from edgedeploy.compile.types import lanes_for
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.resolved import resolve
 from edgedeploy.text import significant
 from edgedeploy.tune.header import Header
 from edgedeploy.tune.trial import Trial
 
-_FLOAT_BITS = 32
 _OPERATIONS = 2  # a multiplication and an addition
 
 
@@ -29,8 +29,10 @@ def peak_of(header: Header, trials: Iterable[Trial]) -> Peak:
     It is cores x frequency x fused multiply-adds that start per cycle x float32 lanes x 2, as the board's profile
     states them, at the highest frequency that was read with the trials.
     """
-    if header.target.get("kind") == "opencl":
-        return Peak(None, "the peak is not known: networks run on an OpenCL device, which nobody says the rate of")
+    if header.target.get("kind") != "llvm":
+        return Peak(
+            None, "the peak is not known: networks run on a device beside the CPU, which nobody says the rate of"
+        )
     try:
         board = resolve(header.board).profile
     except EdgedeployError as error:
@@ -42,7 +44,7 @@ def peak_of(header: Header, trials: Iterable[Trial]) -> Peak:
     cores = header.target.get("num-cores")
     if not isinstance(cores, int) or not 0 < cores <= 1 << 16:
         cores = board.cores
-    lanes, frequency = board.vector.bits // _FLOAT_BITS, max(frequencies)
+    lanes, frequency = lanes_for(board, "float32"), max(frequencies)
     gflops = cores * frequency / 1e3 * board.fma.per_cycle * lanes * _OPERATIONS
     return Peak(
         gflops,

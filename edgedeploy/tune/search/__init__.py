@@ -32,13 +32,7 @@ def search_for(
         return Exhaustive(candidates, head, seed)
     if tuner == "random":
         return Shuffled(candidates, head, seed)
-    return Evolution(candidates, head, seed, prior=_prior(task), score=_score(model, task) if model else None)
-
-
-def _prior(task: Task) -> Callable[[Configuration], float]:
-    assert task.group is not None
-    layer, processor = task.group.layer, task.processor
-    return lambda configuration: processor.estimate(layer, configuration)
+    return Evolution(candidates, head, seed, prior=task.strategy.estimate, score=_score(model, task) if model else None)
 
 
 def _score(model: CostModel, task: Task) -> Callable[[Sequence[Configuration]], Sequence[float] | None]:

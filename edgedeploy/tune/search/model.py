@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from edgedeploy.compile.backends import forms
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.processors import Cpu, Device
+from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tune.task import Task
-
-FORMS = (*Cpu.forms, *Device.forms)
 
 # Fewer results than this teach nothing.
 LEAST_RESULTS = 12
@@ -89,14 +88,14 @@ def features(task: Task, configuration: Configuration) -> np.ndarray:
     """Numbers that describe a candidate: its layer, its form and sizes, what the model of the board expects of it."""
     assert task.group is not None
     layer, board = task.group.layer, task.processor.board
-    estimates = log2(1 + task.processor.estimate(layer, configuration)), log2(1 + layer.operations)
+    estimates = log2(1 + task.strategy.estimate(configuration)), log2(1 + layer.operations)
     tile = configuration.register_tile
-    weights = log2(4 * prod(layer.weights[:-1]) * tile.channels)
+    weights = log2(bytes_of(layer.types.weights) * prod(layer.weights[:-1]) * tile.channels)
     return np.array(
         [
             *(log2(size) for size in _padded([*layer.data], 4)),
             *(log2(size) for size in _padded([*layer.weights], 4)),
-            *(float(isinstance(configuration, form)) for form in FORMS),
+            *(float(isinstance(configuration, form)) for form in forms()),
             *estimates,
             estimates[0] - estimates[1],
             *(log2(size) for size in (tile.rows, tile.columns, tile.channels)),

@@ -34,12 +34,12 @@ def require_space(space: str, board: Board) -> None:
     """Refuse a space that has no schedules for what a board's networks run on.
 
     Raises:
-        UnsupportedError: it is MetaSchedule's, and they run on an OpenCL device.
+        UnsupportedError: it is MetaSchedule's, and they run on a device beside the CPU.
     """
-    if space == "metaschedule" and board.opencl is not None:
+    if space == "metaschedule" and board.device is not None:
         raise UnsupportedError(
             "--space metaschedule has schedules for CPUs only",
-            why=f"the board runs its networks on an OpenCL device ({board.opencl.device or 'the first one'})",
+            why=f"the board runs its networks on a device ({board.device.name or 'the first one'})",
             hints=["search edgedeploy's own space: --space templates"],
         )
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from edgedeploy.compile.configuration import Configuration, known_configuration
+from edgedeploy.compile.backends import known_configuration
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.tune.database import schedule_of, workload_hash
 from edgedeploy.tune.records import Best
 from edgedeploy.tune.task import Task
@@ -58,7 +59,7 @@ class Candidate:
         if best.trace is not None:
             return Candidate.scheduled(task, schedule_of(best.trace, task.workload))
         configuration = known_configuration(best.trial.configuration)
-        if configuration is None or task.group is None or not task.processor.fits(task.group.layer, configuration):
+        if configuration is None or task.group is None or not task.strategy.fits(configuration):
             return None
         return Candidate.configured(task, configuration)
 

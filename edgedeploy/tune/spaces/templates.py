@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import override
 
-from edgedeploy.compile.configuration import Configuration, known_configuration
+from edgedeploy.compile.backends import known_configuration
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.tune.search import CostModel, search_for
 from edgedeploy.tune.spaces.space import MOST_KNOWN, Candidate, Space
 from edgedeploy.tune.task import Task
@@ -36,7 +37,7 @@ class TemplateSpace(Space):
             model.learn(task, results)
         ranked = sorted((seconds, index) for index, (_, seconds) in enumerate(results) if seconds)
         liked = [results[index][0] for _, index in ranked]
-        fitting = [each for each in liked if task.processor.fits(task.group.layer, each)]
+        fitting = [each for each in liked if task.strategy.fits(each)]
         self._search = search_for(tuner, task, model, list(dict.fromkeys(fitting))[:MOST_KNOWN], seed)
 
     @property

@@ -9,29 +9,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-import tvm
-
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Direct
+from edgedeploy.compile.backends.cpu.configuration import Direct
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import Tile, WeightOrder, lanes_for
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.tiles import Tile, WeightOrder
+from edgedeploy.compile.types import bytes_of
 
 # Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
 CACHE_PAGE = 4096
 WAYS = 8
-
-
-def matches(kernel: Kernel) -> bool:
-    """A direct convolution in which output channels may sum over several input channels."""
-    return kernel.anchor() == direct.DENSE
+# Copies of such pixels lie one vector more than a multiple of so many bytes apart.
+ALIGNED = CACHE_PAGE // 4
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it."""
-    schedule, lanes = kernel.schedule, lanes_for(board)
-    convolution = kernel.block(direct.DENSE)
+    schedule, convolution = kernel.schedule, kernel.block(direct.DENSE)
+    lanes, data_bytes = kernel.lanes(convolution, board), bytes_of(kernel.types(convolution).data)
     chosen = kernel.configuration
     assert isinstance(chosen, Direct)
     tile, order = chosen.tile, chosen.order
@@ -48,7 +43,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     column, column_in = schedule.split(column, [None, tile.columns])
     channel, channel_in = schedule.split(channel, [None, tile.channels])
     if order.by_channels:
-        if not padding and tile.columns > WAYS and inputs % (CACHE_PAGE // 4) == 0:
+        if not padding and tile.columns > WAYS and inputs * data_bytes % CACHE_PAGE == 0:
             padding = [kernel.copied(convolution, 0)]
         tasks, tiles, innermost = [batch, channel, block], [row, column], column
     else:
@@ -64,10 +59,11 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2, steps=max(1, order.interval))
     if order.by_channels:
         for name in padding:
-            schedule.storage_align(kernel.block(name), 0, 2, CACHE_PAGE // 16, lanes)
-        kernel.pad_first(padding, lanes)
+            copy = kernel.block(name)
+            schedule.storage_align(copy, 0, 2, ALIGNED // data_bytes, kernel.lanes(copy, board))
+        kernel.pad_first(padding, board)
     else:
-        kernel.pad_inside(padding, task, lanes)
+        kernel.pad_inside(padding, task, board)
     return packing
 
 
@@ -86,26 +82,3 @@ def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, 
     kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=max(1, order.interval))
     schedule.decompose_reduction(convolution, taps)
     schedule.set_scope(convolution, 0, "local")
-
-
-def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
-    """Re-lay the weights in tiles of output channels, where they are constants.
-
-    From [..., outputs] to [outputs / tile, ..., tile].
-    """
-    parameter = kernel.parameter_of_read(convolution, 1)
-    if parameter not in kernel.packable or tile == 1:
-        return None
-
-    def index(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
-        *others, channel = indices
-        return [tvm.tirx.floordiv(channel, tile), *others, tvm.tirx.floormod(channel, tile)]
-
-    dimensions = len(kernel.read_shape(convolution, 1))
-    kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
-
-    def relay(weights: np.ndarray) -> np.ndarray:
-        tiles = weights.reshape(*weights.shape[:-1], -1, tile)
-        return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
-
-    return Packing(parameter, relay)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import WorkItem
-from edgedeploy.compile.schedules import matmul
-from edgedeploy.compile.schedules.gpu.threads import bind, device_of
-from edgedeploy.compile.schedules.gpu.tiles import product_on_device
+from edgedeploy.compile.backends.opencl.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.strategy import product_on_device
+from edgedeploy.compile.backends.opencl.threads import bind, device_of
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-
-matches = matmul.matches
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
@@ -22,7 +19,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     product = kernel.block(anchor)
     extents = kernel.extents(product)
     if kernel.configuration is None:  # a product of two activations
-        kernel.configuration = product_on_device(extents[-3], extents[-2], device_of(board), math.prod(extents[:-3]))
+        dtype, stack = kernel.types(product).accumulator, math.prod(extents[:-3])
+        kernel.configuration = product_on_device(extents[-3], extents[-2], dtype, device_of(board), stack)
     chosen = kernel.configuration
     assert isinstance(chosen, WorkItem)
     tile, group = chosen.tile, chosen.group

@@ -10,11 +10,10 @@ import math
 from typing import Any
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Winograd
-from edgedeploy.compile.operators import winograd
-from edgedeploy.compile.schedules.convolution import pack
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import lanes_for, vector_length
+from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.configuration import Winograd
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.tiles import vector_length
 
 
 def matches(kernel: Kernel) -> bool:
@@ -24,8 +23,8 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the transforms, the products and everything fused with them."""
-    schedule, lanes = kernel.schedule, lanes_for(board)
-    product = kernel.block(winograd.PRODUCT)
+    schedule, product = kernel.schedule, kernel.block(winograd.PRODUCT)
+    lanes = kernel.lanes(product, board)
     plan = kernel.configuration
     assert isinstance(plan, Winograd)
     tile, size, shared = plan.product, plan.size, plan.shared
@@ -54,7 +53,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     schedule.set_scope(restore, 0, "local")
 
     _multiply(kernel, product, tile.columns, task if shared else channel, lanes)
-    _transform(kernel, task, shared, lanes)
+    _transform(kernel, task, shared, lanes, board)
     return packing
 
 
@@ -70,7 +69,7 @@ def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -
     kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1)
 
 
-def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int) -> None:
+def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int, board: Board) -> None:
     """The transform of the inputs: inside the task, or for all tasks before them."""
     schedule = kernel.schedule
     columns, rows = kernel.block("transform_columns"), kernel.block("transform_rows")
@@ -89,9 +88,9 @@ def _transform(kernel: Kernel, task: Any, shared: bool, lanes: int) -> None:
     schedule.set_scope(rows, 0, "local")
     before = kernel.before("transform_rows")
     if shared:
-        kernel.pad_first(before, lanes)
+        kernel.pad_first(before, board)
     else:
-        kernel.pad_inside(before, task, lanes)
+        kernel.pad_inside(before, task, board)
 
 
 def _unroll(kernel: Kernel, loops: list[Any], vector: Any) -> None:

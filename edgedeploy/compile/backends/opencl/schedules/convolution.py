@@ -5,17 +5,11 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.schedules.general import elementwise
+from edgedeploy.compile.backends.opencl.threads import bind
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.convolution import pack
-from edgedeploy.compile.schedules.gpu.general import elementwise
-from edgedeploy.compile.schedules.gpu.threads import bind
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
-
-
-def matches(kernel: Kernel) -> bool:
-    """A direct convolution in which output channels may sum over several input channels."""
-    return kernel.anchor() == direct.DENSE
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:

@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Depthwise
+from edgedeploy.compile.backends.cpu.configuration import Depthwise
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import lanes_for
 
 # Kernels up to this wide are unrolled over their width. Unrolling their height too makes no difference to the
 # speed and doubles the time to generate the code.
 UNROLLED_WIDTH = 7
-
-
-def matches(kernel: Kernel) -> bool:
-    """A convolution in which output channel c reads input channel c only."""
-    return kernel.anchor() == direct.DEPTHWISE
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
@@ -28,8 +22,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     copy. On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a tile of
     channels, and copies with its padding what it reads, which is small enough to stay in the first cache.
     """
-    schedule, lanes = kernel.schedule, lanes_for(board)
-    convolution = kernel.block(direct.DEPTHWISE)
+    schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
+    lanes = kernel.lanes(convolution, board)
     chosen = kernel.configuration
     assert isinstance(chosen, Depthwise)
     kernel_height, kernel_width = kernel.extents(convolution)[-2:]
@@ -52,5 +46,5 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     taps = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
     if kernel_width <= UNROLLED_WIDTH:
         schedule.unroll(taps[1])
-    kernel.pad_inside(padding, task, lanes)
+    kernel.pad_inside(padding, task, board)
     return None

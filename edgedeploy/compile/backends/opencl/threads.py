@@ -8,15 +8,26 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
-from edgedeploy.board import Board, OpenCL
+from edgedeploy.board import Board
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.compile.tiles import divisors
+from edgedeploy.compile.types import bits_of
+from edgedeploy.opencl.profile import OpenCL, opencl_of
+
+# The longest of OpenCL C's vectors.
+WIDEST = 16
 
 
 def device_of(board: Board) -> OpenCL:
     """The board's OpenCL device; only boards that have one get here."""
-    assert board.opencl is not None
-    return board.opencl
+    device = opencl_of(board)
+    assert device is not None
+    return device
+
+
+def vector_width(device: OpenCL, dtype: str) -> int:
+    """How many values of a type a work-item computes with at a time, as the profile has it for float32."""
+    return max(1, min(WIDEST, device.vector * bits_of("float32") // bits_of(dtype)))
 
 
 def group_size(items: int, most: int, units: int) -> int:
@@ -56,6 +67,7 @@ def bind(kernel: Kernel, loops: list[Any], parts: Sequence[int]) -> Any:
     schedule.bind(_fused(schedule, groups), "blockIdx.x")
     item = _fused(schedule, items)
     schedule.bind(item, "threadIdx.x")
+    kernel.parallel = True
     return item
 
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.threads import bind
 from edgedeploy.compile.operators import direct
-from edgedeploy.compile.schedules.gpu.threads import bind
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-
-
-def matches(kernel: Kernel) -> bool:
-    """A convolution in which output channel c reads input channel c only."""
-    return kernel.anchor() == direct.DEPTHWISE
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:

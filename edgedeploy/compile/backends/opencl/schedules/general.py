@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.opencl.threads import bind_all, device_of, vector_width
 from edgedeploy.compile.schedules.access import fuse_contiguous
-from edgedeploy.compile.schedules.general import schedule_blocks
-from edgedeploy.compile.schedules.gpu.threads import bind_all, device_of
+from edgedeploy.compile.schedules.blocks import schedule_blocks
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.tiles import vector_length
 
@@ -36,9 +36,10 @@ def elementwise(kernel: Kernel, name: str, board: Board) -> None:
     kernel.operations += math.prod(kernel.extents(block))
     if not schedule.get_loops(block):
         schedule.add_unit_loop(block)
+    vector = vector_width(device_of(board), kernel.widest(block))
     fuse_contiguous(kernel, block)
     *outer, inner = schedule.get_loops(block)
-    bind_all(kernel, [*outer, kernel.vectorize(inner, device_of(board).vector)], board)
+    bind_all(kernel, [*outer, kernel.vectorize(inner, vector)], board)
 
 
 def _reduction(kernel: Kernel, name: str, board: Board) -> None:
@@ -48,7 +49,7 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
     spatial, reduced = kernel.spatial_and_reduced(block, schedule.get_loops(block))
     if not spatial:
         spatial = [schedule.add_unit_loop(reduced[0])]
-    length = vector_length(int(schedule.get(spatial[-1]).extent), device_of(board).vector)
+    length = vector_length(int(schedule.get(spatial[-1]).extent), vector_width(device_of(board), kernel.widest(block)))
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:

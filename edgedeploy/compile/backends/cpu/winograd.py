@@ -19,20 +19,19 @@ import tvm
 from tvm import te
 
 from edgedeploy.board import Board
-from edgedeploy.compile.configuration import Winograd
-from edgedeploy.compile.operators.direct import crop, pad
-from edgedeploy.compile.operators.prefetch import prefetched
-from edgedeploy.compile.rounding import ROUNDING, summed
-from edgedeploy.compile.tiles import (
+from edgedeploy.compile.backends.cpu.configuration import Winograd
+from edgedeploy.compile.backends.cpu.tiles import (
     MEMORY_BYTES,
-    Tile,
+    ConvolutionShape,
     direct_cycles,
-    lanes_for,
-    round_up,
     step_cycles,
     tile_registers,
-    vector_length,
 )
+from edgedeploy.compile.operators.direct import Window, crop, pad
+from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.rounding import ROUNDING, summed
+from edgedeploy.compile.tiles import Tile, round_up, vector_length
+from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
 # The name of the block that accumulates, which the template looks for.
 PRODUCT = "winograd"
@@ -87,28 +86,20 @@ _TRANSFORM_CYCLES = 30
 _TRANSFORM_ROUNDINGS = 8
 
 
-def choose_plan(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Winograd | None:
-    """The division that costs the least, or None where a direct convolution costs no more.
-
-    Args:
-        rows, columns: of the output.
-        inputs, outputs: channels.
-        board: whose vectors, registers and second cache are modelled.
-    """
-    shape = (rows, columns, inputs, outputs, board)
-    plan = best_plan(TRANSFORMS, *shape)
-    direct = direct_cycles(rows, columns, (KERNEL, KERNEL), inputs, outputs, board)
-    return plan if cycles(plan, *shape) < 0.9 * direct else None
+def choose_plan(shape: ConvolutionShape, board: Board) -> Winograd | None:
+    """The division that costs the least, or None where a direct convolution costs no more."""
+    plan = best_plan(TRANSFORMS, shape, board)
+    return plan if cycles(plan, shape, board) < 0.9 * direct_cycles(shape, board) else None
 
 
-def best_plan(sizes: Iterable[int], rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Winograd:
-    """The division with one of these sizes of tiles that costs the least; other arguments as for `choose_plan`."""
-    shape = (rows, columns, inputs, outputs, board)
-    return min((plan for size in sizes for plan in _likely(size, *shape)), key=lambda plan: cycles(plan, *shape))
+def best_plan(sizes: Iterable[int], shape: ConvolutionShape, board: Board) -> Winograd:
+    """The division with one of these sizes of tiles that costs the least."""
+    likely = (plan for size in sizes for plan in _likely(size, shape, board))
+    return min(likely, key=lambda plan: cycles(plan, shape, board))
 
 
-def rounding(size: int, inputs: int) -> float:
-    """The variance of the rounding errors of tiles of `size` x `size` outputs, as `compile.rounding` has it.
+def roundings(size: int, inputs: int) -> float:
+    """The variance of the rounding errors of tiles of `size` x `size` outputs, in squares of the sums' unit roundoff.
 
     For data and weights of variance 1, product (i, j) has the variance `w[i] w[j]`, w being the squared norms of the
     rows of B^T times those of G; A^T sums up its errors with the squares of its elements. The result has variance 9
@@ -120,52 +111,60 @@ def rounding(size: int, inputs: int) -> float:
     return growth**2 * (summed(inputs) + ROUNDING * _TRANSFORM_ROUNDINGS)
 
 
-def plans(rows: int, columns: int, inputs: int, outputs: int, board: Board) -> Iterator[Winograd]:
-    """All divisions with register tiles that fit; arguments as for `choose_plan`."""
+def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
+    """All divisions with register tiles that fit."""
     for size, shared in itertools.product(TRANSFORMS, (False, True)):
-        tile_rows, tile_columns = -(-rows // size), -(-columns // size)
+        tile_rows, tile_columns = -(-shape.height // size), -(-shape.width // size)
         for band in [tile_rows] if shared else range(1, tile_rows + 1):
-            for product in _product_tiles(outputs, board):
+            for product in _product_tiles(shape, board):
                 if product.columns > round_up(band * tile_columns, 2):
                     continue
                 plan = Winograd(size=size, band=band, product=product, shared=shared)
-                between = 4 * plan.values**2 * plan.tiles(columns) * (inputs + product.channels)
-                if shared or band == 1 or between <= board.cache.l2_kib * 1024:
+                if shared or band == 1 or _bytes_between(plan, shape) <= board.cache.l2_kib * 1024:
                     yield plan
 
 
-def fits(plan: Winograd, rows: int, columns: int, outputs: int, board: Board) -> bool:
-    """Whether a convolution can be divided so; arguments as for `choose_plan`."""
-    tile_rows = -(-rows // plan.size)
+def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
+    """Whether a convolution can be divided so."""
+    tile_rows = -(-shape.height // plan.size)
     return (
         (plan.band == tile_rows if plan.shared else plan.band <= tile_rows)
-        and plan.product.columns <= round_up(plan.band * -(-columns // plan.size), 2)
-        and plan.product in _product_tiles(outputs, board)
+        and plan.product.columns <= round_up(plan.band * -(-shape.width // plan.size), 2)
+        and plan.product in _product_tiles(shape, board)
     )
 
 
-def _likely(size: int, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> list[Winograd]:
+def _likely(size: int, shape: ConvolutionShape, board: Board) -> list[Winograd]:
     """The divisions that fit the caches, each with the register tile that the model prefers."""
-    tile_rows, tile_columns = -(-rows // size), -(-columns // size)
-    values = (size + KERNEL - 1) ** 2
+    tile_rows, tile_columns = -(-shape.height // size), -(-shape.width // size)
     cache = board.cache.l2_kib * 1024
-    shared = 4 * values * inputs * outputs > cache
+    shared = _weight_bytes(size, shape) > cache
     plans = []
     for band in [tile_rows] if shared else range(1, tile_rows + 1):
-        product = _product_tile(band * tile_columns, outputs, board)
+        product = _product_tile(band * tile_columns, shape, board)
         plan = Winograd(size=size, band=band, product=product, shared=shared)
-        between = 4 * values * plan.tiles(columns) * (inputs + product.channels)
-        if not shared and between > cache / 3 and band > 1:
+        if not shared and _bytes_between(plan, shape) > cache / 3 and band > 1:
             break
         plans.append(plan)
     return plans
 
 
-def _product_tile(tiles: int, channels: int, board: Board) -> Tile:
+def _weight_bytes(size: int, shape: ConvolutionShape) -> int:
+    """Of all transformed weights."""
+    return bytes_of(shape.types.weights) * (size + KERNEL - 1) ** 2 * shape.inputs * shape.channels
+
+
+def _bytes_between(plan: Winograd, shape: ConvolutionShape) -> int:
+    """Of a band's transformed data and products, which are of the type of the sums."""
+    values = plan.values**2 * plan.tiles(shape.width) * (shape.inputs + plan.product.channels)
+    return bytes_of(shape.types.accumulator) * values
+
+
+def _product_tile(tiles: int, shape: ConvolutionShape, board: Board) -> Tile:
     """The register tile of the products: `tiles` pixels in one row."""
-    length = vector_length(channels, lanes_for(board))
+    length = vector_length(shape.channels, lanes_for(board, shape.types.accumulator))
     best, best_rate = Tile(1, 1, length), 0.0
-    for tile in _product_tiles(channels, board):
+    for tile in _product_tiles(shape, board):
         vectors = tile.channels // length
         rate = tile.columns * vectors * tile.useful(1, tiles) / step_cycles(tile.columns, vectors, board)
         if rate > best_rate * 1.001:
@@ -173,29 +172,31 @@ def _product_tile(tiles: int, channels: int, board: Board) -> Tile:
     return best
 
 
-def _product_tiles(channels: int, board: Board) -> list[Tile]:
+def _product_tiles(shape: ConvolutionShape, board: Board) -> list[Tile]:
     """The register tiles of products that fit the registers and divide the channels."""
-    length, registers = vector_length(channels, lanes_for(board)), tile_registers(board)
+    length = vector_length(shape.channels, lanes_for(board, shape.types.accumulator))
+    registers = tile_registers(board)
     return [
         Tile(1, columns, vectors * length)
         for vectors in (2, 1, 3, 4)
-        if channels % (vectors * length) == 0
+        if shape.channels % (vectors * length) == 0
         for columns in range(1, registers)
         if columns * vectors + vectors + 1 <= registers
     ]
 
 
-def cycles(plan: Winograd, rows: int, columns: int, inputs: int, outputs: int, board: Board) -> float:
-    """An estimate of a division's cost for all cores together; arguments as for `choose_plan`."""
-    bands = -(-rows // (plan.size * plan.band))
-    tiles, values = plan.tiles(columns), plan.values**2
-    length = vector_length(plan.product.channels, lanes_for(board))
+def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
+    """An estimate of a division's cost for all cores together."""
+    inputs, outputs, lanes = shape.inputs, shape.channels, lanes_for(board, shape.types.accumulator)
+    bands = -(-shape.height // (plan.size * plan.band))
+    tiles, values = plan.tiles(shape.width), plan.values**2
+    length = vector_length(plan.product.channels, lanes)
     vectors = plan.product.channels // length
     steps = tiles / plan.product.columns * outputs / plan.product.channels * values * inputs
     product = steps * step_cycles(plan.product.columns, vectors, board)
-    transformed = inputs / vector_length(inputs, lanes_for(board)) + outputs / length
+    transformed = inputs / vector_length(inputs, lanes) + outputs / length
     transforms = _TRANSFORM_CYCLES * values * tiles * transformed / 2 / max(1.0, board.fma.per_cycle)
-    weights = 4 * values * inputs * outputs
+    weights = _weight_bytes(plan.size, shape)
     balance = 1.0 if plan.shared else -(-bands // board.cores) * board.cores / bands
     reading = weights / MEMORY_BYTES + (0 if plan.shared else (bands - 1) * weights / (4 * MEMORY_BYTES))
     return bands * balance * (product + transforms) + reading
@@ -209,14 +210,15 @@ def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
 
 
 def convolution(
-    data: te.Tensor, weights: te.Tensor, padding: tuple[int, int, int, int], plan: Winograd, prefetch: int = 0
+    data: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, plan: Winograd, prefetch: int = 0
 ) -> te.Tensor:
     """A convolution in NHWC with 3x3 taps and steps of one.
 
     Args:
-        data: 1 x height x width x inputs, float.
+        data: 1 x height x width x inputs.
         weights: transformed, (m+2) x (m+2) x inputs x outputs.
-        padding: rows and columns of zeros at top, left, bottom, right.
+        window: how the data is padded.
+        types: of data and weights, of the sums and transforms, and of the result.
         plan: how it is divided.
         prefetch: the values of the vectors of weights that are asked for ahead, or 0.
 
@@ -225,27 +227,27 @@ def convolution(
     """
     _, height, width, inputs = (int(size) for size in data.shape)
     outputs = int(weights.shape[3])
-    top, left, bottom, right = padding
-    rows, columns = height + top + bottom - (KERNEL - 1), width + left + right - (KERNEL - 1)
+    rows, columns = window.output_size(height, width)
     size, values, band = plan.size, plan.values, plan.band
     across = -(-columns // size)
     bands, tiles = -(-rows // (size * band)), plan.tiles(columns)
-    matrices = TRANSFORMS[size]
+    matrices, sums = TRANSFORMS[size], types.accumulator
 
     padded_height = (bands - 1) * band * size + (tiles - 1) // across * size + values
-    padded = pad(data, top, left, padded_height, (across - 1) * size + values)
+    padded = pad(data, window, padded_height, (across - 1) * size + values)
 
     def value_of_tile(b: Any, t: Any, y: Any, x: Any, c: Any) -> Any:
-        return padded[0, (b * band + t // across) * size + y, t % across * size + x, c]
+        value = padded[0, (b * band + t // across) * size + y, t % across * size + x, c]
+        return value.astype(sums)
 
     half = te.compute(
         (bands, tiles, values, values, inputs),
-        lambda b, t, i, x, c: _combine(matrices.inputs, i, lambda y: value_of_tile(b, t, y, x, c)),
+        lambda b, t, i, x, c: _combine(matrices.inputs, i, lambda y: value_of_tile(b, t, y, x, c), sums),
         name="transform_rows",
     )
     transformed = te.compute(
         (bands, values, values, tiles, inputs),
-        lambda b, i, j, t, c: _combine(matrices.inputs, j, lambda x: half[b, t, i, x, c]),
+        lambda b, i, j, t, c: _combine(matrices.inputs, j, lambda x: half[b, t, i, x, c], sums),
         name="transform_columns",
     )
     ic = te.reduce_axis((0, inputs), "rc")
@@ -253,7 +255,7 @@ def convolution(
     def sum_of_products(b: Any, i: Any, j: Any, t: Any, f: Any) -> Any:
         first = tvm.tirx.floormod(t, plan.product.columns) == 0
         weight = prefetched(weights, (i, j, ic, f), 2, first, prefetch)
-        return te.sum(transformed[b, i, j, t, ic] * weight, axis=[ic])
+        return te.sum(types.product(transformed[b, i, j, t, ic], weight), axis=[ic])
 
     product = te.compute(
         (bands, values, values, tiles, outputs),
@@ -262,31 +264,31 @@ def convolution(
     )
     half_back = te.compute(
         (bands, tiles, size, values, outputs),
-        lambda b, t, y, j, f: _combine(matrices.outputs, y, lambda i: product[b, i, j, t, f]),
+        lambda b, t, y, j, f: _combine(matrices.outputs, y, lambda i: product[b, i, j, t, f], sums),
         name="restore_rows",
     )
 
     def output(n: Any, y: Any, x: Any, f: Any) -> Any:
         b, row = y // (band * size), y % (band * size)
         tile = row // size * across + x // size
-        return _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f])
+        return _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f], sums)
 
     whole = te.compute((1, bands * band * size, across * size, outputs), output, name="restore_columns")
-    return crop(whole, rows, columns)
+    return crop(whole, (rows, columns), types.result)
 
 
-def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any]) -> Any:
+def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any], dtype: str) -> Any:
     """The sum of values weighted by one row of a matrix; zeros vanish where the row is known, once unrolled."""
     total = None
     for column in range(matrix.shape[1]):
-        term = _element(matrix[:, column], row) * value(column)
+        term = _element(matrix[:, column], row, dtype) * value(column)
         total = term if total is None else total + term
     return total
 
 
-def _element(values: np.ndarray, index: Any) -> Any:
+def _element(values: np.ndarray, index: Any, dtype: str) -> Any:
     """An element of a constant vector at an index that is a variable until it is unrolled."""
-    chosen = tvm.tirx.const(float(values[-1]), "float32")
+    chosen = tvm.tirx.const(float(values[-1]), dtype)
     for position in range(len(values) - 2, -1, -1):
-        chosen = tvm.tirx.Select(index == position, tvm.tirx.const(float(values[position]), "float32"), chosen)
+        chosen = tvm.tirx.Select(index == position, tvm.tirx.const(float(values[position]), dtype), chosen)
     return chosen

@@ -7,10 +7,8 @@ threads and vectorised over its innermost dimension; sums and maxima keep their 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from tvm.s_tir import ScheduleError
 
 from edgedeploy.board import Board
 from edgedeploy.compile.extremes import register_reducers
@@ -21,14 +19,12 @@ from edgedeploy.compile.schedules.access import (
     joints,
     runs_along_memory,
 )
+from edgedeploy.compile.schedules.blocks import schedule_blocks
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import divisors, lanes_for, vector_length
+from edgedeploy.compile.tiles import divisors, vector_length
 
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4
-
-# Schedules one block, by name.
-BlockSchedule = Callable[[Kernel, str, Board], None]
 
 
 def matches(kernel: Kernel) -> bool:
@@ -42,37 +38,10 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     return None
 
 
-def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
-    """Compute blocks where they are used, and schedule those that are left, each by itself.
-
-    Args:
-        kernel: the function.
-        board: what it is for.
-        reduction: schedules a block that accumulates.
-        elementwise: schedules any other.
-    """
-    _inline_single_uses(kernel)
-    left = kernel.schedule.get_child_blocks(kernel.schedule.get_sblock("root"))
-    for name in [str(kernel.schedule.get(block).name_hint) for block in left]:
-        (reduction if kernel.is_reduction(name) else elementwise)(kernel, name, board)
-
-
-def _inline_single_uses(kernel: Kernel) -> None:
-    """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
-    schedule = kernel.schedule
-    for name in kernel.names:
-        block = kernel.block(name)
-        if kernel.is_reduction(name) or len(schedule.get_consumers(block)) != 1:
-            continue
-        try:
-            schedule.compute_inline(block)
-        except ScheduleError:
-            continue
-
-
 def _schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     """Vectors over the innermost loop, which is made as long as the memory behind it is contiguous."""
-    schedule, lanes, block = kernel.schedule, lanes_for(board), kernel.block(name)
+    schedule, block = kernel.schedule, kernel.block(name)
+    lanes = kernel.lanes(block, board)
     if not schedule.get_loops(block):
         return
     elements = math.prod(kernel.extents(block))
@@ -114,14 +83,14 @@ def best_length(extent: int, lanes: int, joints: Sequence[int] = ()) -> int:
         cut = len({joint // length for joint in joints if joint % length})
         return extent // length + extent % length + 2 * cut * length
 
-    lengths = [length for length in (lanes, lanes // 2, lanes // 4, 2, 1) if 1 <= length <= extent]
+    lengths = [length for shift in range(lanes.bit_length()) if (length := lanes >> shift) <= extent]
     return min(lengths, key=lambda length: (steps(length), extent % length > 0, -length))
 
 
 def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     """Spatial loops outside, the reduction inside them, vectors over the last spatial dimension."""
-    schedule, lanes = kernel.schedule, lanes_for(board)
-    block = kernel.block(name)
+    schedule, block = kernel.schedule, kernel.block(name)
+    lanes = kernel.lanes(block, board)
     loops, extents = schedule.get_loops(block), kernel.extents(block)
     spatial, reduced = kernel.spatial_and_reduced(block, loops)
     if not spatial or not reduced:

@@ -1,0 +1,84 @@
+"""What functions of a network run on: how their layers may be computed there, and which templates schedule them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tvm
+
+from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.groups import Group
+from edgedeploy.compile.layers import AnyLayer
+from edgedeploy.compile.schedules import Scheduled, Template, schedule_function
+from edgedeploy.compile.schedules.kernel import after
+from edgedeploy.compile.strategy import Strategy
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Code of functions, to be linked into the library of their network.
+
+    Attributes:
+        objects: modules that TVM links as they are.
+        libraries: the LLVM modules behind them, for reports.
+        launched: functions that TVM itself compiles for the board's target: kernels, and what starts them.
+    """
+
+    objects: list[Any] = field(default_factory=list)
+    libraries: list[Any] = field(default_factory=list)
+    launched: tvm.IRModule | None = None
+
+
+@dataclass(frozen=True)
+class Backend(ABC):
+    """One kind of thing that functions run on, as a board has it.
+
+    Attributes:
+        board: whose it is.
+        forms: that configurations may have there.
+        templates: that schedule functions for it, in the order in which they are asked.
+    """
+
+    board: Board
+    forms: ClassVar[tuple[type[Configuration], ...]]
+    templates: ClassVar[tuple[Template, ...]]
+
+    @abstractmethod
+    def strategy(self, layer: AnyLayer) -> Strategy[Any]:
+        """The ways to compute a layer."""
+
+    @property
+    def little_work(self) -> int:
+        """The arithmetic operations of a function that the CPU does before this backend would begin."""
+        return -1
+
+    @abstractmethod
+    def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:
+        """Generate the code of scheduled functions for a network's library; `folder` is there for files."""
+
+    @abstractmethod
+    def write_objects(self, functions: tvm.IRModule, folder: Path) -> None:
+        """Write object files of scheduled functions, which become a library of their own when they are linked."""
+
+    def schedule(
+        self, function: tvm.tirx.PrimFunc, packable: set[int], configuration: Configuration | None = None
+    ) -> Scheduled | None:
+        """Schedule a function, whose layer, if it has one, was lowered in a configuration; None if no template can.
+
+        Args:
+            function: one operator or a fused group of them.
+            packable: the parameters, by index, that are constant wherever the function is called.
+            configuration: of the layer.
+        """
+        return schedule_function(self.templates, function, self.board, packable=packable, configuration=configuration)
+
+    def configured(self, group: Group, configuration: Configuration, packable: set[int]) -> Scheduled:
+        """Schedule a group with its layer in a configuration, which must fit it."""
+        strategy = self.strategy(group.layer)
+        scheduled = self.schedule(group.lower(strategy, configuration), packable, configuration)
+        assert scheduled is not None, "every layer has a template"
+        return replace(scheduled, packing=after(group.packing(strategy, configuration), scheduled.packing))

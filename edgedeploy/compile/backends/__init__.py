@@ -1,0 +1,39 @@
+"""What networks run on: the CPU, and what the kinds of devices in `edgedeploy.devices` name as their backends."""
+
+from __future__ import annotations
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backend import Backend
+from edgedeploy.compile.backends.cpu import CpuBackend
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.devices import KINDS, imported, kind
+
+
+def host_of(board: Board) -> CpuBackend:
+    """A board's CPU."""
+    return CpuBackend(board)
+
+
+def backend_of(board: Board) -> Backend:
+    """What a board's networks run on: the device if the profile names one, else its CPU."""
+    if board.device is None:
+        return host_of(board)
+    backend: Backend = imported(board.device.compiler)(board)
+    return backend
+
+
+def forms() -> tuple[type[Configuration], ...]:
+    """The forms that configurations may have, of all backends."""
+    backends = (CpuBackend, *(imported(kind(name).compiler) for name in KINDS))
+    return tuple(form for backend in backends for form in backend.forms)
+
+
+def known_configuration(recorded: object) -> Configuration | None:
+    """The configuration that was recorded as plain data; None if this version knows no such form."""
+    for form in forms():
+        if isinstance(recorded, dict) and recorded.get("form") == form.model_fields["form"].default:
+            try:
+                return form.model_validate(recorded)
+            except ValueError:
+                return None
+    return None

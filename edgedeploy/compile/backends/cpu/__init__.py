@@ -1,0 +1,50 @@
+"""A board's CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tvm
+from typing_extensions import override
+
+from edgedeploy.compile.backend import Backend, Generated
+from edgedeploy.compile.backends.cpu import codegen
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
+from edgedeploy.compile.backends.cpu.strategies import STRATEGIES
+from edgedeploy.compile.backends.cpu.tiles import whole_columns
+from edgedeploy.compile.layers import AnyLayer
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.tiles import padded_count
+from edgedeploy.compile.types import LayerTypes, lanes_for
+
+
+class CpuBackend(Backend):
+    """A board's CPU, which runs what no other backend takes."""
+
+    forms = (Direct, Winograd, Depthwise, Product)
+    templates = TEMPLATES
+
+    @override
+    def strategy(self, layer: AnyLayer) -> Strategy[Any]:
+        return STRATEGIES[type(layer)](layer, self.board)
+
+    def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
+        """How many channels a convolution should have to be computed in whole vectors: at least as many as it has.
+
+        Args:
+            channels: of its result.
+            pixels: of its result.
+            types: its.
+        """
+        wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
+        return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted
+
+    @override
+    def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:
+        return codegen.generate(functions, tvm.target.Target(self.board.cpu_target()), folder)
+
+    @override
+    def write_objects(self, functions: tvm.IRModule, folder: Path) -> None:
+        codegen.write_object(functions, tvm.target.Target(self.board.cpu_target()), folder / "code.o")

@@ -1,0 +1,67 @@
+"""Scheduled functions to object files, on all cores.
+
+LLVM takes most of a build's time, and TVM runs it on one core. Here the functions are dealt out to several
+LLVM modules, which are generated side by side and linked into one library.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from edgedeploy.compile.backend import Generated
+from edgedeploy.compile.backends.cpu.stack import PIPELINE
+from edgedeploy.compile.elementary import use_vector_arithmetic
+
+# The same on every machine: the library's bytes must not depend on who builds it.
+PARTS = 4
+
+# Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
+# put before each of them are three quarters of the code and half of the time to write it.
+# Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
+# Common subexpressions are LLVM's business: TVM's own pass fails on the copies of a prefetch in an unrolled loop.
+_CONFIGURATION = {
+    "tirx.disable_assert": True,
+    "tirx.disable_cse_tir": True,
+    "s_tir.LoopPartition": {"partition_const_loop": True},
+}
+
+
+def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -> Generated:
+    """Generate the machine code of scheduled functions, as object files in a folder that TVM holds in memory then."""
+    use_vector_arithmetic()
+    with ThreadPoolExecutor() as pool:
+        parts = list(pool.map(lambda part: _static_library(part, target, folder), enumerate(_deal(functions))))
+    return Generated([part[0] for part in parts], [part[1] for part in parts])
+
+
+def _deal(functions: tvm.IRModule) -> list[tvm.IRModule]:
+    """The functions in parts of about equal size."""
+    ordered = sorted(functions.functions.items(), key=lambda item: item[0].name_hint)
+    parts = [ordered[part::PARTS] for part in range(PARTS)]
+    return [tvm.IRModule(dict(part)) for part in parts if part]
+
+
+def _static_library(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
+    """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
+    index, functions = part
+    path = folder / f"part{index}.o"
+    library = write_object(functions, target, path)
+    names = [variable.name_hint for variable in functions.get_global_vars()]
+    return tvm.runtime.load_static_library(str(path), names), library
+
+
+def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path) -> Any:
+    """Generate the machine code of scheduled functions, and write it as an object file.
+
+    Returns:
+        The LLVM module that it was written from.
+    """
+    use_vector_arithmetic()
+    with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
+        library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)
+    library.write_to_file(str(path), "o")
+    return library

@@ -1,0 +1,107 @@
+"""The forms in which CPUs compute layers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from edgedeploy.board import Positive
+from edgedeploy.compile.configuration import Configuration, Tiled
+from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
+
+
+class Direct(Tiled):
+    """A convolution as sums over its taps.
+
+    Attributes:
+        tile: whose sums are in registers at the same time.
+        order: in which the weights are used.
+        rows_per_task: rows of tiles that a thread takes at a time.
+    """
+
+    form: Literal["direct"] = "direct"
+    order: WeightOrder = WeightOrder()
+    rows_per_task: Positive
+
+    def __str__(self) -> str:
+        return str(self.tile)
+
+
+class Winograd(Configuration):
+    """A convolution as products of transformed tiles of the picture.
+
+    Attributes:
+        size: outputs of a tile, in rows and in columns (m).
+        band: rows of tiles that are transformed, multiplied and transformed back together.
+        product: pixels and channels of the matrix products' register tile; its pixels are tiles of the picture.
+        shared: each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights
+            that exceed the second cache. Otherwise each thread takes bands, and all of the weights.
+    """
+
+    form: Literal["winograd"] = "winograd"
+    size: Annotated[int, Field(ge=2, le=4, multiple_of=2)]
+    band: Positive
+    product: Tile
+    shared: bool
+
+    @property
+    def values(self) -> int:
+        """Inputs of a tile, in rows and in columns (m + 2)."""
+        return self.size + 2
+
+    def tiles(self, width: int) -> int:
+        """Tiles of a band, in whole register tiles."""
+        return round_up(self.band * -(-width // self.size), self.product.columns)
+
+    @property
+    @override
+    def register_tile(self) -> Tile:
+        """Whose sums are in registers at the same time."""
+        return self.product
+
+    def __str__(self) -> str:
+        return f"F({self.size}x{self.size}), {self.product.columns} tiles x {self.product.channels} channels"
+
+
+class Depthwise(Tiled):
+    """A convolution that filters each channel by itself.
+
+    Attributes:
+        tile: one row of pixels, whose sums are in registers at the same time.
+        rows_per_task: rows that a thread takes at a time.
+        tasks_deep: in how many parts the channels are dealt out to threads.
+        copied: a task first copies with its padding what it reads; otherwise every tap asks whether it is padding.
+    """
+
+    form: Literal["depthwise"] = "depthwise"
+    rows_per_task: Positive
+    tasks_deep: Positive
+    copied: bool
+
+    def __str__(self) -> str:
+        return str(self.tile)
+
+
+class Product(Configuration):
+    """A product of matrices.
+
+    Attributes:
+        whole: columns that are computed, those beyond the result's being cropped.
+        rows, columns: of the tile whose sums are in registers at the same time.
+    """
+
+    form: Literal["product"] = "product"
+    whole: Positive
+    rows: Positive
+    columns: Positive
+
+    @property
+    @override
+    def register_tile(self) -> Tile:
+        """Whose sums are in registers at the same time."""
+        return Tile(1, self.rows, self.columns)
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows x {self.columns} columns"

@@ -1,0 +1,18 @@
+"""Schedule templates for CPUs.
+
+Sizes of tiles come from the board profile: vector width, register count, cores.
+"""
+
+from __future__ import annotations
+
+from edgedeploy.compile.backends.cpu.schedules import convolution, depthwise, general, matmul, winograd
+from edgedeploy.compile.schedules import Template
+from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
+
+TEMPLATES = (
+    Template("convolution", is_convolution, convolution.apply),
+    Template("winograd convolution", winograd.matches, winograd.apply),
+    Template("depthwise convolution", is_depthwise, depthwise.apply),
+    Template("matmul", is_product, matmul.apply),
+    Template("general", general.matches, general.apply, partitions=True),
+)

@@ -1,0 +1,42 @@
+"""A board's OpenCL device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tvm
+from typing_extensions import override
+
+from edgedeploy.compile.backend import Backend, Generated
+from edgedeploy.compile.backends.opencl import codegen
+from edgedeploy.compile.backends.opencl.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.schedules import TEMPLATES
+from edgedeploy.compile.backends.opencl.strategy import DeviceStrategy
+from edgedeploy.compile.backends.opencl.threads import device_of
+from edgedeploy.compile.layers import AnyLayer
+from edgedeploy.compile.strategy import Strategy
+
+
+class OpenCLBackend(Backend):
+    """A board's OpenCL device. Kernels become machine code where they run, by the device's own compiler."""
+
+    forms = (WorkItem,)
+    templates = TEMPLATES
+
+    @override
+    def strategy(self, layer: AnyLayer) -> Strategy[Any]:
+        return DeviceStrategy(layer, self.board)
+
+    @property
+    @override
+    def little_work(self) -> int:
+        return device_of(self.board).little_work
+
+    @override
+    def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:
+        return Generated(launched=functions)
+
+    @override
+    def write_objects(self, functions: tvm.IRModule, folder: Path) -> None:
+        codegen.write_objects(functions, tvm.target.Target(self.board.target()), folder)

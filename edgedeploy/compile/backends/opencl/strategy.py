@@ -1,0 +1,234 @@
+"""Configurations of layers on an OpenCL device, and a model of what a step of a sum costs a work-item.
+
+One vector of the width that the device's profile names is the unit of all costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+from typing_extensions import override
+
+from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
+from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.layers.layer import Form
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.operators.product import product
+from edgedeploy.compile.schedules.matching import divides_into_vectors
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
+from edgedeploy.compile.types import lanes_for
+from edgedeploy.opencl.profile import OpenCL
+
+# Most vectors of channels of a tile, where the model chooses.
+MOST_VECTORS = 2
+
+# What candidates may have beside that: vectors of channels, rows of a convolution's tile, widths of vectors. Their sums
+# may exceed what the profile says registers hold, since it may be wrong, and then they only become slower.
+VECTORS, ROWS, WIDTHS = (1, 2), (1, 2), (1, 2, 4, 8, 16)
+MOST_OF_SUMS = 2
+
+# The parts of the largest work-group that others have.
+GROUPS = (1, 4, 16)
+
+# Candidates whose pixels are of less use, or that the model says take so many times as long as the best, are not
+# worth a trial.
+LEAST_USEFUL, WORTH_TRYING = 0.75, 1.6
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a layer computes, as work-items deal it out among themselves.
+
+    Attributes:
+        batch, height, width, channels: of the result; a dense layer's is one row of pixels.
+        divided: the channels that a tile's divide: those of one group.
+        steps: terms of each sum.
+        vector: values of the sums' type in a vector of the width that the device's profile names.
+        rows: whether a tile may have several rows.
+        cropped: whether tiles may reach beyond the result.
+        shared: whether the channels of a pixel read the same input.
+        tiled: whether its template has tiles.
+    """
+
+    batch: int
+    height: int
+    width: int
+    channels: int
+    divided: int
+    steps: int
+    vector: int
+    rows: bool = False
+    cropped: bool = True
+    shared: bool = True
+    tiled: bool = True
+
+    def tiles(self, tile: Tile) -> list[int]:
+        """How many tiles there are in rows, columns and channels."""
+        return [-(-self.height // tile.rows), -(-self.width // tile.columns), self.channels // tile.channels]
+
+    def grouped(self, tile: Tile, vector: int, device: OpenCL) -> WorkItem:
+        """A tile in the groups that the profile asks for."""
+        tiles = self.tiles(tile)
+        parts = group_parts(tiles, group_size(self.batch * math.prod(tiles), _tile_group(device), device.units))
+        return WorkItem(tile=tile, vector=vector, group=WorkGroup(*parts))
+
+    def rate(self, tile: Tile, vector: int, device: OpenCL) -> float:
+        """Useful values of a step in one vector's time; less with fewer work-items than the device can run.
+
+        A tile of more sums than registers hold takes that many times as long.
+        """
+        pixels, vectors, width = tile.rows * tile.columns, tile.channels // vector, max(1.0, vector / self.vector)
+        values = pixels * tile.channels / self.vector * tile.useful(self.height, self.width)
+        values /= max(1.0, pixels * vectors * width / device.sums)
+        if not self.shared:
+            return values / (vectors * width * (pixels + 0.5))
+        step = pixels * vectors * width + 0.5 * (pixels + vectors * width) + 1
+        items = self.batch * math.prod(self.tiles(tile))
+        return values / step * min(1.0, items / (device.units * device.items))
+
+
+def product_on_device(rows: int, columns: int, dtype: str, device: OpenCL, stack: int = 1) -> WorkItem:
+    """A product's configuration: the most rows that divide them and whose sums registers hold, a vector of columns.
+
+    Args:
+        rows, columns: of the result.
+        dtype: of the sums.
+        device: whose registers they are.
+        stack: how many products there are.
+    """
+    width = vector_width(device, dtype)
+    length = vector_length(columns, width)
+    most = max(count for count in divisors(rows) if count <= device.sums)
+    return _Result(stack, 1, rows, columns, columns, 1, width).grouped(Tile(1, most, length), length, device)
+
+
+class DeviceStrategy(Strategy[AnyLayer]):
+    """How an OpenCL device computes any layer."""
+
+    @override
+    def default(self) -> WorkItem:
+        result, device = self._result, self._device
+        if isinstance(self.layer, Dense):
+            return product_on_device(result.width, result.channels, self.layer.types.accumulator, device)
+        length = vector_length(result.divided, result.vector)
+        most = MOST_VECTORS if result.shared else 1
+        tiles = [
+            Tile(1, columns, count * length)
+            for count in range(1, most + 1)
+            if result.divided % (count * length) == 0
+            for columns in range(1, min(device.sums // count, result.width) + 1)
+        ]
+        return result.grouped(max(tiles, key=lambda tile: result.rate(tile, length, device)), length, device)
+
+    @override
+    def candidates(self) -> Iterator[WorkItem]:
+        default, result = self.default(), self._result
+        found = dict.fromkeys([default, *(_possible(result, self._device) if result.tiled else ())])
+        cycles = {each: self.estimate(each) for each in found}
+        most = WORTH_TRYING * min(cycles.values())
+        yield from (each for each in found if each == default or cycles[each] <= most)
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        """What the model expects of all units together, in vectors' times."""
+        assert isinstance(configuration, WorkItem)
+        result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
+        values = result.batch * result.height * result.width * result.channels / result.vector
+        groups = result.batch * math.prod(
+            count // part
+            for count, part in zip(result.tiles(tile), (group.rows, group.columns, group.channels), strict=True)
+        )
+        rate = result.rate(tile, configuration.vector, device)
+        return values * result.steps / rate * imbalance(groups, device.units)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        if not isinstance(configuration, WorkItem):
+            return False
+        result, device, tile, group = self._result, self._device, configuration.tile, configuration.group
+        if not result.tiled:
+            return configuration == self.default()
+        parts = (group.rows, group.columns, group.channels)
+        return (
+            configuration.vector in WIDTHS
+            and tile.rows <= (min(result.height, max(ROWS)) if result.rows else 1)
+            and tile.columns <= result.width
+            and (result.cropped or result.width % tile.columns == 0)
+            and result.divided % tile.channels == 0
+            and tile.channels % configuration.vector == 0
+            and configuration.sums <= MOST_OF_SUMS * device.sums
+            and all(count % part == 0 for count, part in zip(result.tiles(tile), parts, strict=True))
+            and group.items <= device.work_group
+        )
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        layer, tile = self.layer, configuration.register_tile
+        if isinstance(layer, Dense):
+            return partial(product, columns=layer.weights[1], types=layer.types, tile_rows=tile.columns)
+        if isinstance(layer, FirstConvolution):
+            lanes = lanes_for(self.board, layer.types.data)
+            return partial(direct.convolution_of_planes, window=layer.window, types=layer.types, tile=tile, lanes=lanes)
+        groups = layer.channels if isinstance(layer, DepthwiseConvolution) else layer.groups
+        return partial(direct.convolution, window=layer.window, groups=groups, types=layer.types, tile=tile)
+
+    @cached_property
+    def _result(self) -> _Result:
+        return _result(self.layer, vector_width(self._device, self.layer.types.accumulator))
+
+    @property
+    def _device(self) -> OpenCL:
+        return device_of(self.board)
+
+
+def _possible(result: _Result, device: OpenCL) -> Iterator[WorkItem]:
+    """Tiles of each width, in groups of each size: neighbours in channels first, or in columns first."""
+    for tile, vector in _tiles(result, device):
+        rows, columns, channels = tiles = result.tiles(tile)
+        for most in sorted({_tile_group(device), *(max(1, device.work_group // part) for part in GROUPS)}):
+            yield WorkItem(tile=tile, vector=vector, group=WorkGroup(*group_parts(tiles, most)))
+            deep, down, across = group_parts([channels, rows, columns], most)
+            yield WorkItem(tile=tile, vector=vector, group=WorkGroup(down, across, deep))
+
+
+def _tiles(result: _Result, device: OpenCL) -> Iterator[tuple[Tile, int]]:
+    """Tiles and the width of their vectors. Of those that make equally many tiles of a row, the least."""
+    if result.cropped:
+        widths = sorted({-(-result.width // count) for count in range(1, result.width + 1)})
+    else:
+        widths = divisors(result.width)
+    near = [each for each in WIDTHS if result.vector <= 2 * each <= 8 * result.vector and result.divided % each == 0]
+    for vector in near or [vector_length(result.divided, result.vector)]:
+        for count in VECTORS:
+            if result.divided % (count * vector):
+                continue
+            for rows in ROWS if result.rows else (1,):
+                for columns in widths:
+                    tile = Tile(rows, columns, count * vector)
+                    fitting = rows <= result.height and rows * columns * count <= MOST_OF_SUMS * device.sums
+                    if fitting and tile.useful(result.height, result.width) >= LEAST_USEFUL:
+                        yield tile, vector
+
+
+def _tile_group(device: OpenCL) -> int:
+    """The most work-items of a group that compute tiles."""
+    return min(device.tile_group, device.work_group)
+
+
+def _result(layer: AnyLayer, vector: int) -> _Result:
+    channels = layer.weights[-1]
+    if isinstance(layer, Dense):
+        tiled = divides_into_vectors(channels)
+        return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], vector, cropped=False, tiled=tiled)
+    height, width = layer.size
+    taps = math.prod(layer.window.kernel)
+    if isinstance(layer, DepthwiseConvolution):
+        return _Result(layer.data[0], height, width, channels, channels, taps, vector, shared=False)
+    assert isinstance(layer, (Convolution, FirstConvolution))
+    return _Result(layer.data[0], height, width, channels, layer.outputs, taps * layer.inputs, vector, rows=True)

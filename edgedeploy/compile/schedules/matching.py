@@ -1,0 +1,38 @@
+"""Which functions templates take: what they compute, told by the names of their blocks."""
+
+from __future__ import annotations
+
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.operators.product import MATMUL
+from edgedeploy.compile.schedules.kernel import Kernel
+from edgedeploy.compile.tiles import vector_length
+
+# Vectors shorter than this are not worth a tile.
+SHORTEST_VECTOR = 4
+
+
+def is_convolution(kernel: Kernel) -> bool:
+    """A direct convolution in which output channels may sum over several input channels."""
+    return kernel.anchor() == direct.DENSE
+
+
+def is_depthwise(kernel: Kernel) -> bool:
+    """A convolution in which output channel c reads input channel c only."""
+    return kernel.anchor() == direct.DEPTHWISE
+
+
+def is_product(kernel: Kernel) -> bool:
+    """A product of two matrices, or of two stacks of them, with whatever elementwise work follows."""
+    anchor = kernel.anchor()
+    if anchor is None or not anchor.startswith(MATMUL) or kernel.before(anchor):
+        return False
+    extents = kernel.extents(kernel.block(anchor))
+    spatial = len(extents) - 1
+    if not divides_into_vectors(extents[-2]):
+        return False
+    return spatial >= 2 and all(len(kernel.extents(kernel.block(name))) == spatial for name in kernel.after(anchor))
+
+
+def divides_into_vectors(columns: int) -> bool:
+    """Whether tiles are worth it, whose vectors divide the columns; `general` cuts others into vectors and a rest."""
+    return columns <= SHORTEST_VECTOR or vector_length(columns, SHORTEST_VECTOR) == SHORTEST_VECTOR

@@ -1,0 +1,70 @@
+"""How a backend computes one layer: its configurations, what a model expects of them, and the code of each."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from edgedeploy.board import Board
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.rounding import rounding_in, summed
+
+AnyLayer = TypeVar("AnyLayer", bound=Layer, covariant=True)
+
+
+@dataclass(frozen=True)
+class Strategy(ABC, Generic[AnyLayer]):
+    """The ways in which a backend can compute a layer.
+
+    Attributes:
+        layer: it.
+        board: whose backend it is.
+    """
+
+    layer: AnyLayer
+    board: Board
+
+    @abstractmethod
+    def default(self) -> Configuration:
+        """The configuration that a model of the backend says is the fastest."""
+
+    @abstractmethod
+    def candidates(self) -> Iterator[Configuration]:
+        """All that may be worth a trial, the default among them; each is possible."""
+
+    @abstractmethod
+    def estimate(self, configuration: Configuration) -> float:
+        """The time that a model expects, in units of the backend's own; good for comparing configurations."""
+
+    @abstractmethod
+    def fits(self, configuration: Configuration) -> bool:
+        """Whether the layer can be computed so: true for each of `candidates`, and for more."""
+
+    @abstractmethod
+    def lower(self, configuration: Configuration) -> Form:
+        """The layer in that configuration; the backend's schedule templates expect these forms."""
+
+    def alternatives(self) -> list[Configuration]:
+        """The fastest configuration of each way to compute it, as far as their rounding errors differ."""
+        return [self.default()]
+
+    def rounding(self, configuration: Configuration) -> float:
+        """The variance of its rounding errors, as `compile.rounding` has it."""
+        return rounding_in(self.layer.types, self.roundings(configuration))
+
+    def roundings(self, configuration: Configuration) -> float:
+        """The variance of the rounding errors of its sums, in squares of their unit roundoff."""
+        return summed(self.layer.terms)
+
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        """The weights as the lowered form takes them."""
+        return weights
+
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        """The shape of the weights as the lowered form takes them."""
+        return self.layer.weights

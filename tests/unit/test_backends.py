@@ -1,0 +1,104 @@
+"""A backend is a folder and a line: the toy's builds, checks, runs and is tuned as those of edgedeploy are."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy_backend
+import yaml
+from conftest import Command
+from networks import Graph
+
+from edgedeploy import devices
+from edgedeploy.board import load_board
+from edgedeploy.catalog import builtin_folder
+from edgedeploy.compile.backends import known_configuration
+from edgedeploy.errors import ConfigurationError, InputError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.resolved import resolve
+from edgedeploy.runtime.session import Session
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.task import tasks_of
+
+
+def profile(folder: Path, **fields: object) -> str:
+    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text())
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump({**stated, **fields}))
+    return str(path)
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A board with the toy, whose kind is known."""
+    for name, kind in toy_backend.KIND.items():
+        monkeypatch.setitem(devices.KINDS, name, kind)
+    return profile(tmp_path, devices=[{"backend": "toy"}])
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    graph = Graph()
+    layer = graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 8, 3)
+    layer = graph.node("Relu", graph.node("Conv", layer, graph.normal(8, 1, 3, 3), group=8))
+    pooled = graph.node("Flatten", graph.node("GlobalAveragePool", layer))
+    return graph.save(tmp_path / "net.onnx", graph.node("Softmax", graph.node("Gemm", pooled, graph.normal(8, 4))))
+
+
+def test_a_network_is_built_for_a_third_backend_and_runs(
+    board: str, network: Path, command: Command, tmp_path: Path
+) -> None:
+    package = tmp_path / "built" / "net.tar.gz"
+    code, out, err = command("build", network, "--board", board, "-o", package.parent, "--explain", "--json")
+    assert code == 0, err
+    functions = json.loads(out)[0]["functions"]
+    assert sum(each["template"] == "toy" for each in functions) == 3
+    session, known = Session.open(package), read_onnx(network)
+    assert session.device_name is None
+    data = {"data": np.random.default_rng(1).standard_normal((1, 3, 16, 16)).astype(np.float32)}
+    [found], [wanted] = session.run(data).values(), known.reference(data).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_what_a_backend_has_no_template_for_runs_on_the_cpu(
+    board: str, network: Path, command: Command, tmp_path: Path
+) -> None:
+    _, out, _ = command("build", network, "--board", board, "-o", tmp_path / "built", "--explain", "--json")
+    functions = {each["function"]: each for each in json.loads(out)[0]["functions"]}
+    [softmax] = [each for name, each in functions.items() if "softmax" in name]
+    assert softmax["template"] == "general"
+    assert "no schedule" in softmax["cpu"]
+
+
+def test_candidates_of_a_third_backend_are_built_and_read_again(board: str, network: Path, tmp_path: Path) -> None:
+    resolved = resolve(board, {"device": {"unroll": True}}).profile
+    with closing(Builder(resolved, workers=1)) as builder:
+        for task in tasks_of(read_onnx(network), resolved):
+            assert [each.unroll for each in task.candidates] == [True, False]
+            assert all(known_configuration(each.model_dump()) == each for each in task.candidates)
+            batch = builder.build(map(task.scheduled, task.candidates))
+            assert [entry.error for entry in batch.entries] == [None, None]
+
+
+def test_a_kind_of_device_that_nobody_knows_is_said_with_those_that_are_known(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"devices.0: backend: npu is none of: opencl"):
+        load_board(profile(tmp_path, devices=[{"backend": "npu"}]))
+
+
+def test_a_fault_of_a_device_names_its_field(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"devices.0: vector: Input should be 1, 2, 4, 8 or 16"):
+        load_board(profile(tmp_path, devices=[{"backend": "opencl", "vector": 3}]))
+
+
+def test_the_old_form_of_a_profile_is_said_in_the_new_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"is written `devices: \[\{backend: opencl, name: NAME"):
+        load_board(profile(tmp_path, opencl={"device": "Intel"}))
+
+
+def test_what_no_device_has_cannot_be_overridden(board: str) -> None:
+    with pytest.raises(InputError, match="Extra inputs are not permitted"):
+        resolve(board, {"device": {"vector": 4}})

@@ -1,0 +1,44 @@
+"""Element types: bytes, lanes and rounding follow from their names alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.types import FLOAT32, LayerTypes, bits_of, bytes_of, is_floating, lanes_for, unit_roundoff
+
+NAMES = ["bool", "float16", "float32", "float64", *(f"{kind}{8 << n}" for kind in ("int", "uint") for n in range(4))]
+
+
+@pytest.mark.parametrize("dtype", NAMES)
+def test_sizes_and_roundings_are_those_of_numpy(dtype: str) -> None:
+    known = np.dtype(dtype)
+    assert bytes_of(dtype) == known.itemsize
+    assert bits_of(dtype) == 8 * known.itemsize
+    assert is_floating(dtype) is (known.kind == "f")
+    assert unit_roundoff(dtype) == (np.finfo(known).eps / 2 if known.kind == "f" else 0)
+
+
+@pytest.mark.parametrize(
+    ("board", "lanes"),
+    [
+        ("rpi4", {"float32": 4, "float16": 8, "bfloat16": 8, "int8": 16, "int32": 4, "float64": 2}),  # 128 bits
+        ("nuc-opencl", {"float32": 8, "float16": 16, "uint8": 32, "int64": 4}),  # 256 bits
+    ],
+)
+def test_a_register_holds_as_many_values_as_their_type_lets_it(board: str, lanes: dict[str, int]) -> None:
+    assert {dtype: lanes_for(load_board(board), dtype) for dtype in lanes} == lanes
+
+
+def test_a_layer_s_types_are_stated_one_by_one() -> None:
+    assert LayerTypes("float32", "float32", "float32", "float32") == LayerTypes.uniform("float32") == FLOAT32
+    assert LayerTypes("uint8", "int8", "int32", "int32").accumulator == "int32"
+
+
+@pytest.mark.parametrize("dtype", ["", "float", "float12", "int4x2", "string", "handle"])
+def test_what_is_no_element_type_is_refused(dtype: str) -> None:
+    with pytest.raises(ValueError, match="no element type"):
+        LayerTypes.uniform(dtype)
+    with pytest.raises(ValueError, match=r"no element type|how .* rounds"):
+        unit_roundoff(dtype)
