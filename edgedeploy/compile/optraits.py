@@ -59,14 +59,9 @@ def operator_name(call: Any) -> str:
     return str(call.op.name).removeprefix("relax.") if known else ""
 
 
-def operator_of(call: Any) -> Operator | None:
-    """The entry of the operator that an expression calls."""
-    return OPERATORS.get(operator_name(call))
-
-
 def is_kind(call: Any, *kinds: Kind) -> bool:
     """Whether an expression calls an operator of one of these kinds."""
-    operator = operator_of(call)
+    operator = OPERATORS.get(operator_name(call))
     return operator is not None and operator.kind in kinds
 
 
@@ -75,7 +70,7 @@ def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray | Non
 
     NaN stays NaN in results of floats, so that it can stand for values that are not known.
     """
-    operator = operator_of(call)
+    operator = OPERATORS.get(operator_name(call))
     if operator is None or operator.evaluate is None:
         return None
     with np.errstate(all="ignore"):
