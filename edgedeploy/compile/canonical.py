@@ -24,7 +24,7 @@ class _Canonicaliser(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if is_kind(call, Kind.ELEMENTWISE) and not is_call(call, "relax.nn.prelu"):
             call = _with_whole_constants(call)
-        if is_call(call, "relax.clip"):
+        if is_call(call, "relax.clip") and "float" in str(call.args[0].ty.dtype):
             return _clip(self.builder_, call)
         if is_call(call, "relax.nn.leakyrelu"):
             return _sloped(self.builder_, call.args[0], float(call.attrs.alpha))
