@@ -59,14 +59,9 @@ def operator_name(call: Any) -> str:
     return str(call.op.name).removeprefix("relax.") if known else ""
 
 
-def operator_of(call: Any) -> Operator | None:
-    """The entry of the operator that an expression calls."""
-    return OPERATORS.get(operator_name(call))
-
-
 def is_kind(call: Any, *kinds: Kind) -> bool:
     """Whether an expression calls an operator of one of these kinds."""
-    operator = operator_of(call)
+    operator = OPERATORS.get(operator_name(call))
     return operator is not None and operator.kind in kinds
 
 
@@ -75,7 +70,7 @@ def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray | Non
 
     NaN stays NaN in results of floats, so that it can stand for values that are not known.
     """
-    operator = operator_of(call)
+    operator = OPERATORS.get(operator_name(call))
     if operator is None or operator.evaluate is None:
         return None
     with np.errstate(all="ignore"):
@@ -89,7 +84,9 @@ def tensors_of(call: relax.Call) -> list[relax.Expr]:
 
 def channel_axis(call: relax.Call, value: np.ndarray) -> int:
     """Which axis of a constant operand of an elementwise operator lies along axis 1 of the result; -1 if none does."""
-    axis = 0 if operator_name(call) == "nn.prelu" else value.ndim - len(call.ty.shape) + 1
+    axis = value.ndim - len(call.ty.shape) + 1
+    if operator_name(call) == "nn.prelu":
+        axis = 0 if int(call.attrs.axis) % len(call.ty.shape) == 1 else -1
     return axis if axis >= 0 and value.shape[axis] > 1 else -1
 
 

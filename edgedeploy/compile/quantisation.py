@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten
 from edgedeploy.compile.optraits import along_axis
 
 
@@ -41,11 +41,11 @@ class _Rounder(relax.PyExprMutator):
         if limits.bits > 16:  # float32 does not hold all of their values
             return call
         low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
-        value = self.builder_.emit(relax.op.divide(quantised.args[0], _constant(scale)))
-        value = self.builder_.emit(relax.op.maximum(value, _constant(low)))
-        value = self.builder_.emit(relax.op.minimum(value, _constant(high)))
+        value = self.builder_.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
+        value = self.builder_.emit(relax.op.maximum(value, constant(low, "float32")))
+        value = self.builder_.emit(relax.op.minimum(value, constant(high, "float32")))
         value = self.builder_.emit(relax.op.round(value))
-        return relax.op.multiply(value, _constant(scale))
+        return relax.op.multiply(value, constant(scale, "float32"))
 
 
 def _parameters(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
@@ -63,7 +63,3 @@ def _parameters(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.array_equal(one, other))
-
-
-def _constant(value: np.ndarray) -> relax.Expr:
-    return relax.const(np.asarray(value, np.float32))

@@ -11,7 +11,7 @@ from networks import Graph
 from running import outputs_of
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.explain import explain
+from edgedeploy.compile.explain import explain, gigaflops
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
 
@@ -93,7 +93,7 @@ def test_an_activation_is_fused_and_keeps_layout_and_winograd(name: str, tmp_pat
 
 
 def test_values_are_onnxruntimes_for_infinities_and_nan_as_well(tmp_path: Path) -> None:
-    special = [np.inf, -np.inf, 0.0, -0.0, 1e-30, -1e-30, 88.8, -88.8, 1e38, -1e38, 3.0, -3.0, 0.5, -0.5, np.nan]
+    special = [np.inf, -np.inf, 0.0, 1e-30, -1e-30, 88.8, -88.8, 1e38, -1e38, 3.0, -3.0, 0.5, -0.5, 1e-4, np.nan]
     values = np.concatenate([special, np.linspace(-9, 9, 49)]).astype(np.float32)
     data = np.broadcast_to(values, (1, 16, 1, 64)).copy()
     graph = Graph(opset=24)
@@ -105,12 +105,45 @@ def test_values_are_onnxruntimes_for_infinities_and_nan_as_well(tmp_path: Path) 
         np.testing.assert_allclose(array[compared], wanted[compared], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def test_values_after_a_convolution_are_onnxruntimes(tmp_path: Path) -> None:
+def test_values_in_the_function_of_a_convolution_are_onnxruntimes(tmp_path: Path) -> None:
+    names = [
+        "Celu",
+        "Clip",
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu that falls",
+        "PRelu of one slope",
+        "Shrink",
+        "Swish",
+    ]
     graph = Graph(opset=24)
-    convolved = graph.conv(graph.input("data", [1, 3, 4, 4]), 3, 16, 1)
-    outputs = [make(graph, convolved) for name, make in ACTIVATIONS.items() if name != "Sqrt"]
+    graph.input("data", [1, 16, 4, 4])
+    outputs = [ACTIVATIONS[name](graph, graph.conv("data", 16, 16, 1)) for name in [*names, "ThresholdedRelu"]]
     network = read_onnx(graph.save(tmp_path / "net.onnx", *outputs))
-    data = {"data": np.random.default_rng(1).standard_normal((1, 3, 4, 4)).astype(np.float32)}
+    data = {"data": np.random.default_rng(1).standard_normal((1, 16, 4, 4)).astype(np.float32)}
     found = outputs_of(compile_network(network, load_board("local")), data)
     for array, wanted in zip(found, network.reference(data).values(), strict=True):
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_channels_that_padding_adds_make_no_infinity(tmp_path: Path) -> None:
+    """Weights of zero would make NaN of it: six channels are eight in memory."""
+    graph = Graph()
+    data = graph.conv(graph.input("data", [1, 3, 4, 4]), 3, 6, 1)
+    names = [graph.node("Log", graph.node("Abs", data)), *(graph.node(each, data) for each in ("Reciprocal", "Exp"))]
+    network = read_onnx(graph.save(tmp_path / "net.onnx", *(graph.conv(name, 6, 4, 1) for name in names)))
+    inputs = {"data": np.random.default_rng(1).standard_normal((1, 3, 4, 4)).astype(np.float32)}
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("gate", ["Sigmoid", "HardSigmoid"])
+def test_the_gate_of_squeeze_and_excitation_is_computed_once(gate: str, tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.node("Relu", graph.conv(graph.input("data", [1, 16, 9, 9]), 16, 64, 1))
+    squeezed = graph.node("Relu", graph.conv(graph.node("GlobalAveragePool", data), 64, 16, 1))
+    excited = graph.node("Mul", graph.node(gate, graph.conv(squeezed, 16, 64, 1)), data)
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.conv(excited, 64, 16, 1)))
+    multiply_adds = 9 * 9 * 16 * 64 * 2 + 64 * 16 * 2
+    assert gigaflops(lower_network(network, load_board("local"))) == pytest.approx(2e-9 * multiply_adds, rel=0.1)
