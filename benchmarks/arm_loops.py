@@ -29,8 +29,8 @@ from edgedeploy.board import load_board
 from edgedeploy.cli.console import print_error
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 REGISTER_OR_LABEL = re.compile(r"\b[dqrsvwx]\d+\b|\.L\w+")
 

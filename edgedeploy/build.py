@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from edgedeploy.compile.tuned import Tuned
     from edgedeploy.tune.records import Records
 
-# What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
-DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
+# What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly, and a folder with
+# the module after each pass.
+DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s", "passes": ".passes"}
 
 # What `prepare` built, under the build key.
 _PACKAGES = Kept("packages")
@@ -49,6 +50,7 @@ class Built:
             checked.
         dumps: files with intermediate code that were written beside it.
         compiled: the compiler's result, for reports.
+        pass_times: the compiler's passes in order, with the time of each in seconds.
     """
 
     path: Path
@@ -56,6 +58,7 @@ class Built:
     error: float | None
     dumps: list[Path]
     compiled: Compiled
+    pass_times: list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
@@ -86,17 +89,25 @@ class _Inputs(NamedTuple):
     board: ResolvedBoard
     records: Records | None
     tuned: Tuned
+    disabled_passes: Collection[str]
     key: str
 
 
 @contextmanager
-def _inputs(source: Source, board: ResolvedBoard, tuning: str | Tuned | None, progress: Progress) -> Iterator[_Inputs]:
+def _inputs(
+    source: Source,
+    board: ResolvedBoard,
+    tuning: str | Tuned | None,
+    progress: Progress,
+    disabled_passes: Collection[str] = (),
+) -> Iterator[_Inputs]:
     """What a package is made from, while its tuning records are open; arguments are `build`'s."""
     from edgedeploy.tune.best import NO_RECORDS, chosen_records, tuned_by
 
     with chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress) as records:
         tuned = tuning if callable(tuning) else tuned_by(records)
-        yield _Inputs(source, board, records, tuned, build_key(source, board.profile, records))
+        key = build_key(source, board.profile, records, disabled_passes)
+        yield _Inputs(source, board, records, tuned, disabled_passes, key)
 
 
 def build(
@@ -105,7 +116,8 @@ def build(
     output: Path,
     *,
     tuning: str | Tuned | None = None,
-    dumps: Iterable[str] = (),
+    disabled_passes: Collection[str] = (),
+    dumps: Collection[str] = (),
     checks: Checks = "all",
     make_agent: bool = False,
     progress: Progress = SILENT,
@@ -118,6 +130,7 @@ def build(
         output: the archive to write.
         tuning: what is known of functions: tuning records as `tune.best.chosen_records` takes them, the board's own
             unless given; or a function that says it, for comparisons.
+        disabled_passes: names of passes of the compiler to leave out.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
             anyhow; or `none`.
@@ -129,27 +142,31 @@ def build(
         ConfigurationError: LLVM does not know what the board's profile names.
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
         UnsupportedError: no package can hold it.
+        UnknownNameError, InputError, ConfigurationError: as `compile.passes.order.passes_for`.
         RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
-    with _inputs(source, board, tuning, progress) as inputs:
+    with _inputs(source, board, tuning, progress, disabled_passes) as inputs:
         return _build(inputs, output, dumps, checks, make_agent=make_agent, progress=progress)
 
 
 def _build(
-    inputs: _Inputs, output: Path, dumps: Iterable[str], checks: Checks, *, make_agent: bool, progress: Progress
+    inputs: _Inputs, output: Path, dumps: Collection[str], checks: Checks, *, make_agent: bool, progress: Progress
 ) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
     from edgedeploy.compile.explain import gigaflops
     from edgedeploy.compile.linking import link
+    from edgedeploy.compile.passes.order import passes_for
+    from edgedeploy.compile.passes.running import PassLog
     from edgedeploy.compile.pipeline import compile_network
     from edgedeploy.compile.targets import check_target
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
-    source, resolved, records, tuned, key = inputs
+    source, resolved, records, tuned, disabled_passes, key = inputs
     board = resolved.profile
     check_target(board)
+    passes_for(board, disabled_passes)  # before the long work: names and packages that cannot be used
     linker = c_compiler(board)
     linker.check()
     with (
@@ -162,7 +179,9 @@ def _build(
             cases = recorded(network)
             test, members = self_test(network, board, cases)
         limit = error_limit(network, board, cases.values())
-        compiled = compile_network(network, board, progress, tuned, limit)
+        log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
+        log.write("imported", network.module)
+        compiled = compile_network(network, board, progress, tuned, limit, disabled_passes, log)
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(
@@ -185,6 +204,7 @@ def _build(
             board=resolved.label,
             build_key=key,
             tuning_records=records.sha256 if records else None,
+            disabled_passes=sorted(set(disabled_passes)),
             target=board.target(),
             device=board.accelerator.name if board.accelerator else None,
             threads=board.cores,
@@ -205,7 +225,7 @@ def _build(
         with progress.stage("pack"):
             write_package(temporary, manifest, contents)
     written = [_dump(compiled, output, kind) for kind in dumps]
-    return Built(output, manifest, error, written, compiled)
+    return Built(output, manifest, error, written, compiled, log.times)
 
 
 def prepare(
@@ -273,9 +293,15 @@ def last_built_board() -> str | None:
     return newest.parent.name if newest else None
 
 
+def _dump_path(package: Path, kind: str) -> Path:
+    return package.with_name(package.name.removesuffix(".tar.gz") + DUMPS[kind])
+
+
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:
-    """Write one kind of intermediate code beside the package."""
-    path = package.with_name(package.name.removesuffix(".tar.gz") + DUMPS[kind])
+    """Write one kind of intermediate code beside the package; what passes left was written by then."""
+    path = _dump_path(package, kind)
+    if kind == "passes":
+        return path
     text = compiled.module.script() if kind == "ir" else compiled.code.inspect(kind)
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import edgedeploy
 from edgedeploy.board import Board
+from edgedeploy.compile.passes.installed import provider_code, provider_versions
 from edgedeploy.files import digest_of
 from edgedeploy.frontends.format import Format
 from edgedeploy.kept import key_of
@@ -44,8 +45,10 @@ _NOT_BUILT_BY = {"description", "health_check", "health_check_s"}
 _PACKAGES = ("apache-tvm", "apache-tvm-ffi", "numpy")
 
 
-def build_key(source: Source, board: Board, records: Records | None = None) -> str:
-    """The key of the package of a network for a board, built with tuning records or without.
+def build_key(
+    source: Source, board: Board, records: Records | None = None, disabled_passes: Collection[str] = ()
+) -> str:
+    """The key of the package of a network for a board, built with tuning records or without, and with which passes.
 
     Raises:
         ToolchainError: what links for the board is not installed, or does not fit it.
@@ -60,6 +63,8 @@ def build_key(source: Source, board: Board, records: Records | None = None) -> s
         "linker": [linker.identity, *linker.static_options],
         "versions": versions(source.format),
         "code": _code(folder()),
+        "other passes": provider_code(),
+        "disabled passes": sorted(set(disabled_passes)),
         "tuning": records.bests_sha256 if records else None,
     }
     return key_of(parts)
@@ -67,12 +72,15 @@ def build_key(source: Source, board: Board, records: Records | None = None) -> s
 
 @cache
 def versions(form: Format) -> dict[str, str]:
-    """The versions of what makes a package; a Python package that is missing will be said when it is needed."""
+    """The versions of what makes a package, packages that add passes among it.
+
+    A Python package that is missing will be said when it is needed.
+    """
     found = {"edgedeploy": edgedeploy.__version__}
     for name in (*_PACKAGES, *form.packages):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-    return found
+    return found | provider_versions()
 
 
 def folder() -> Path:

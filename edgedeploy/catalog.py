@@ -35,6 +35,27 @@ def user_folder() -> Path:
     return Path(platformdirs.user_config_dir("edgedeploy"))
 
 
+def unknown_name(noun: str, name: str, names: list[str], listing: str | None = None) -> UnknownNameError:
+    """The error for a name that is none of those there are; it lists names that are near.
+
+    Args:
+        noun: what one of them is called.
+        name: what was asked for.
+        names: those there are.
+        listing: the command that lists them, if there is one.
+    """
+    near = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
+    near += [known for known in names if name and name in known and known not in near]
+    listed = near or names
+    return UnknownNameError(
+        f"unknown {noun} {name!r}",
+        why=f"{'near names' if near else f'known {noun}s'}: {', '.join(listed)}"
+        if len(listed) <= MOST_LISTED or not listing
+        else None,
+        hints=[f"list them all with `{listing}`"] if listing else [],
+    )
+
+
 @dataclass(frozen=True)
 class Catalog(Generic[Document]):
     """All the documents of one kind.
@@ -79,16 +100,7 @@ class Catalog(Generic[Document]):
 
     def unknown(self, name: str) -> UnknownNameError:
         """The error for a name that is not in the catalogue."""
-        names = self.names()
-        near = difflib.get_close_matches(name, names, n=4, cutoff=0.5)
-        near += [known for known in names if name and name in known and known not in near]
-        listing = "near names" if near else f"known {self.noun}s"
-        listed = near or names
-        return UnknownNameError(
-            f"unknown {self.noun} {name!r}",
-            why=f"{listing}: {', '.join(listed)}" if len(listed) <= MOST_LISTED or not self.listing else None,
-            hints=[f"list them all with `{self.listing}`"] if self.listing else [],
-        )
+        return unknown_name(self.noun, name, self.names(), self.listing)
 
     def load(self, name: str) -> Document:
         """Read the document that `name` means.

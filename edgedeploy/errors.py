@@ -32,13 +32,13 @@ class EdgedeployError(Exception):
 
 
 class ConfigurationError(EdgedeployError):
-    """A board, toolchain, demo or zoo file does not say what it should."""
+    """A board, toolchain, demo or zoo file does not say what it should; or an installed pass cannot be used."""
 
     exit_code = 3
 
 
 class UnknownNameError(EdgedeployError):
-    """A board, model, demo, toolchain, label set or engine that does not exist was named."""
+    """A board, model, demo, toolchain, label set, engine or pass that does not exist was named."""
 
     exit_code = 4
 

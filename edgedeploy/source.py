@@ -18,7 +18,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.entry import MODELS
 
 if TYPE_CHECKING:
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 
 @dataclass(frozen=True)

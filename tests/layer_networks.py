@@ -6,8 +6,8 @@ from pathlib import Path
 
 from networks import Graph
 
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 
 def convolution(path: Path, size: int, inputs: int, outputs: int, kernel: int, **attributes: object) -> Network:

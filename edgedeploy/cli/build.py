@@ -21,6 +21,7 @@ from edgedeploy.cli.options import (
     parse_shapes,
 )
 from edgedeploy.cli.overrides import overridable
+from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimesOption
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
@@ -51,14 +52,23 @@ def build(
     *,
     overrides: Overrides,
     dump: Annotated[
-        str, typer.Option("--dump", metavar="KINDS", help="Also write intermediate code: ir,ll,asm or some of them.")
+        str,
+        typer.Option(
+            "--dump",
+            metavar="KINDS",
+            help="Also write intermediate code: ir,ll,asm,passes or some of them. passes is a folder with the module "
+            "after each pass.",
+        ),
     ] = "",
+    disable_pass: DisablePassOption = None,
+    print_pass_times: PassTimesOption = False,
+    list_passes: ListPassesOption = False,
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
             help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside a "
-            "device; transposes; removed channels.",
+            "device; transposes; removed channels; operators that are slow.",
         ),
     ] = False,
     no_check: Annotated[
@@ -80,10 +90,16 @@ def build(
 
     Functions that were tuned on such a board (`edgedeploy tune`) are built as they were found to be quickest.
 
+    The compiler's passes are described in docs/passes.md. The package of a build without some of them is never taken
+    for the usual one: run, demo and push build that again.
+
     What the board's profile says of its code and of what links it is overridden by --toolchain and the options
     after it, for this build.
 
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
+
+    Examples: edgedeploy build net.onnx --dump passes --print-pass-times; edgedeploy build net.onnx --disable-pass
+    pad-channels
 
     Examples: edgedeploy build --board rpi4 --toolchain gnu-aarch64; edgedeploy build --board rpi4 --mcpu cortex-a73
 
@@ -93,6 +109,7 @@ def build(
     from edgedeploy.agent.build import agent_for
     from edgedeploy.build import DUMPS, default_output, package_name
     from edgedeploy.build import build as build_package
+    from edgedeploy.cli import passes
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explanation
     from edgedeploy.demo.spec import DEMOS, all_demos
@@ -100,6 +117,9 @@ def build(
     from edgedeploy.resolved import resolve
     from edgedeploy.source import Source, find_source, note_weights
 
+    if list_passes:
+        passes.show_passes(disable_pass or (), json_output)
+        return
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
     kinds = [kind for kind in dump.split(",") if kind]
     for kind in kinds:
@@ -132,6 +152,7 @@ def build(
             resolved,
             path,
             tuning=tuning_records,
+            disabled_passes=disable_pass or (),
             dumps=kinds,
             checks="none" if no_check else "all",
             make_agent=True,
@@ -148,6 +169,7 @@ def build(
                 "target": built.manifest.target,
                 "linker": built.manifest.linker,
                 "tuning_records": built.manifest.tuning_records,
+                "disabled_passes": built.manifest.disabled_passes,
                 "abi": built.manifest.abi.model_dump(),
                 "memory": built.manifest.memory.model_dump(),
                 "checked": built.manifest.checked.how,
@@ -159,6 +181,7 @@ def build(
                 ],
                 "spread_to": built.manifest.selftest.spread_to,
                 "dumps": [str(path) for path in built.dumps],
+                **({"pass_times": passes.pass_times(built.pass_times)} if print_pass_times else {}),
                 **(explanation(built.compiled) if explain else {}),
             }
         )
@@ -173,6 +196,8 @@ def build(
             stdout().print(f"memory: {built.manifest.memory.line()}")
             for path in built.dumps:
                 stdout().print(str(path))
+            if print_pass_times:
+                passes.print_pass_times(built.pass_times)
             if explain:
                 _print_code(built, resolved.profile)
                 _print_explanation(built.compiled)
@@ -240,6 +265,8 @@ def _print_explanation(compiled: Compiled) -> None:
         for layer in explanation["removed"]:
             removed.add_row(layer["layer"], str(layer["before"]), str(layer["after"]))
         stdout().print(removed)
+    for operator, why in explanation["slow_operators"].items():
+        stdout().print(f"slow operator: {operator} ({why})")
     fallbacks = sum(record["fallback"] for record in explanation["functions"])
     transposes = explanation["transposes"]
     stdout().print(

@@ -10,38 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
-from edgedeploy.compile.constants import evaluate
-from edgedeploy.compile.expressions import constant_value
+from edgedeploy.compile.expressions import constant_value, is_call
+from edgedeploy.compile.optraits import Kind, evaluate, is_kind, keeps_channels, keeps_constants, tensors_of
 
 # One value per channel: the value that the whole channel has whatever the input, or NaN if it has none.
 Values = np.ndarray
-
-ELEMENTWISE = {
-    "relax.add",
-    "relax.subtract",
-    "relax.multiply",
-    "relax.divide",
-    "relax.maximum",
-    "relax.minimum",
-    "relax.negative",
-    "relax.nn.relu",
-    "relax.nn.prelu",
-    "relax.nn.silu",
-    "relax.sigmoid",
-    "relax.tanh",
-    "relax.round",
-}
-WINDOWS = {
-    "relax.nn.max_pool2d",
-    "relax.nn.avg_pool2d",
-    "relax.nn.adaptive_avg_pool2d",
-    "relax.image.resize2d",
-    "relax.mean",
-}
-RESHAPES = {"relax.reshape", "relax.squeeze", "relax.expand_dims", "relax.flatten"}
 
 
 @dataclass(frozen=True)
@@ -99,17 +74,17 @@ def product_of(call: relax.Call) -> Product | None:
     source, weights = call.args[0], constant_value(call.args[1]) if len(call.args) > 1 else None
     if weights is None or not isinstance(source, relax.Var) or channel_count(source) is None:
         return None
-    if _name(call) == "relax.nn.conv2d" and _is_plain(call) and int(call.attrs.groups) == 1:
+    if is_call(call, "relax.nn.conv2d") and _is_plain(call) and int(call.attrs.groups) == 1:
         padded = any(int(width) for width in call.attrs.padding)
         return Product(source, weights.reshape(*weights.shape[:2], -1), padded)
-    if _name(call) == "relax.matmul" and weights.ndim == 2 and len(source.ty.shape) == 2:
+    if is_call(call, "relax.matmul") and weights.ndim == 2 and len(source.ty.shape) == 2:
         return Product(source, weights.T[:, :, None], padded=False)
     return None
 
 
 def is_depthwise(call: relax.Call) -> bool:
     """Whether a call filters each channel by itself, with constant weights."""
-    if _name(call) != "relax.nn.conv2d" or not _is_plain(call) or constant_value(call.args[1]) is None:
+    if not is_call(call, "relax.nn.conv2d") or not _is_plain(call) or constant_value(call.args[1]) is None:
         return False
     outputs, inputs = (int(size) for size in list(call.args[1].ty.shape)[:2])
     return inputs == 1 and outputs == int(call.attrs.groups) == channel_count(call.args[0])
@@ -120,21 +95,21 @@ def ties_of(call: relax.Call) -> list[Tie] | None:
 
     Expects NCHW. What is not listed, as the weights of a `Product`, is no argument of this kind.
     """
-    name, count = _name(call), channel_count(call)
+    count = channel_count(call)
     if count is None:
         return None
     every = np.arange(count)
-    if name in ELEMENTWISE:
+    if is_kind(call, Kind.ELEMENTWISE):
         variables = [argument for argument in call.args if isinstance(argument, relax.Var)]
         same = all(len(argument.ty.shape) == len(call.ty.shape) for argument in variables)
         if not same or any(channel_count(argument) != count for argument in variables):
             return None
         return [Tie(argument, every, every) for argument in variables]
-    if (name in WINDOWS and _keeps_channels(call)) or is_depthwise(call):
+    if (isinstance(call.args[0], relax.Var) and keeps_channels(call)) or is_depthwise(call):
         return [Tie(call.args[0], every, every)]
-    if name in RESHAPES:
+    if is_kind(call, Kind.RESHAPE):
         return _ties_of_reshape(call, count)
-    if name == "relax.concat" and isinstance(call.args[0], relax.Tuple):
+    if is_call(call, "relax.concat") and isinstance(call.args[0], relax.Tuple):
         return _ties_of_concat(call, count)
     return None
 
@@ -169,10 +144,10 @@ def _values(call: relax.Call, unknown: Values, found: dict[Any, Values]) -> Valu
         return unknown
     if is_depthwise(call):
         return _values_of_depthwise(call, of(call.args[0]))
-    if _name(call) in ELEMENTWISE:
+    if is_kind(call, Kind.ELEMENTWISE):
         return _values_of_elementwise(call, of)
-    if _name(call) in WINDOWS and not _keeps_constants(call):
-        return np.where(of(call.args[0]) == 0, 0, np.nan) if _name(call) == "relax.nn.avg_pool2d" else unknown
+    if is_kind(call, Kind.WINDOW, Kind.REDUCTION) and not keeps_constants(call):
+        return unknown if is_call(call, "relax.image.resize2d") else np.where(of(call.args[0]) == 0, 0, np.nan)
     known = [(tie.results, of(tie.source)[tie.channels]) for tie in ties]
     result = unknown.copy()
     for results, values in known:
@@ -196,13 +171,11 @@ def _values_of_elementwise(call: relax.Call, of: Callable[[relax.Var], Values]) 
     """Evaluate the operator with one value for each channel; NaN, not known, spreads."""
     dimensions = len(call.ty.shape)
     arguments = []
-    for argument in call.args:
+    for argument in tensors_of(call):
         constant = constant_value(argument)
         arguments.append(of(argument).reshape(1, -1, *[1] * (dimensions - 2)) if constant is None else constant)
-    with np.errstate(all="ignore"):
-        result = evaluate(call, arguments)
-    count = int(call.ty.shape[1])
-    if result.ndim != dimensions or result.shape[1] != count:
+    result, count = evaluate(call, arguments), int(call.ty.shape[1])
+    if result is None or result.ndim != dimensions or result.shape[1] != count:
         return np.full(count, np.nan, np.float32)
     rows = np.moveaxis(result, 1, 0).reshape(count, -1)
     return np.where((rows == rows[:, :1]).all(axis=1), rows[:, 0], np.nan)
@@ -234,33 +207,8 @@ def _ties_of_concat(call: relax.Call, count: int) -> list[Tie] | None:
     ]
 
 
-def _name(call: relax.Call) -> str:
-    return str(call.op.name) if isinstance(call.op, tvm.ir.Op) else ""
-
-
 def _is_plain(call: relax.Call) -> bool:
     return bool(call.attrs.data_layout == call.attrs.out_layout == "NCHW" and call.attrs.kernel_layout == "OIHW")
-
-
-def _keeps_channels(call: relax.Call) -> bool:
-    """Whether a pool, mean or resize treats each channel by itself."""
-    if not isinstance(call.args[0], relax.Var) or len(call.args[0].ty.shape) != 4:
-        return False
-    if _name(call) == "relax.mean":
-        return call.attrs.axis is not None and all(int(axis) % 4 in (2, 3) for axis in call.attrs.axis)
-    return str(getattr(call.attrs, "layout", "NCHW")) == "NCHW"
-
-
-def _keeps_constants(call: relax.Call) -> bool:
-    """Whether a pool, mean or resize of a constant picture is that constant."""
-    if _name(call) == "relax.nn.avg_pool2d":
-        return not call.attrs.count_include_pad or not any(int(width) for width in call.attrs.padding)
-    if _name(call) == "relax.image.resize2d":
-        return (
-            call.attrs.method in ("nearest_neighbor", "linear")
-            and call.attrs.coordinate_transformation_mode != "tf_crop_and_resize"
-        )
-    return True
 
 
 def variables_in(expression: relax.Expr) -> Iterator[relax.Var]:

@@ -14,27 +14,9 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, types_of
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, types_of
+from edgedeploy.compile.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
 from edgedeploy.compile.types import LayerTypes
-
-# Operators that work on each channel by itself. A constant operand gets this value in the added channels:
-# any that cannot make an infinity or a NaN, which zero weights would not remove.
-_ELEMENTWISE = {
-    "relax.add": 0.0,
-    "relax.subtract": 0.0,
-    "relax.multiply": 0.0,
-    "relax.divide": 1.0,
-    "relax.maximum": 0.0,
-    "relax.minimum": 0.0,
-    "relax.nn.prelu": 0.0,
-    "relax.nn.relu": 0.0,
-    "relax.sigmoid": 0.0,
-    "relax.tanh": 0.0,
-    "relax.round": 0.0,
-    "relax.nn.silu": 0.0,
-}
-_WINDOWS = {"relax.nn.max_pool2d", "relax.nn.avg_pool2d", "relax.image.resize2d"}
-
 
 # From how many channels a convolution has, the pixels of its result and its types, to how many it should have.
 PaddedCount = Callable[[int, int, LayerTypes], int]
@@ -61,16 +43,18 @@ class _Padder(relax.PyExprMutator):
     def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
         super().__init__(module)
         self._padded_count = padded
+        # By padded tensor, the value of the channels that were added. It must be finite: the weights that are zero
+        # for these channels would not remove an infinity or a NaN.
+        self._added: dict[Any, float] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        name = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         handler: Callable[[relax.Call], relax.Expr | None] | None = None
-        if name == "relax.nn.conv2d":
+        if is_call(call, "relax.nn.conv2d"):
             handler = self._convolution
-        elif name in _ELEMENTWISE:
+        elif is_kind(call, Kind.ELEMENTWISE):
             handler = self._elementwise
-        elif name in _WINDOWS or _is_mean_of_pixels(call):
+        elif keeps_channels(call):
             handler = self._window
         padded = handler(call) if handler else None
         return call if padded is None else padded
@@ -83,9 +67,10 @@ class _Padder(relax.PyExprMutator):
         whole = cut.args[0]
         return whole if isinstance(whole, relax.Var) and _is_channel_cut(cut) else None
 
-    def _cut(self, padded: relax.Expr, channels: int) -> relax.Expr:
+    def _cut(self, padded: relax.Expr, channels: int, added: float = 0.0) -> relax.Expr:
         """The first `channels` channels of a padded tensor; dead code if every use finds the padded one."""
         whole = self.builder_.emit(padded)
+        self._added[whole] = added
         if int(whole.ty.shape[1]) == channels:
             return whole
         return relax.op.strided_slice(whole, axes=[1], begin=[0], end=[channels])
@@ -120,46 +105,37 @@ class _Padder(relax.PyExprMutator):
         return self._cut(padded, outputs)
 
     def _elementwise(self, call: relax.Call) -> relax.Expr | None:
-        shape = [int(size) for size in call.ty.shape]
         wholes = [self._padded(argument) for argument in call.args]
         counts = {int(whole.ty.shape[1]) for whole in wholes if whole is not None}
-        if len(shape) != 4 or len(counts) != 1:
+        if len(call.ty.shape) != 4 or len(counts) != 1:
             return None
-        count = counts.pop()
-        arguments = []
-        for argument, whole in zip(call.args, wholes, strict=True):
-            if whole is None:
-                whole = self._padded_constant(call, argument, shape[1], count)
-            if whole is None:
-                return None
-            arguments.append(whole)
-        return self._cut(relax.Call(call.op, arguments, call.attrs), shape[1])
-
-    def _padded_constant(self, call: relax.Call, argument: relax.Expr, channels: int, count: int) -> Any:
-        value = constant_value(argument)
-        if value is None:
-            return None
-        if value.size == 1:
-            return argument
-        axis = 0 if call.op.name == "relax.nn.prelu" else value.ndim - 3
-        if axis < 0 or value.shape[axis] != channels:
-            return None
-        widths = [(0, count - channels if each == axis else 0) for each in range(value.ndim)]
-        return relax.const(np.pad(value, widths, constant_values=_ELEMENTWISE[call.op.name]).astype(value.dtype))
+        for filler in (0.0, 1.0):  # one for divisors
+            arguments, values = list(call.args), []
+            for index, (argument, whole) in enumerate(zip(call.args, wholes, strict=True)):
+                value = constant_value(argument)
+                if whole is not None:
+                    arguments[index] = whole
+                    values.append(np.full((1, 1, 1, 1), self._added[whole], str(whole.ty.dtype)))
+                elif value is not None and channel_axis(call, value) >= 0:
+                    widths = [(0, 0)] * value.ndim
+                    widths[channel_axis(call, value)] = (0, max(counts) - int(call.ty.shape[1]))
+                    arguments[index] = constant(np.pad(value, widths, constant_values=filler))
+                    values.append(np.full([1] * value.ndim, filler, value.dtype))
+                elif value is not None:
+                    values.append(value)
+                elif isinstance(argument.ty, relax.TensorType):
+                    return None
+            added = evaluate(call, values)
+            if added is not None and np.isfinite(added).all() and (added == added.flat[0]).all():
+                return self._cut(relax.Call(call.op, arguments, call.attrs), int(call.ty.shape[1]), added.item(0))
+        return None
 
     def _window(self, call: relax.Call) -> relax.Expr | None:
         whole = self._padded(call.args[0])
-        if whole is None:
+        if whole is None or len(call.ty.shape) != 4:
             return None
-        channels = int(call.ty.shape[1])
-        return self._cut(relax.Call(call.op, [whole, *call.args[1:]], call.attrs), channels)
-
-
-def _is_mean_of_pixels(call: relax.Call) -> bool:
-    """Whether a call takes the mean over rows and columns, and leaves one pixel."""
-    return (
-        is_call(call, "relax.mean") and bool(call.attrs.keepdims) and [int(a) for a in call.attrs.axis or []] == [2, 3]
-    )
+        padded = relax.Call(call.op, [whole, *call.args[1:]], call.attrs)
+        return self._cut(padded, int(call.ty.shape[1]), self._added[whole])
 
 
 def _pixels(call: relax.Call) -> int:

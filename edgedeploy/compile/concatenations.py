@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, use_counts
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, use_counts
 
 
 def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
@@ -32,7 +32,7 @@ class _Splitter(relax.PyExprMutator):
         if is_call(call, "relax.nn.max_pool2d") and self._uses.get(original.args[0], 0) == 1:
             parts = self._parts(call.args[0])
             if parts and call.attrs.layout == "NCHW":
-                pooled = [self.builder_.emit(self._pool(call, part)) for part in parts]
+                pooled = [self.builder_.emit(relax.Call(call.op, [part], call.attrs)) for part in parts]
                 return self.builder_.normalize(relax.op.concat(pooled, axis=1))
         if is_call(call, "relax.nn.conv2d") and self._uses.get(original.args[0], 0) == 1:
             split = self._convolve(call)
@@ -47,12 +47,6 @@ class _Splitter(relax.PyExprMutator):
         parts = bound_value(self, value.args[0])
         return list(parts.fields) if isinstance(parts, relax.Tuple) else []
 
-    def _pool(self, call: relax.Call, data: relax.Expr) -> relax.Expr:
-        attrs = call.attrs
-        return relax.op.nn.max_pool2d(
-            data, attrs.pool_size, attrs.strides, attrs.padding, attrs.dilation, attrs.ceil_mode
-        )
-
     def _convolve(self, call: relax.Call) -> relax.Expr | None:
         attrs, weights = call.attrs, constant_value(call.args[1])
         parts = self._parts(call.args[0])
@@ -66,8 +60,7 @@ class _Splitter(relax.PyExprMutator):
         channels = [int(part.ty.shape[1]) for part in parts]
         total: relax.Expr | None = None
         for part, piece in zip(parts, np.split(weights, np.cumsum(channels)[:-1], axis=1), strict=True):
-            kernel = relax.const(np.ascontiguousarray(piece))
-            convolved = relax.op.nn.conv2d(part, kernel, attrs.strides, attrs.padding, attrs.dilation)
+            convolved = relax.Call(call.op, [part, constant(piece)], attrs)
             if total is None:
                 total = convolved
             else:

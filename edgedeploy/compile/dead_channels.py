@@ -14,8 +14,6 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.channel_flow import (
-    ELEMENTWISE,
-    RESHAPES,
     Values,
     channel_count,
     constant_channels,
@@ -24,7 +22,8 @@ from edgedeploy.compile.channel_flow import (
     ties_of,
     variables_in,
 )
-from edgedeploy.compile.expressions import constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import constant, constant_value, is_call, rewritten
+from edgedeploy.compile.optraits import Kind, channel_axis, is_kind
 
 
 @dataclass(frozen=True)
@@ -160,25 +159,22 @@ class _Remover(relax.PyExprMutator):
         if is_call(call, "relax.concat"):
             parts = [self.visit_expr(part) for part in call.args[0].fields]
             return relax.op.concat(parts, int(call.attrs.axis))
-        if call.op.name in RESHAPES:
+        if is_kind(call, Kind.RESHAPE):
             sizes = [int(size) for size in call.ty.shape]
             return relax.op.reshape(self.visit_expr(call.args[0]), [sizes[0], int(kept.sum()), *sizes[2:]])
         arguments = [self._smaller(call, argument, kept) for argument in call.args]
         return relax.Call(call.op, arguments, call.attrs)
 
     def _with_weights(self, call: relax.Call, weights: np.ndarray, groups: int = 1) -> relax.Expr:
-        data, constant = self.visit_expr(call.args[0]), relax.const(np.ascontiguousarray(weights))
+        data, kernel = self.visit_expr(call.args[0]), constant(weights)
         if is_call(call, "relax.matmul"):
-            return relax.op.matmul(data, constant)
+            return relax.op.matmul(data, kernel)
         attrs = call.attrs
-        return relax.op.nn.conv2d(data, constant, attrs.strides, attrs.padding, attrs.dilation, groups)
+        return relax.op.nn.conv2d(data, kernel, attrs.strides, attrs.padding, attrs.dilation, groups)
 
     def _smaller(self, call: relax.Call, argument: relax.Expr, kept: np.ndarray) -> relax.Expr:
         """An operand of an elementwise operator or a pool; constants lose the same channels."""
         value = constant_value(argument)
-        if value is None or call.op.name not in ELEMENTWISE:
+        if value is None or not is_kind(call, Kind.ELEMENTWISE) or channel_axis(call, value) < 0:
             return self.visit_expr(argument)
-        axis = 0 if is_call(call, "relax.nn.prelu") else value.ndim - len(call.ty.shape) + 1
-        if axis < 0 or value.shape[axis] == 1:
-            return argument
-        return relax.const(np.ascontiguousarray(np.compress(kept, value, axis)), str(value.dtype))
+        return constant(np.compress(kept, value, channel_axis(call, value)))

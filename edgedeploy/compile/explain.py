@@ -9,6 +9,7 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import call_counts, calls_of, function_name
 from edgedeploy.compile.loops import stores_of
+from edgedeploy.compile.passes.builtin import SLOW_OPERATORS
 from edgedeploy.compile.pipeline import Lowered
 
 # Values that one thread stores one by one within about a microsecond: fewer are not worth a line.
@@ -18,13 +19,15 @@ FEW_STORES = 1_000
 def explain(network: Lowered) -> dict[str, Any]:
     """A report that can be written as JSON.
 
-    Its fields are `functions` and `transposes`, as the functions of these names give them, and `removed`: for
-    each layer that lost channels its name, and how many there were `before` and `after`.
+    Its fields are `functions` and `transposes`, as the functions of these names give them; `removed`: for
+    each layer that lost channels its name, and how many there were `before` and `after`; and `slow_operators`: by name,
+    those of the network that are slow or may be, and why.
     """
     return {
         "functions": functions(network),
         "transposes": transposes(network),
         "removed": [asdict(layer) for layer in network.removed],
+        "slow_operators": {str(name): str(why) for name, why in network.module.attrs[SLOW_OPERATORS].items()},
     }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, use_counts
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, use_counts
 
 
 def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
@@ -52,29 +52,23 @@ class _Folder(relax.PyExprMutator):
                     return folded
         return call
 
-    def _fold(self, operator: str, data: relax.Expr, constant: np.ndarray | None) -> relax.Expr | None:
-        """The convolution, or convolution and bias, that `data <operator> constant` amounts to."""
+    def _fold(self, operator: str, data: relax.Expr, factor: np.ndarray | None) -> relax.Expr | None:
+        """The convolution, or convolution and bias, that `data <operator> factor` amounts to."""
         convolution, bias = self._convolution_and_bias(data)
-        if convolution is None or constant is None or constant.dtype != np.float32:
+        if convolution is None or factor is None or factor.dtype != np.float32:
             return None
         weights = constant_value(convolution.args[1])
         attrs = convolution.attrs
         if weights is None or attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
             return None
-        values = _per_channel(constant, weights.shape[0])
+        values = _per_channel(factor, weights.shape[0])
         if values is None:
             return None
         if operator == "relax.add":
             return None if bias is None else self._biased(convolution, bias + values)
-        scaled = relax.op.nn.conv2d(
-            convolution.args[0],
-            relax.const(weights * values.reshape(-1, 1, 1, 1)),
-            attrs.strides,
-            attrs.padding,
-            attrs.dilation,
-            attrs.groups,
-        )
-        return self.builder_.normalize(scaled) if bias is None else self._biased(scaled, bias * values)
+        scaled = constant(weights * values.reshape(-1, 1, 1, 1))
+        convolution = relax.Call(convolution.op, [convolution.args[0], scaled], attrs)
+        return self.builder_.normalize(convolution) if bias is None else self._biased(convolution, bias * values)
 
     def _convolution_and_bias(self, data: relax.Expr) -> tuple[relax.Call | None, np.ndarray | None]:
         value = bound_value(self, data)
@@ -92,4 +86,4 @@ class _Folder(relax.PyExprMutator):
 
     def _biased(self, convolution: relax.Call, bias: np.ndarray) -> relax.Expr:
         result = self.builder_.emit(convolution)
-        return relax.op.add(result, relax.const(np.ascontiguousarray(bias.reshape(1, -1, 1, 1))))
+        return relax.op.add(result, constant(bias.reshape(1, -1, 1, 1)))

@@ -15,9 +15,10 @@ NCHW_OF_NHWC = [0, 3, 1, 2]
 def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     """Replace transposes that cost nothing to avoid.
 
-    One that undoes the one before it vanishes with it. One that moves only axes of length one becomes a reshape. One
-    before a product of flattened pictures with a constant matrix goes into the order of the matrix's rows, also where
-    several such pictures are concatenated; the products are summed in another order then.
+    One before a pad moves behind it. One that undoes the one before it vanishes with it. One that moves only axes of
+    length one becomes a reshape. One before a product of flattened pictures with a constant matrix goes into the order
+    of the matrix's rows, also where several such pictures are concatenated; the products are summed in another order
+    then.
     """
     return relax.transform.CanonicalizeBindings()(rewritten(_Remover(module), module))
 
@@ -30,6 +31,8 @@ class _Remover(relax.PyExprMutator):
             source = bound_value(self, call.args[0])
             if is_call(source, "relax.permute_dims") and _undoes(call, source):
                 return source.args[0]
+        if is_call(call, "relax.nn.pad"):
+            return self._padded_before(call)
         if is_call(call, "relax.permute_dims") and _moves_nothing(call):
             call = relax.op.reshape(call.args[0], shape_of(call))
         if is_call(call, "relax.reshape"):
@@ -43,6 +46,18 @@ class _Remover(relax.PyExprMutator):
                 if order is not None:
                     return relax.op.matmul(features, relax.const(np.ascontiguousarray(weights[order])))
         return call
+
+    def _padded_before(self, pad: relax.Call) -> relax.Expr:
+        """A pad before the transpose of its input instead of after it; layout conversion does not pass through pads."""
+        transpose, attrs = bound_value(self, pad.args[0]), pad.attrs
+        if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
+            return pad
+        widths = np.zeros((len(shape_of(pad)), 2), int)
+        widths[[int(axis) for axis in transpose.attrs.axes]] = np.reshape(
+            [int(each) for each in attrs.pad_width], (-1, 2)
+        )
+        padded = relax.op.nn.pad(transpose.args[0], widths.ravel().tolist(), attrs.pad_mode, float(attrs.pad_value))
+        return relax.op.permute_dims(self.builder_.emit(padded), transpose.attrs.axes)
 
     def _as_they_lie(self, features: relax.Expr) -> tuple[relax.Expr, np.ndarray | None]:
         """Flattened pictures, without the transposes before them.

@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, types_of
+from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of, types_of
 from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.types import FLOAT32
@@ -45,7 +45,7 @@ class _Lowerer(relax.PyExprMutator):
             return self._emit(DepthwiseConvolution(**common, window=window), data, weights)
         planes = self._planes(data)
         if groups == 1 and planes is not None:
-            common["data"] = _shape(planes)
+            common["data"] = tuple(shape_of(planes))
             return self._emit(FirstConvolution(**common, window=window), planes, weights)
         return self._emit(Convolution(**common, window=window, groups=groups), data, weights)
 
@@ -80,19 +80,15 @@ class _Lowerer(relax.PyExprMutator):
 def _common(call: relax.Call) -> dict[str, Any]:
     data, weights = call.args
     return {
-        "data": _shape(data),
-        "weights": _shape(weights),
+        "data": tuple(shape_of(data)),
+        "weights": tuple(shape_of(weights)),
         "types": types_of(call),
         "constant": constant_value(weights) is not None,
     }
 
 
-def _shape(expression: relax.Expr) -> tuple[int, ...]:
-    return tuple(int(size) for size in expression.ty.shape)
-
-
 def _window(call: relax.Call) -> Window:
-    kernel_height, kernel_width, _, _ = _shape(call.args[1])
+    kernel_height, kernel_width, _, _ = shape_of(call.args[1])
     down, across = (int(step) for step in call.attrs.strides)
     apart_down, apart_across = (int(step) for step in call.attrs.dilation)
     top, left, bottom, right = (int(width) for width in call.attrs.padding)

@@ -3,51 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 from tvm.s_tir import SBlockRealize
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends import backend_of, host_of
-from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.codegen import Code, generate
-from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.constants import flush_subnormals, fold_constants
-from edgedeploy.compile.dead_channels import RemovedChannels, remove_channels
+from edgedeploy.compile.dead_channels import RemovedChannels
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
-from edgedeploy.compile.extremes import LEGALISATIONS
-from edgedeploy.compile.folding import fold_scales
-from edgedeploy.compile.groups import Group, groups
-from edgedeploy.compile.layouts import remove_transposes
-from edgedeploy.compile.lowering import lower_layers
+from edgedeploy.compile.groups import Group
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
+from edgedeploy.compile.passes import Compilation
+from edgedeploy.compile.passes.builtin import COPIED
+from edgedeploy.compile.passes.order import passes_for
+from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
-from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
 from edgedeploy.errors import CompileError, EdgedeployError, last_line
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
-
-# Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
-_LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
-
-# The attribute of reshapes that are no views.
-_COPIED = "edgedeploy.copied"
-
-# TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
-_INJECTIVE = 2
 
 
 @dataclass(frozen=True)
@@ -116,6 +101,8 @@ def compile_network(
     progress: Progress = SILENT,
     tuned: Tuned = untuned,
     error_limit: float = math.inf,
+    disabled_passes: Collection[str] = (),
+    listener: Listener = ignore,
 ) -> Compiled:
     """Generate code for a board's CPU, or for its device and the CPU beside it.
 
@@ -126,11 +113,14 @@ def compile_network(
         tuned: what measuring on the board has found out.
         error_limit: how many times the rounding error of a reference the network's may be, as `compile.error_budget`
             estimates it; where layers would exceed it, they take slower forms.
+        disabled_passes: names of passes to leave out.
+        listener: is shown the module after each pass.
 
     Raises:
-        CompileError: TVM refuses the network or the target.
+        CompileError: TVM refuses the network or the target, or a pass fails.
+        UnknownNameError, InputError, ConfigurationError: as `passes_for`.
     """
-    lowered = lower_network(network, board, progress, tuned, error_limit)
+    lowered = lower_network(network, board, progress, tuned, error_limit, disabled_passes, listener)
     on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.device else set()
     with _compiling(network, board), progress.stage("generate code"):
         code = generate(lowered.module, host_of(board), backend_of(board), on_device)
@@ -143,19 +133,19 @@ def lower_network(
     progress: Progress = SILENT,
     tuned: Tuned = untuned,
     error_limit: float = math.inf,
+    disabled_passes: Collection[str] = (),
+    listener: Listener = ignore,
 ) -> Lowered:
     """Optimise a network and schedule its functions.
 
     Arguments are those of `compile_network`.
 
     Raises:
-        CompileError: as `compile_network`.
+        EdgedeployError: as `compile_network`.
     """
     with _compiling(network, board):
         with progress.stage("optimise"):
-            optimised = _optimise(network.module, board)
-            if board.accelerator:
-                optimised = _with_views(optimised)
+            optimised = _optimised(network, board, disabled_passes, listener)
         with progress.stage("schedule"):
             return _placed(optimised, board, tuned, error_limit)
 
@@ -210,26 +200,6 @@ def _fastest(strategy: Strategy[Any], backend: Backend, measured: Any) -> Config
     return strategy.default()
 
 
-def _with_views(optimised: Optimised) -> Optimised:
-    """A network of functions and views alone, which can be dealt out to a device and a CPU.
-
-    What TVM makes functions of at last, as sorting, becomes one for the CPU here. Reshapes become views, but for those
-    that make an output, which are copied.
-    """
-    module = tvm.transform.Sequential(
-        [
-            *library_dispatch_passes(tvm.target.Target.current()),
-            relax.transform.LegalizeOps(),
-            relax.transform.RewriteDataflowReshape(),
-            relax.transform.DeadCodeElimination(),
-        ]
-    )(optimised.module)
-    for variable, function in module.functions.items():
-        if isinstance(function, tvm.tirx.PrimFunc) and relax.analysis.has_reshape_pattern(function):
-            module.update_func(variable, function.with_attr(_COPIED, True))
-    return replace(optimised, module=module)
-
-
 def _below_root(function: tvm.tirx.PrimFunc) -> bool:
     """Whether a function computes something in blocks below a root; TVM writes a few, as scattering, without one."""
     return isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
@@ -238,7 +208,7 @@ def _below_root(function: tvm.tirx.PrimFunc) -> bool:
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
     """Whether a function computes something; reshapes become views."""
     return _below_root(function) and (
-        bool(function.attrs.get(_COPIED)) or not relax.analysis.has_reshape_pattern(function)
+        bool(function.attrs.get(COPIED)) or not relax.analysis.has_reshape_pattern(function)
     )
 
 
@@ -252,7 +222,9 @@ def _compiling(network: Network, board: Board) -> Iterator[None]:
         raise
     except Exception as error:
         raise CompileError(
-            f"{network.file} cannot be compiled for {board.triple} ({board.cpu})", why=last_line(error)
+            f"{network.file} cannot be compiled for {board.triple} ({board.cpu})",
+            why=last_line(error),
+            hints=error.hints if isinstance(error, PassError) else (),
         ) from error
 
 
@@ -263,43 +235,20 @@ def optimise(network: Network, board: Board) -> Optimised:
         CompileError: as `compile_network`.
     """
     with _compiling(network, board):
-        optimised = _optimise(network.module, board)
+        optimised = _optimised(network, board)
         if not board.device:
             return optimised
-        if board.accelerator:
-            optimised = _with_views(optimised)
         backend = backend_of(board)
         scheduled = _scheduled(optimised, optimised.functions, backend, untuned, math.inf)
-        on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work)
-        return replace(optimised, on_cpu=frozenset(on_cpu))
+        return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, backend.little_work)))
 
 
-def _optimise(module: tvm.IRModule, board: Board) -> Optimised:
-    """Fold constants, remove what is constant, move to NHWC, and fuse operators into the functions to schedule."""
-    module = relax.transform.DecomposeOpsForInference()(module)
-    module = rewrite_transposed(round_in_float(fold_constants(module)))
-    module = flush_subnormals(fold_scales(module))
-    module, removed = remove_channels(module)
-    module = fold_scales(module) if removed else module
-    module = pad_channels(split_concatenations(module), host_of(board).padded_channels)
-    module = remove_transposes(fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module)))
-    module = lower_layers(module)
-    module = relax.transform.AnnotateTIROpPattern()(relax.transform.LegalizeOps(LEGALISATIONS)(module))
-    module = _keep_slices_apart(module)
-    fused = tvm.transform.Sequential([relax.transform.FoldConstant(), relax.transform.FuseOps()])(module)
-    finish = tvm.transform.Sequential([relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()])
-    finished = finish(fused)
-    names = {variable.name_hint for variable in finished.get_global_vars()}
-    return Optimised(finished, {name: group for name, group in groups(fused).items() if name in names}, removed)
-
-
-def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
-    """Keep slices out of the functions of the convolutions before them.
-
-    TVM takes a slice that begins at zero for an elementwise operator. Fused, it would leave the convolution's
-    tiles with a rest that no full vector covers.
-    """
-    for variable, function in list(module.functions.items()):
-        if isinstance(function, tvm.tirx.PrimFunc) and variable.name_hint.startswith("strided_slice"):
-            module.update_func(variable, function.with_attr("op_pattern", _INJECTIVE))
-    return module
+def _optimised(
+    network: Network, board: Board, disabled_passes: Collection[str] = (), listener: Listener = ignore
+) -> Optimised:
+    """Apply the passes."""
+    compilation = Compilation(board)
+    module = run_passes(network.module, passes_for(board, disabled_passes), compilation, listener)
+    names = {variable.name_hint for variable in module.get_global_vars()}
+    groups = {name: group for name, group in compilation.groups.items() if name in names}
+    return Optimised(module, groups, compilation.removed)

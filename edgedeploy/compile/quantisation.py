@@ -10,8 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.constants import along_axis
 from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten
+from edgedeploy.compile.optraits import along_axis
 
 
 def round_in_float(module: tvm.IRModule) -> tvm.IRModule:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgedeploy.errors import OpenShapeError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, Format, ImportOptions, Shapes
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 
 
 class ConvertedFormat(Format):

@@ -16,7 +16,7 @@ from edgedeploy.heads import Head
 if TYPE_CHECKING:
     import onnx
 
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 Shapes = Mapping[str, Sequence[int]]
 

@@ -21,7 +21,7 @@ from edgedeploy.frontends.format import (
     Shapes,
     check_given_shapes,
 )
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 
 # Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
 _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 26: 2}

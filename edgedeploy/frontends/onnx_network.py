@@ -13,7 +13,7 @@ import onnx
 
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
-from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.network import Network, Reference
 from edgedeploy.onnxruntime_session import cpu_session
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}

@@ -15,7 +15,7 @@ from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
-from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.network import Network, Reference
 
 # FlatBuffers' file identifier, behind the offset of the root table.
 _IDENTIFIER = b"TFL3"

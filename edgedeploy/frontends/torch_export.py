@@ -24,7 +24,7 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
-from edgedeploy.frontends.network import Network, Reference
+from edgedeploy.network import Network, Reference
 
 _ZIP = b"PK\x03\x04"
 # Of protocols 2 to 5, with which PyTorch's files before 1.6 begin.
@@ -200,11 +200,9 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
-    from edgedeploy.frontends.planes import on_planes
-
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
-        return program, on_planes(from_exported_program(program, unwrap_unit_return_tuple=True))
+        return program, from_exported_program(program, unwrap_unit_return_tuple=True)
 
 
 def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, double: bool = False) -> Reference:

@@ -188,9 +188,10 @@ class Manifest(Record):
         target: TVM's target.
         device: a part of the name of the device that it runs on, of the kind of its target; None for the CPU.
         threads: threads it runs with by default.
-        versions: of edgedeploy, TVM and the numerics' reference.
+        versions: of edgedeploy, TVM, the numerics' reference and packages that add passes.
         linker: the toolchain that linked the library.
         tuning_records: hash of the tuning records that were used, or None.
+        disabled_passes: names of the compiler's passes that were left out.
         inputs, outputs: of the network, in order.
         heads: what the network's file says of its detection heads.
         abi: what the library needs.
@@ -216,6 +217,7 @@ class Manifest(Record):
     versions: dict[str, str]
     linker: str
     tuning_records: Sha256 | None = None
+    disabled_passes: Listed[str] = []
     inputs: Listed[TensorSpec]
     outputs: Listed[TensorSpec]
     heads: Listed[Head] = []

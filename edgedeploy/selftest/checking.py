@@ -19,7 +19,7 @@ from edgedeploy.selftest.tolerance import error_limit
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 # What may be done: `here` is nothing but what this machine runs itself.
 Checks = Literal["all", "here", "none"]
@@ -110,7 +110,7 @@ def _compiled_here(draft: Draft) -> float:
 
     here = load_board("local")
     limit = error_limit(draft.network, here, draft.cases.values())
-    compiled = compile_network(draft.network, here, error_limit=limit)
+    compiled = compile_network(draft.network, here, error_limit=limit, disabled_passes=draft.manifest.disabled_passes)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / LIBRARY_NAME
         link(compiled.code, library, here)

@@ -12,7 +12,7 @@ from edgedeploy.runtime.arrays import fill
 from edgedeploy.selftest.operators import Uses, uses_of
 
 if TYPE_CHECKING:
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
     from edgedeploy.runtime.interface import TensorSpec
 
 Inputs = dict[str, np.ndarray]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from edgedeploy.compile.types import bits_of, is_floating
 
 if TYPE_CHECKING:
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 # The values of a tensor, some of them or in another form.
 _PASSING = {

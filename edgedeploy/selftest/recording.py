@@ -16,7 +16,7 @@ from edgedeploy.selftest.tolerance import largest_of, spread_of, tolerance_of, u
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 # The share of an output's values that have to be finite, or numbers, for it to be worth comparing.
 _TELLING = 0.25

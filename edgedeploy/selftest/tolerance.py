@@ -14,7 +14,7 @@ from edgedeploy.selftest.operators import computed_types
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
-    from edgedeploy.frontends.network import Network
+    from edgedeploy.network import Network
 
 # |difference| <= relative * max|reference| + absolute, for networks in float32. The absolute part is for outputs that
 # are nearly zero. A network keeps about half of its type's digits: both grow as the root of the machine epsilon.

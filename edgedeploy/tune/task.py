@@ -19,7 +19,7 @@ from edgedeploy.compile.pipeline import Optimised, optimise
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tuned import workload_of
 from edgedeploy.errors import InputError
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.tune.database import workload_hash
 
 

@@ -16,7 +16,7 @@ from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import cannot_write, is_file, replacing
 from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.source import Source
 from edgedeploy.zoo.entry import MODELS, ModelInput, ZooFile, ZooModel

@@ -17,8 +17,8 @@ from edgedeploy.build import build
 from edgedeploy.compile import linking, pipeline
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import NumericalError
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 from edgedeploy.package.archive import read_package
 from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source

@@ -19,8 +19,8 @@ from edgedeploy.compile.backends.cpu.tiles import choose_tile, whole_columns
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.compile.tiles import padded_count
 from edgedeploy.compile.types import FLOAT32
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 Save = Callable[..., Network]
 

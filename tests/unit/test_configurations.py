@@ -22,7 +22,7 @@ from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder
 from edgedeploy.compile.tuned import workload_of
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.tune.database import workload_hash
 
 LOCAL = load_board("local")

@@ -21,7 +21,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.tiles import Tile
-from edgedeploy.frontends.network import Network
+from edgedeploy.network import Network
 from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.tune.best import tuned_by

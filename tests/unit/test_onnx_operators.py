@@ -14,8 +14,8 @@ from running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 _DTYPES = {"tensor(float)": "float32", "tensor(int32)": "int32"}
 

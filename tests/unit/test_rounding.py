@@ -21,8 +21,8 @@ from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.types import FLOAT32
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 LOCAL = load_board("local")
 

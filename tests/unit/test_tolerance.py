@@ -19,8 +19,8 @@ from tvm import relax
 from edgedeploy.board import load_board
 from edgedeploy.build import Built, build
 from edgedeploy.errors import NumericalError
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of, usual_tolerance

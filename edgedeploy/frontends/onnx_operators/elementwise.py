@@ -56,13 +56,29 @@ def _mean(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return relax.op.multiply(total, relax.const(1 / len(inputs), dtype_of(total)))
 
 
-def _leaky_relu(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """max(x, a x) for 0 <= a <= 1: two elementwise operators, which keep any layout."""
-    slope = float(attr.get("alpha", 0.01))
-    if not 0 <= slope <= 1:
-        return None
-    scaled = importer.bb.emit(relax.op.multiply(inputs[0], relax.const(slope, dtype_of(inputs[0]))))
-    return relax.op.maximum(inputs[0], scaled)
+def _hard_sigmoid(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """min(max(a x + b, 0), 1)."""
+    build = Builder(importer)
+    line = build.add(build.multiply(inputs[0], float(attr.get("alpha", 0.2))), float(attr.get("beta", 0.5)))
+    return build.minimum(importer.bb.normalize(relax.op.nn.relu(line)), 1)
+
+
+def _hard_swish(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    return relax.op.multiply(inputs[0], _hard_sigmoid(importer, inputs, {"alpha": 1 / 6}))
+
+
+def _thresholded_relu(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """x where it is larger than a, else 0."""
+    build, zero = Builder(importer), constant(0, dtype_of(inputs[0]))
+    return build.where(build.greater(inputs[0], float(attr.get("alpha", 1.0))), inputs[0], zero)
+
+
+def _shrink(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """x - b where it is larger than l, x + b where it is less than -l, else 0."""
+    build, value = Builder(importer), inputs[0]
+    bias, limit = float(attr.get("bias", 0.0)), float(attr.get("lambd", 0.5))
+    below = build.where(build.less(value, -limit), build.add(value, bias), constant(0, dtype_of(value)))
+    return build.where(build.greater(value, limit), build.subtract(value, bias), below)
 
 
 def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
@@ -116,12 +132,15 @@ TRANSLATIONS: dict[str, Translation] = {
     "Cast": _cast,
     "Clip": _clip,
     "Cosh": _hyperbolic(relax.op.add),
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish,
     "IsInf": _is_infinite,
-    "LeakyRelu": _leaky_relu,
     "Max": _pairwise(relax.op.maximum),
     "Mean": _mean,
     "Min": _pairwise(relax.op.minimum),
     "Pow": _power,
+    "Shrink": _shrink,
     "Sinh": _hyperbolic(relax.op.subtract),
     "Sum": _pairwise(relax.op.add),
+    "ThresholdedRelu": _thresholded_relu,
 }

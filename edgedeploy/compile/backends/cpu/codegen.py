@@ -13,8 +13,8 @@ from typing import Any
 import tvm
 
 from edgedeploy.compile.backend import Generated
-from edgedeploy.compile.backends.cpu.elementary import use_vector_arithmetic
 from edgedeploy.compile.backends.cpu.stack import PIPELINE
+from edgedeploy.compile.elementary import use_vector_arithmetic
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4

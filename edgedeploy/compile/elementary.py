@@ -74,7 +74,7 @@ def use_vector_arithmetic() -> None:
 
     TVM refuses a second rule of the same level: only the first call does anything.
     """
-    for name, function in _FUNCTIONS.items():
+    for name, function in POLYNOMIALS.items():
         register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(name, function), level=_LEVEL)
 
 
@@ -159,7 +159,8 @@ def power(base: Expression, exponent: Expression) -> Expression:
     return exponential(natural_logarithm(base) * exponent)
 
 
-_FUNCTIONS: dict[str, Callable[..., Expression | None]] = {
+# By TIR's function.
+POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
     "exp": exponential,
     "sigmoid": sigmoid,
     "tanh": hyperbolic_tangent,

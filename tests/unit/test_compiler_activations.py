@@ -1,0 +1,116 @@
+"""Activations of ONNX between convolutions: in the function of the one before, in its layout, with the right values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import Graph
+from running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.explain import explain
+from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.frontends.onnx import read_onnx
+
+Activation = Callable[[Graph, str], str]
+
+
+def scalar(graph: Graph, value: float) -> str:
+    return graph.weight(np.array(value, np.float32))
+
+
+def node(operator: str, *constants: float, **attributes: object) -> Activation:
+    return lambda graph, data: graph.node(operator, data, *(scalar(graph, value) for value in constants), **attributes)
+
+
+def prelu(*shape: int) -> Activation:
+    return lambda graph, data: graph.node("PRelu", data, graph.normal(*shape))
+
+
+def hard_swish_of_older_exporters(graph: Graph, data: str) -> str:
+    bounded = node("Clip", 0.0, 6.0)(graph, node("Add", 3.0)(graph, data))
+    return node("Div", 6.0)(graph, graph.node("Mul", data, bounded))
+
+
+def gelu_of_older_exporters(graph: Graph, data: str) -> str:
+    error = node("Erf")(graph, node("Div", 2**0.5)(graph, data))
+    return node("Mul", 0.5)(graph, graph.node("Mul", data, node("Add", 1.0)(graph, error)))
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "Abs": node("Abs"),
+    "Celu": node("Celu", alpha=0.7),
+    "Clip": node("Clip", -1.0, 2.0),
+    "Clip to 6": node("Clip", 0.0, 6.0),
+    "Elu": node("Elu", alpha=0.8),
+    "Erf": node("Erf"),
+    "Exp": node("Exp"),
+    "Gelu": node("Gelu"),
+    "Gelu by tanh": node("Gelu", approximate="tanh"),
+    "Gelu of older exporters": gelu_of_older_exporters,
+    "HardSigmoid": node("HardSigmoid"),
+    "HardSigmoid of PyTorch": node("HardSigmoid", alpha=1 / 6),
+    "HardSwish": node("HardSwish"),
+    "HardSwish of older exporters": hard_swish_of_older_exporters,
+    "LeakyRelu": node("LeakyRelu"),
+    "LeakyRelu that falls": node("LeakyRelu", alpha=-0.5),
+    "LeakyRelu that is steeper below": node("LeakyRelu", alpha=2.0),
+    "Mish": node("Mish"),
+    "Neg": node("Neg"),
+    "PRelu": prelu(16, 1, 1),
+    "PRelu of one slope": prelu(1),
+    "Relu": node("Relu"),
+    "Selu": node("Selu"),
+    "Shrink": node("Shrink", bias=0.2, lambd=0.5),
+    "Sigmoid": node("Sigmoid"),
+    "Silu": lambda graph, data: graph.node("Mul", data, graph.node("Sigmoid", data)),
+    "Softplus": node("Softplus"),
+    "Softsign": node("Softsign"),
+    "Sqrt": node("Sqrt"),
+    "Swish": node("Swish", alpha=1.3),
+    "Tanh": node("Tanh"),
+    "ThresholdedRelu": node("ThresholdedRelu", alpha=0.5),
+}
+# What onnxruntime makes of NaN otherwise; of all others it is what is made here.
+WITHOUT_NAN = {"Celu", "Clip", "Clip to 6", "Elu", "HardSigmoid", "HardSigmoid of PyTorch", "Relu", "Selu"}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_activation_is_fused_and_keeps_layout_and_winograd(name: str, tmp_path: Path) -> None:
+    graph = Graph(opset=24 if name == "Swish" else 20)
+    value = graph.conv(graph.input("data", [1, 3, 16, 16]), 3, 16, 1)
+    value = ACTIVATIONS[name](graph, graph.conv(value, 16, 16, 3, pads=[1] * 4))
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.conv(value, 16, 16, 3, pads=[1] * 4)))
+    found = explain(lower_network(network, load_board("local")))
+    assert found["transposes"] == {"edges": 1, "inside": 0}
+    # Nothing else than the convolutions and the transpose of the output.
+    templates = [function["template"] for function in found["functions"] for _ in range(function["calls"])]
+    assert sorted(templates) == ["convolution", "general", "winograd convolution", "winograd convolution"]
+    assert found["slow_operators"] == {}
+
+
+def test_values_are_onnxruntimes_for_infinities_and_nan_as_well(tmp_path: Path) -> None:
+    special = [np.inf, -np.inf, 0.0, -0.0, 1e-30, -1e-30, 88.8, -88.8, 1e38, -1e38, 3.0, -3.0, 0.5, -0.5, np.nan]
+    values = np.concatenate([special, np.linspace(-9, 9, 49)]).astype(np.float32)
+    data = np.broadcast_to(values, (1, 16, 1, 64)).copy()
+    graph = Graph(opset=24)
+    graph.input("data", list(data.shape))
+    network = read_onnx(graph.save(tmp_path / "net.onnx", *(make(graph, "data") for make in ACTIVATIONS.values())))
+    found = outputs_of(compile_network(network, load_board("local")), {"data": data})
+    for name, array, wanted in zip(ACTIVATIONS, found, network.reference({"data": data}).values(), strict=True):
+        compared = ~np.isnan(data) if name in WITHOUT_NAN else np.ones_like(data, bool)
+        np.testing.assert_allclose(array[compared], wanted[compared], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_values_after_a_convolution_are_onnxruntimes(tmp_path: Path) -> None:
+    graph = Graph(opset=24)
+    convolved = graph.conv(graph.input("data", [1, 3, 4, 4]), 3, 16, 1)
+    outputs = [make(graph, convolved) for name, make in ACTIVATIONS.items() if name != "Sqrt"]
+    network = read_onnx(graph.save(tmp_path / "net.onnx", *outputs))
+    data = {"data": np.random.default_rng(1).standard_normal((1, 3, 4, 4)).astype(np.float32)}
+    found = outputs_of(compile_network(network, load_board("local")), data)
+    for array, wanted in zip(found, network.reference(data).values(), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)

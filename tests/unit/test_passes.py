@@ -1,0 +1,389 @@
+"""Passes: a list whose parts fit each other, what `build` shows and leaves out of it, and passes of other packages."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+import tvm_ffi
+from conftest import Command
+from networks import Graph, tiny
+from running import outputs_of
+from tvm import relax
+
+from edgedeploy import build_key as keys
+from edgedeploy.board import load_board
+from edgedeploy.cli.passes import complete_pass
+from edgedeploy.compile.passes import Compilation, Pass
+from edgedeploy.compile.passes.builtin import PASSES
+from edgedeploy.compile.passes.order import passes_for
+from edgedeploy.compile.passes.running import run_passes
+from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.errors import CompileError, ConfigurationError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.source import find_source
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCAL = load_board("local")
+OPTIONAL = [each.name for each in PASSES if not each.required]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Network:
+    """A network in which each pass finds something to do."""
+    graph = Graph()
+    data = graph.input("data", [1, 3, 12, 12])
+    weights = graph.random.standard_normal((10, 3, 3, 3)).astype(np.float32) * 0.3
+    weights[4], weights[5, 0, 0, 0] = 0, 1e-42
+    first = graph.node("Conv", data, graph.weight(weights), graph.normal(10), pads=[1] * 4)
+    first = graph.node("Relu", graph.batch_norm(first, 10))
+    wide = graph.node("ConvTranspose", first, graph.normal(10, 8, 2, 2), strides=[2, 2])
+    both = graph.node("Concat", first, graph.node("MaxPool", wide, kernel_shape=[2, 2], strides=[2, 2]), axis=1)
+    value = graph.node("Sigmoid", graph.conv(both, 18, 16, 1))
+    step, zero = graph.weight(np.float32(0.01)), graph.weight(np.uint8(3))
+    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, step, zero), step, zero)
+    gate = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", value), 16, 16, 1))
+    value = graph.node("Mul", value, gate)
+    bounds = [graph.weight(np.array([bound])) for bound in (0, 9, 1)]
+    value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
+    flat = graph.node("Flatten", graph.node("GlobalAveragePool", value))
+    return read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))))
+
+
+def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:
+    found: dict[str, tvm.IRModule] = {}
+    lower_network(
+        network, load_board(board), listener=lambda each, module, _: found.update({each.name: module.clone()})
+    )
+    return found
+
+
+def calls(module: tvm.IRModule) -> list[relax.Call]:
+    return [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+
+
+def test_each_pass_works_on_the_layout_that_the_one_before_it_leaves() -> None:
+    for before, after in pairwise(PASSES):
+        assert after.expects.layout == before.result.layout, after.name
+    assert all(each.required for each in PASSES if each.expects.layout != each.result.layout)
+
+
+@pytest.mark.parametrize("board", ["local", "nuc-opencl"])
+def test_each_pass_leaves_a_well_formed_module_of_the_layout_that_it_states(network: Network, board: str) -> None:
+    found = after_each(network, board)
+    assert list(found) == [each.name for each in PASSES if each.applies(load_board(board))]
+    assert ("make-views" in found) == (board == "nuc-opencl")
+    for each in PASSES[: len(found)]:
+        relax.analysis.well_formed(found[each.name])
+        operators = [call for call in calls(found[each.name]) if isinstance(call, relax.Call)]
+        names = {call.op.name for call in operators if isinstance(call.op, tvm.ir.Op)}
+        if each.result.layout in ("NCHW", "NHWC"):
+            convolutions = [call for call in operators if call.op.name == "relax.nn.conv2d"]
+            assert {call.attrs.data_layout for call in convolutions} <= {each.result.layout}, each.name
+        else:
+            assert names <= {"relax.call_tir", "relax.memory.view", "relax.reshape", "relax.call_pure_packed"}, (
+                each.name
+            )
+
+
+def test_each_pass_has_something_to_do(network: Network) -> None:
+    found, before = after_each(network), network.module
+    idle = set()
+    for name, module in found.items():
+        if tvm_ffi.structural_equal(module, before):
+            idle.add(name)
+        before = module
+    assert idle <= {"decompose-operators", "fold-calls", "remove-dead-code"}  # ONNX's importer leaves nothing of that
+
+
+def in_float64() -> tvm.IRModule:
+    """A convolution with a filter of zeros, times a number below the normal ones of float32."""
+    data = relax.Var("data", relax.TensorType([1, 2, 4, 4], "float64"))
+    weights, scale = np.array([1.0, 0, 0, 0]).reshape(2, 2, 1, 1), np.full((1, 2, 1, 1), 1e-42)
+    builder = relax.BlockBuilder()
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            convolved = builder.emit(relax.op.nn.conv2d(data, relax.const(weights, "float64")))
+            scaled = builder.emit_output(relax.op.multiply(convolved, relax.const(scale, "float64")))
+        builder.emit_func_output(scaled)
+    return builder.get()
+
+
+@pytest.mark.parametrize(
+    "each", [each for each in PASSES if each.expects.types == ("float32",)], ids=lambda each: each.name
+)
+def test_passes_for_float32_leave_other_types_as_they_are(each: Pass) -> None:
+    module = in_float64()
+    assert tvm_ffi.structural_equal(each.run(module, Compilation(LOCAL)), module)
+
+
+def assert_agrees(network: Network, disabled: list[str]) -> None:
+    inputs = {"data": np.random.default_rng(0).standard_normal((1, 3, 12, 12)).astype(np.float32)}
+    [expected] = network.reference(inputs).values()
+    [found] = outputs_of(compile_network(network, LOCAL, disabled_passes=disabled), inputs)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_network_gives_the_same_values_without_any_optional_pass(network: Network) -> None:
+    assert_agrees(network, OPTIONAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_network_gives_the_same_values_without_one_optional_pass(network: Network, name: str) -> None:
+    assert name not in [each.name for each in passes_for(LOCAL, [name])]
+    assert_agrees(network, [name])
+
+
+def test_dumps_the_module_after_each_pass(command: Command, tmp_path: Path) -> None:
+    folder = Path("dist/local/net.passes")
+    folder.mkdir(parents=True)
+    (folder / "99-of-a-build-before.ir.py").write_text("")
+    (folder / "notes.txt").write_text("")
+    code, out, err = command("build", tiny(tmp_path / "net.onnx"), "--dump", "passes", "--print-pass-times")
+    assert code == 0, err
+    passes = [each.name for each in PASSES if each.applies(LOCAL)]
+    names = [f"{number:02}-{name}.ir.py" for number, name in enumerate(["imported", *passes])]
+    assert sorted(path.name for path in folder.iterdir()) == [*names, "notes.txt"]
+    assert str(folder) in out.splitlines()
+    for number, layout in enumerate(["NCHW"] * passes.index("convert-layout") + ["NHWC"], 1):
+        assert f'data_layout="{layout}"' in (folder / names[number]).read_text()
+    assert re.findall(r"^([a-z-]+) +[\d.]+$", out, re.MULTILINE) == [*passes, "all"]
+
+
+def test_a_package_without_a_pass_is_never_taken_for_the_usual_one(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    arguments = ["--disable-pass", "fold-scales", "--disable-pass", "pad-channels", "--print-pass-times", "--json"]
+    code, out, err = command("build", net, *arguments)
+    assert code == 0, err
+    [built] = json.loads(out)
+    assert built["disabled_passes"] == ["fold-scales", "pad-channels"]
+    assert not {each["pass"] for each in built["pass_times"]} & {"fold-scales", "pad-channels"}
+    assert all(each["ms"] > 0 for each in built["pass_times"])
+    assert read_manifest(Path(built["package"])).disabled_passes == ["fold-scales", "pad-channels"]
+    assert re.search(r"^without passes +fold-scales", command("package", "show", built["package"])[1], re.MULTILINE)
+    err = command("run", net)[2]
+    assert f"{built['package']} is not used" in err
+    assert "building net" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("fold-scale", 4, "near names: fold-scales"),
+        ("zzz", 4, "edgedeploy build --list-passes"),
+        ("convert-layout", 7, "cannot be disabled: templates work on NHWC"),
+    ],
+)
+def test_a_pass_that_cannot_be_left_out_is_refused(
+    command: Command, tmp_path: Path, name: str, code: int, message: str
+) -> None:
+    found, _, err = command("build", tiny(tmp_path / "net.onnx"), "--disable-pass", name)
+    assert found == code
+    assert message in err
+    assert "import " not in err
+    assert not Path("dist").exists()
+
+
+def test_names_of_passes_are_completed() -> None:
+    assert complete_pass("re") == ["remove-channels", "remove-transposes", "remove-dead-code"]
+    assert complete_pass("convert") == []
+
+
+def test_the_page_about_passes_lists_them_and_shows_the_example(command: Command) -> None:
+    page = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
+    rows = [tuple(row) for row in re.findall(r"^\| `([\w-]+)`( \*)? \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)]
+    listed = [
+        (each.name, " *" if each.required else "", each.what, str(each.expects), str(each.result)) for each in PASSES
+    ]
+    assert rows == listed
+    assert (ROOT / "examples/mish/edgedeploy_mish.py").read_text().split('"""\n\n', 1)[1] in page
+    printed = json.loads(command("build", "--list-passes", "--json")[1])
+    assert [each["name"] for each in printed] == [each.name for each in PASSES]
+    assert "\nmake-views *" in command("build", "--list-passes")[1]
+
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs a package whose entry points are passes: their names, with Python expressions that give them."""
+    installed = 0
+
+    def make(version: str = "1.0", package: str = "some-passes", **passes: str) -> None:
+        nonlocal installed
+        installed += 1
+        module = f"{tmp_path.name.replace('-', '_')}_{installed}"
+        site = tmp_path / f"site{installed}"
+        folder = site / f"{package.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+        names = {name.replace("_", "-"): f"{module}:{name.upper()}" for name in passes}
+        entries = "\n".join(f"{name} = {value}" for name, value in names.items())
+        (folder / "entry_points.txt").write_text(f"[edgedeploy.passes]\n{entries}\n")
+        lines = [f"{name.upper()} = {value}" for name, value in passes.items()]
+        head = (
+            "import numpy as np\nimport tvm\nfrom tvm import relax\nfrom edgedeploy.compile.passes import Form, Pass\n"
+        )
+        (site / f"{module}.py").write_text(head + "\n".join(lines) + "\n")
+        monkeypatch.syspath_prepend(site)
+        keys.versions.cache_clear()
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _versions_are_read_again() -> None:
+    keys.versions.cache_clear()
+
+
+def one(run: str, name: str = "mine", where: str = 'before="fold-scales"') -> str:
+    return f"Pass({name!r}, 'Does it.', lambda module, compilation: {run}, {where})"
+
+
+def test_the_example_replaces_an_operator(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/passes.md has it, but for the folder that it is installed into and what pip would fetch."""
+    copy, site = tmp_path / "mish", tmp_path / "site"
+    copy.mkdir()
+    for path in (ROOT / "examples" / "mish").iterdir():
+        if path.is_file():
+            (copy / path.name).write_bytes(path.read_bytes())
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "install", *options, "--target", str(site), str(copy)]
+    subprocess.run(pip, check=True, timeout=120)
+    monkeypatch.syspath_prepend(site)
+    graph = Graph(opset=20)
+    data = graph.node("Mish", graph.conv(graph.input("data", [1, 3, 8, 8]), 3, 8, 3))
+    softplus = graph.node("Softplus", data)
+    output = graph.node("Mul", data, graph.node("Tanh", softplus))
+    code, _, err = command("build", graph.save(tmp_path / "net.onnx", output), "--dump", "passes")
+    assert code == 0, err
+    before, after = (
+        next(Path("dist/local/net.passes").glob(f"*-{name}.ir.py")).read_text()
+        for name in ("fold-constants", "fast-mish")
+    )
+    assert [before.count(f"R.{name}(") for name in ("exp", "log", "tanh")] == [2, 2, 2]
+    assert [after.count(f"R.{name}(") for name in ("exp", "log", "tanh")] == [2, 0, 0]
+    manifest = read_manifest(Path("dist/local/net.tar.gz"))
+    assert manifest.checked.how == "here"
+    assert manifest.versions["edgedeploy-mish"] == "1.0"
+    assert "edgedeploy-mish 1.0" in command("build", "--list-passes")[1]
+
+
+def test_what_adds_passes_belongs_to_the_build_key(install: Install, tmp_path: Path) -> None:
+    source = find_source(str(tiny(tmp_path / "net.onnx")))
+    found = [keys.build_key(source, LOCAL), keys.build_key(source, LOCAL, disabled_passes=["pad-channels"])]
+    for version, what in (("1.0", "module"), ("2.0", "module"), ("2.0", "module.clone()")):
+        install(version, mine=one(what))
+        found.append(keys.build_key(source, LOCAL))
+    assert len(set(found)) == len(found)
+
+
+def test_passes_run_where_they_ask_to(install: Install) -> None:
+    install(second=one("module", "second", 'after="pad-channels"'), last=one("module", "last", 'after="second"'))
+    install(package="others", first=one("module", "first", 'after="pad-channels"'))
+    names = [each.name for each in passes_for(LOCAL)]
+    place = names.index("pad-channels") + 1
+    assert names[place : place + 3] == ["first", "second", "last"]
+    assert [name for name in names if name not in ("first", "second", "last")] == [
+        each.name for each in PASSES if each.applies(LOCAL)
+    ]
+    assert "second" in complete_pass("sec")
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("None", "it returned NoneType, not an IRModule"),
+        ("tvm.IRModule({})", "it changed"),
+        ("relax.transform.BindParams('main', {'data': np.zeros((1, 3, 8, 8), 'float32')})(module)", "it changed"),
+    ],
+    ids=["raises", "no module", "no network", "other inputs"],
+)
+def test_a_pass_that_fails_is_named(install: Install, tmp_path: Path, run: str, why: str) -> None:
+    install(mine=one(run))
+    with pytest.raises(CompileError) as raised:
+        lower_network(read_onnx(tiny(tmp_path / "net.onnx")), LOCAL)
+    assert str(raised.value).startswith(f"{tmp_path}/net.onnx cannot be compiled for {LOCAL.triple}")
+    assert "pass mine of some-passes 1.0: " in str(raised.value)
+    assert why in str(raised.value)
+
+
+def test_a_build_whose_pass_fails_leaves_the_modules_before_it(
+    install: Install, command: Command, tmp_path: Path
+) -> None:
+    install(mine=one("1 / 0"))
+    code, _, err = command("build", tiny(tmp_path / "net.onnx"), "--dump", "passes")
+    assert code == 6
+    assert "build without it: --disable-pass mine" in err
+    dumped = sorted(path.name for path in Path("dist").rglob("*") if path.is_file())
+    assert dumped[0] == "00-imported.ir.py"
+    assert dumped[-1].endswith("-rewrite-transposed.ir.py")
+
+
+def test_a_module_that_is_not_well_formed_is_refused(network: Network) -> None:
+    def free(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+        main, other = module["main"], relax.Var("other", relax.TensorType([1, 5], "float32"))
+        return tvm.IRModule({"main": relax.Function(main.params, relax.SeqExpr(main.body.blocks, other), other.ty)})
+
+    mine = Pass("mine", "Leave a variable free.", free, package="some-passes 1.0")
+    with pytest.raises(Exception, match=r"pass mine of some-passes 1\.0: .*other"):
+        run_passes(network.module, [mine], Compilation(LOCAL))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("mine", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("mine", "None", "is NoneType, not Pass"),
+        ("mine", one("module", "another"), "gives one of the name 'another'"),
+        ("mine", one("module", "../mine"), "'../mine' is no name of a pass"),
+        ("mine", one("module", where='before="fold-scales", after="fold-scales"'), "not both"),
+        ("mine", one("module", where=""), "it does not say before or after which pass it runs"),
+        ("mine", one("module", where='after="fold-scale"'), "near names: fold-scales"),
+        ("mine", one("module", where='after="mine"'), "it runs beside mine, which is disabled or has no place itself"),
+        ("mine", one("module", where='after="convert-layout"'), "mine works on NCHW, and convert-layout leaves NHWC"),
+        ("mine", one("module", where='leaves=Form("NHWC"), before="fold-scales"'), "fold-scales works on NCHW"),
+        ("mine", one("module", where='expects=Form("fused functions"), after="merge-fused"'), "lowered from their"),
+        ("pad_channels", one("module", "pad-channels"), "edgedeploy has one of that name"),
+    ],
+)
+def test_a_pass_that_cannot_be_used_is_explained(install: Install, name: str, value: str, why: str) -> None:
+    install(**{name: value})
+    name = name.replace("_", "-")
+    with pytest.raises(ConfigurationError, match=f"the pass '{name}' of some-passes 1.0 cannot be used") as raised:
+        passes_for(LOCAL)
+    assert why in str(raised.value)
+    assert any(f"--disable-pass {name}" in hint for hint in raised.value.hints)
+    assert passes_for(LOCAL, [name])
+
+
+def test_a_pass_that_cannot_be_used_is_refused_before_anything_is_built(
+    install: Install, command: Command, tmp_path: Path
+) -> None:
+    install(mine="None")
+    code, _, err = command("build", tiny(tmp_path / "net.onnx"))
+    assert code == 3
+    assert "import " not in err
+    assert command("build", "--list-passes")[0] == 3
+    assert command("build", "--list-passes", "--disable-pass", "mine")[0] == 0
+    assert not [path for path in Path("dist").rglob("*") if path.is_file()]
+
+
+def test_two_packages_cannot_have_passes_of_one_name(install: Install) -> None:
+    install(mine=one("module"))
+    install(package="others", mine=one("module"))
+    with pytest.raises(ConfigurationError, match="has one of the same name"):
+        passes_for(LOCAL)
