@@ -33,12 +33,12 @@ class _Canonicaliser(relax.PyExprMutator):
 
 
 def _with_whole_constants(call: relax.Call) -> relax.Call:
-    """A call with constants as scalars, or of as many dimensions as the result: others stop layout conversion."""
+    """A call on feature maps with constants as scalars or of all dimensions: others stop layout conversion."""
     rank = max((len(each.ty.shape) for each in tensors_of(call) if constant_value(each) is None), default=0)
     arguments = list(call.args)
     for index, argument in enumerate(arguments):
         value = constant_value(argument)
-        if value is not None and 0 < value.ndim < rank:
+        if value is not None and 0 < value.ndim < rank == 4:
             arguments[index] = constant(
                 value.reshape(() if value.size == 1 else (1,) * (rank - value.ndim) + value.shape)
             )

@@ -89,7 +89,9 @@ def tensors_of(call: relax.Call) -> list[relax.Expr]:
 
 def channel_axis(call: relax.Call, value: np.ndarray) -> int:
     """Which axis of a constant operand of an elementwise operator lies along axis 1 of the result; -1 if none does."""
-    axis = 0 if operator_name(call) == "nn.prelu" else value.ndim - len(call.ty.shape) + 1
+    axis = value.ndim - len(call.ty.shape) + 1
+    if operator_name(call) == "nn.prelu":
+        axis = 0 if int(call.attrs.axis) % len(call.ty.shape) == 1 else -1
     return axis if axis >= 0 and value.shape[axis] > 1 else -1
 
 

@@ -11,7 +11,7 @@ from networks import Graph
 from running import outputs_of
 
 from edgedeploy.board import load_board
-from edgedeploy.compile.explain import explain
+from edgedeploy.compile.explain import explain, gigaflops
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
 
@@ -114,3 +114,26 @@ def test_values_after_a_convolution_are_onnxruntimes(tmp_path: Path) -> None:
     found = outputs_of(compile_network(network, load_board("local")), data)
     for array, wanted in zip(found, network.reference(data).values(), strict=True):
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_channels_that_padding_adds_make_no_infinity(tmp_path: Path) -> None:
+    """Weights of zero would make NaN of it: six channels are eight in memory."""
+    graph = Graph()
+    data = graph.conv(graph.input("data", [1, 3, 4, 4]), 3, 6, 1)
+    names = [graph.node("Log", graph.node("Abs", data)), *(graph.node(each, data) for each in ("Reciprocal", "Exp"))]
+    network = read_onnx(graph.save(tmp_path / "net.onnx", *(graph.conv(name, 6, 4, 1) for name in names)))
+    inputs = {"data": np.random.default_rng(1).standard_normal((1, 3, 4, 4)).astype(np.float32)}
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("gate", ["Sigmoid", "HardSigmoid"])
+def test_the_gate_of_squeeze_and_excitation_is_computed_once(gate: str, tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.node("Relu", graph.conv(graph.input("data", [1, 16, 9, 9]), 16, 64, 1))
+    squeezed = graph.node("Relu", graph.conv(graph.node("GlobalAveragePool", data), 64, 16, 1))
+    excited = graph.node("Mul", graph.node(gate, graph.conv(squeezed, 16, 64, 1)), data)
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.conv(excited, 64, 16, 1)))
+    multiply_adds = 9 * 9 * 16 * 64 * 2 + 64 * 16 * 2
+    assert gigaflops(lower_network(network, load_board("local"))) == pytest.approx(2e-9 * multiply_adds, rel=0.1)

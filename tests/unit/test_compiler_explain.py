@@ -79,6 +79,21 @@ def test_a_function_of_few_values_is_no_fallback(tmp_path: Path) -> None:
     assert [function["fallback"] for function in explain(network)["functions"]] == [False]
 
 
+def test_operators_that_are_slow_or_that_no_template_knows_are_named(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 4, 8, 8])
+    sums = graph.node("CumSum", graph.node("Tan", data), graph.weight(np.array(2, np.int64)))
+    path = graph.save(tmp_path / "net.onnx", graph.node("Relu", graph.node("Exp", sums)))
+    slow = explain(lower_network(read_onnx(path), load_board("local")))["slow_operators"]
+    assert slow == {
+        "cumsum": "no template is known to do it well",
+        "tan": "on a CPU, a call of the C library for each value",
+    }
+    code, out, _ = command("build", path, "--explain", "--no-check")
+    assert code == 0
+    assert "slow operator: cumsum (no template is known to do it well)" in out.replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("serial", Stores(60, 60, 60)), ("vectorized", Stores(60, 0, 0)), ("parallel", Stores(60, 60, 0))],

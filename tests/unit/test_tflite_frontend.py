@@ -14,9 +14,10 @@ from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import transposes
-from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.formats import describing
+from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.planes import on_planes
 from edgedeploy.frontends.tflite import FORMAT
 
@@ -79,6 +80,33 @@ def test_a_resize_of_nhwc_pictures_becomes_one_of_planes() -> None:
     script = on_planes(builder.get()).script()
     assert 'layout="NCHW"' in script
     assert "R.Tensor((1, 8, 12, 3)" in script
+
+
+def test_what_lies_between_convolutions_of_nhwc_pictures_needs_no_transpose() -> None:
+    builder, random = relax.BlockBuilder(), np.random.default_rng(0)
+    picture = relax.Var("picture", relax.TensorType([1, 8, 12, 3], "float32"))
+
+    def constant(*shape: int) -> relax.Expr:
+        return relax.const(random.standard_normal(shape).astype(np.float32))
+
+    def convolved(data: relax.Expr, channels: int) -> relax.Expr:
+        weights = constant(3, 3, int(data.ty.shape[3]), channels)
+        made = relax.op.nn.conv2d(data, weights, padding=1, data_layout="NHWC", kernel_layout="HWIO")
+        return builder.emit(relax.op.add(builder.emit(made), constant(channels)))
+
+    with builder.function("main", [picture]):
+        with builder.dataflow():
+            data = builder.emit(relax.op.clip(convolved(picture, 16), 0, 6))
+            data = builder.emit(relax.op.nn.pad(data, [0, 0, 1, 2, 3, 0, 0, 0]))
+            data = builder.emit(relax.op.nn.prelu(data, constant(16), axis=3))
+            data = builder.emit(relax.op.nn.max_pool2d(data, [2, 2], [2, 2], layout="NHWC"))
+            gate = builder.emit(relax.op.sigmoid(builder.emit(relax.op.mean(data, [1, 2], keepdims=True))))
+            data = builder.emit(relax.op.concat([data, builder.emit(relax.op.multiply(data, gate))], 3))
+            data = builder.emit(relax.op.nn.leakyrelu(convolved(data, 8), 0.1))
+            output = builder.emit_output(relax.op.mean(data, [1, 2]))
+        builder.emit_func_output(output)
+    network = Network(Path("net"), on_planes(builder.get()), [], [], False, lambda inputs: {}, "nothing")
+    assert transposes(lower_network(network, load_board("local"))) == {"edges": 0, "inside": 0}
 
 
 @needed
