@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgedeploy.frontends.network import Network
 from fuzzing import damaged, peak_of, survive
 from running import outputs_of
 from tvm import relax
@@ -17,7 +18,6 @@ from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.formats import describing
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.planes import on_planes
 from edgedeploy.frontends.tflite import FORMAT
 
