@@ -6,7 +6,8 @@ A configuration is chosen by a model of the board (`layers/`), or by measuring c
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, is_dataclass
+from dataclasses import astuple, dataclass, fields, is_dataclass
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
@@ -21,17 +22,27 @@ class _Form(Record):
 
     form: str
 
+    @classmethod
+    def gene_names(cls) -> list[str]:
+        """The numbers that a search varies, by their fields, such as `tile.rows`.
+
+        Raises:
+            TypeError: a field is no number: no search would see it.
+        """
+        names: list[str] = []
+        for name, field in cls.model_fields.items():
+            if isinstance(field.annotation, type) and is_dataclass(field.annotation):
+                names += [f"{name}.{part.name}" for part in fields(field.annotation)]
+            elif field.annotation in (int, bool):
+                names.append(name)
+            elif name != "form":
+                raise TypeError(f"{cls.__name__}.{name} is no number")
+        return names
+
     @property
-    def numbers(self) -> list[int]:
-        """Every number in it, in the order of its fields: as many for all of one form."""
-        found: list[int] = []
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if is_dataclass(value):
-                found += [int(part) for part in astuple(value)]  # type: ignore[arg-type]
-            elif not isinstance(value, str):
-                found.append(int(value))
-        return found
+    def genes(self) -> dict[str, int]:
+        """The values of `gene_names`."""
+        return {name: int(attrgetter(name)(self)) for name in self.gene_names()}
 
 
 class _Tiled(_Form):
