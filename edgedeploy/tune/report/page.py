@@ -140,7 +140,6 @@ def _run(run: Run, *, last: bool) -> Element:
         element("summary", f"Run {started.run}{begin}: {end}"),
         _facts(
             {
-                "space": started.space,
                 "tuner": started.tuner,
                 "boards": ", ".join(started.hosts),
                 "tasks": ", ".join(str(task.number) for task in started.tasks),
