@@ -31,6 +31,7 @@ NOT_BUILDING = (
     "doctor",
     "release",
     "remote",
+    "report",
     "rpc",
     "tune/report",
     "tune/search",
