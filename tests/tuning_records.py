@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from edgedeploy.tune.database import CONFIGURATION, workload_hash
 from tvm import te
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 
-from edgedeploy.tune.database import CONFIGURATION, workload_hash
 from edgedeploy.tune.header import Header
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.trial import Trial

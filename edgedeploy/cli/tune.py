@@ -59,13 +59,6 @@ class Tuner(str, Enum):
     gridsearch = "gridsearch"
 
 
-class SearchSpace(str, Enum):
-    """Where candidates come from."""
-
-    templates = "templates"
-    metaschedule = "metaschedule"
-
-
 @app.command(_RUN)
 @overridable
 def tune_models(
@@ -85,13 +78,6 @@ def tune_models(
             "gridsearch: all candidates in their order.",
         ),
     ] = Tuner.xgb,
-    space: Annotated[
-        SearchSpace,
-        typer.Option(
-            "--space",
-            help="templates: edgedeploy's own, small; metaschedule: TVM's own, for CPUs, large, slow to search.",
-        ),
-    ] = SearchSpace.templates,
     trials: Annotated[
         int, typer.Option("--trials", min=1, max=100_000, help="Candidates of each task, those of earlier runs too.")
     ] = 64,
@@ -178,7 +164,6 @@ def tune_models(
     from edgedeploy.tune.header import default_folder, find_folder
     from edgedeploy.tune.remote import COMPILING_S, Evaluation
     from edgedeploy.tune.run import Options
-    from edgedeploy.tune.spaces import require_space
     from edgedeploy.tune.tuning import Boards, chosen_tasks, tune, workshop
 
     if rpc_tracker and (host or virtual or set_governor):
@@ -190,7 +175,6 @@ def tune_models(
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
     label, profile = BOARDS.find(board).stem, as_here(load_board(board, overrides))
     check_target(profile)
-    require_space(space.value, profile)
     known = [find_folder(each) for each in tuning_records or []]
     boards = Boards(
         name=board,
@@ -203,7 +187,6 @@ def tune_models(
     )
     options = Options(
         tuner=tuner.value,
-        space=space.value,
         trials=trials,
         early_stopping=early_stopping,
         resume=resume,
@@ -224,12 +207,12 @@ def tune_models(
             note_weights(source, importing, shown)
         if tasks == "list":
             shown.close()
-            _list_tasks(sources, profile, space.value, json_output=json_output)
+            _list_tasks(sources, profile, json_output=json_output)
             return
         chosen = []
         for source in sources:
             with shown.stage(f"find the tasks of {source.name}"):
-                chosen.append(chosen_tasks(source, profile, space.value, tasks))
+                chosen.append(chosen_tasks(source, profile, tasks))
         folder = output or default_folder(label)
         with until_interrupted() as stopping, workshop(boards, evaluation, shown) as shop:
             for source, its_tasks in zip(sources, chosen, strict=True):
@@ -271,14 +254,14 @@ def report(
     stdout().print(str(write_report(folder, output or folder / "report.html")))
 
 
-def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_output: bool) -> None:
+def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
     """Show what there is to tune."""
     from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.tune.tuning import list_tasks
+    from edgedeploy.tune.task import tasks_of
 
-    found = {source.name: list_tasks(source, profile, space) for source in sources}
+    found = {source.name: tasks_of(source.read(), profile) for source in sources}
     if json_output:
-        print_json({name: [_described(task, space) for task in tasks] for name, tasks in found.items()})
+        print_json({name: [_described(task) for task in tasks] for name, tasks in found.items()})
         return
     from rich.table import Table
 
@@ -287,17 +270,17 @@ def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_outpu
         for title in ("task", "function", "weight", "MFLOP", "candidates"):
             table.add_column(title, justify="left" if title == "function" else "right")
         for task in tasks:
-            candidates = _described(task, space)["candidates"]
-            table.add_row(str(task.number), task.name, str(task.weight), f"{task.mflop:.2f}", str(candidates or ""))
+            mflop, candidates = f"{task.mflop:.2f}", str(len(task.candidates))
+            table.add_row(str(task.number), task.name, str(task.weight), mflop, candidates)
         stdout().print(table)
 
 
-def _described(task: Task, space: str) -> dict[str, Any]:
+def _described(task: Task) -> dict[str, Any]:
     return {
         "number": task.number,
         "name": task.name,
         "workload": task.key,
         "weight": task.weight,
         "mflop": task.mflop,
-        "candidates": len(task.candidates) if space == "templates" else None,
+        "candidates": len(task.candidates),
     }

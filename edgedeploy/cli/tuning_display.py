@@ -323,7 +323,6 @@ def _start_line(started: RunStarted) -> str:
     parts = [
         f"{started.model} on {started.board}: {count(len(started.tasks), 'task')}",
         f"at most {count(trials, 'trial')}" + (f" with {done:,} of earlier runs" if done else ""),
-        f"space {started.space}",
         f"tuner {started.tuner}",
         f"measured by {', '.join(started.hosts)}" if started.hosts else "",
     ]

@@ -185,8 +185,6 @@ def _scheduled(
     """By name, those functions that a processor has a template for.
 
     Each is scheduled as tuning found best, else as the models of the processor say, unless rounding errors forbid it.
-    What MetaSchedule scheduled is not taken for boards with an OpenCL device: its rules here are those for CPUs, and
-    records of such boards are of the device.
     """
     constants, functions = constant_parameters(optimised.module), optimised.functions
     measured = {name: tuned(workload_of(functions[name])) for name in names}
@@ -195,13 +193,11 @@ def _scheduled(
     chosen = within(error_limit, layers, fastest, call_counts(optimised.module), processor.board)
 
     def schedule(name: str) -> Scheduled | None:
-        found, packable = measured[name], constants.get(name, set())
-        if isinstance(found, tvm.tirx.PrimFunc) and processor.board.opencl is None:
-            return Scheduled.elsewhere(found)
+        packable = constants.get(name, set())
         if name not in layers:
             return processor.schedule(functions[name], packable)
         scheduled = processor.configured(optimised.groups[name], chosen[name], packable)
-        return replace(scheduled, tuned=chosen[name] is found, exact=chosen[name] is not fastest[name])
+        return replace(scheduled, tuned=chosen[name] is measured[name], exact=chosen[name] is not fastest[name])
 
     found = {name: schedule(name) for name in measured}
     return {name: entry for name, entry in found.items() if entry}

@@ -30,8 +30,7 @@ from edgedeploy.tune.measuring import Measurer
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.remote import Evaluation
 from edgedeploy.tune.run import Options, TuningRun
-from edgedeploy.tune.spaces import require_space
-from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
+from edgedeploy.tune.task import Task, selected, tasks_of
 
 # A network that takes so many times as long as before is slower; less is chance.
 MOST_LOSS = 1.01
@@ -123,39 +122,23 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
         yield Workshop(boards, builder, Farm(servers, measurer, endpoint, key, progress))
 
 
-def list_tasks(source: Source, board: Board, space: str) -> list[Task]:
-    """The tasks of a network in a space.
-
-    Raises:
-        ModelError, CompileError: the network cannot be imported or compiled.
-        UnsupportedError: the space has no schedules for the board's device.
-    """
-    require_space(space, board)
-    network = source.read()
-    return tasks_of(network, board) if space == "templates" else all_tasks_of(network, board)
-
-
-def chosen_tasks(source: Source, board: Board, space: str, numbers: str) -> list[Task]:
+def chosen_tasks(source: Source, board: Board, numbers: str) -> list[Task]:
     """The tasks of a network that are to be tuned.
 
     Args:
-        source, board, space: as for `list_tasks`.
+        source: the network.
+        board: the board that it is tuned for.
         numbers: which of its tasks, as `selected` takes it.
 
     Raises:
         InputError: the network has nothing to tune, or not the tasks that were asked for.
-        EdgedeployError: as `list_tasks`.
+        ModelError, CompileError: the network cannot be imported or compiled.
     """
-    tasks = list_tasks(source, board, space)
+    tasks = tasks_of(source.read(), board)
     if not tasks:
-        what = f"{source.name} has nothing to tune"
-        if board.opencl:
-            raise InputError(what, why="the OpenCL device runs no convolution and no dense layer of it")
-        raise InputError(
-            what,
-            why="it has no convolution and no dense layer",
-            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
-        )
+        why = "the OpenCL device runs no convolution and no dense layer of it" if board.opencl else None
+        why = why or "it has no convolution and no dense layer"
+        raise InputError(f"{source.name} has nothing to tune", why=why)
     return selected(tasks, numbers)
 
 
@@ -203,7 +186,7 @@ def tune(
             board=boards.label,
             hosts=shop.farm.names,
             tuner=options.tuner,
-            space=options.space,
+            seed=options.seed,
             folder=str(folder),
             tasks=run.summaries(),
             conditions=next(iter(shop.farm.conditions().values()), None),

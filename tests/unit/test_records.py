@@ -16,14 +16,14 @@ from time import process_time
 
 import pytest
 import tvm_ffi
+from edgedeploy.tune.content import RUNS, TRIALS, events_in
+from edgedeploy.tune.database import RECORDS, WORKLOADS, trace_of, workload_hash
 from patience import generous
 from tuning_records import START, TARGET, configuration_in, files_of, filled, header, product, scheduled, trial
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase
 
 from edgedeploy.errors import OutputError, RecordsError
-from edgedeploy.tune.content import RUNS, TRIALS, events_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, trace_of, workload_hash
 from edgedeploy.tune.events import Noted, RunEnded, RunStarted, TaskEnded, TaskResult
 from edgedeploy.tune.header import HEADER, read_header
 from edgedeploy.tune.records import Records

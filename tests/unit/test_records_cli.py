@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from edgedeploy.tune.content import TRIALS
+from edgedeploy.tune.database import workload_hash
 from tuning_records import START, files_of, filled, header, product, scheduled, trial
 from typer.testing import CliRunner
 
 from edgedeploy.cli.records import app, complete_records
-from edgedeploy.tune.content import TRIALS
-from edgedeploy.tune.database import workload_hash
 from edgedeploy.tune.events import RunStarted
 from edgedeploy.tune.header import default_folder
 from edgedeploy.tune.records import Records

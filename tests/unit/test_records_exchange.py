@@ -13,14 +13,14 @@ import pytest
 import tvm
 import tvm_ffi
 from archives import add
+from edgedeploy.tune.content import RUNS, TRIALS, Content, events_in, trials_in
+from edgedeploy.tune.database import RECORDS, WORKLOADS, trace_of, workload_hash
 from tuning_records import START, TARGET, configuration_in, files_of, filled, header, product, scheduled, trial
 from tvm.s_tir import Schedule
 from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
 
 from edgedeploy.errors import InputError, OutputError, RecordsError
 from edgedeploy.tune import exchange
-from edgedeploy.tune.content import RUNS, TRIALS, Content, events_in, trials_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, trace_of, workload_hash
 from edgedeploy.tune.events import RunStarted
 from edgedeploy.tune.exchange import Merged, Pruned, export, import_records, merge, prune
 from edgedeploy.tune.header import HEADER, default_folder

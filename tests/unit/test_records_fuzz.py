@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edgedeploy.tune.content import RUNS, TRIALS, Content
+from edgedeploy.tune.database import RECORDS, WORKLOADS, record_line, trace_in
+from edgedeploy.tune.proving import prover
 from fuzzing import damaged, peak_of, survive
 from tuning_records import TARGET, filled, header, product, scheduled, trial
 from tvm.s_tir import Schedule
 
 from edgedeploy.errors import EdgedeployError, RecordsError
-from edgedeploy.tune.content import RUNS, TRIALS, Content
-from edgedeploy.tune.database import RECORDS, WORKLOADS, record_line, trace_in
 from edgedeploy.tune.events import RunEnded
 from edgedeploy.tune.exchange import export, import_records, merge, prune
 from edgedeploy.tune.header import HEADER
 from edgedeploy.tune.overview import overview
-from edgedeploy.tune.proving import prover
 from edgedeploy.tune.records import Records
 
 FILES = (HEADER, WORKLOADS, RECORDS, TRIALS, RUNS)

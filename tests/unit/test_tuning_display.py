@@ -241,7 +241,7 @@ class TestPipe:
         assert "\x1b" not in printed.out + printed.err
         start, *tasks, end = printed.err.splitlines()
         assert start == (
-            "mobilenet_v1 on rpi4: 3 tasks, at most 48 trials, space templates, tuner xgb, measured by pi@a; "
+            "mobilenet_v1 on rpi4: 3 tasks, at most 48 trials, tuner xgb, measured by pi@a; "
             "records in /home/user/records/rpi4"
         )
         assert [line.split(" (")[0] for line in tasks[::2]] == [

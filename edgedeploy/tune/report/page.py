@@ -91,7 +91,6 @@ def _run(run: Run) -> dict[str, Any]:
     return {
         "summary": f"Run {started.run}{begin}: {end}",
         "facts": {
-            "space": started.space,
             "tuner": started.tuner,
             "boards": ", ".join(started.hosts),
             "tasks": ", ".join(str(task.number) for task in started.tasks),
