@@ -35,6 +35,7 @@ from onnx_cases import CONSTANTS, Test, cases, difference, inputs_of, with_const
 
 from edgedeploy.files import replacing
 from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.resolved import resolve
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -80,7 +81,7 @@ def by_edgedeploy(test: Test) -> tuple[str, str]:
         file, package = Path(folder) / "case.onnx", Path(folder) / "case.tar.gz"
         onnx.save(model, file)
         try:
-            build(find_source(str(file)), "local", package)
+            build(find_source(str(file)), resolve("local"), package)
             found = Session.open(package, 1).run(inputs)
         except NumericalError as error:
             return "caught", str(error)

@@ -22,6 +22,7 @@ from edgedeploy.cli.console import ConsoleProgress, print_error
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.session import Session
 
@@ -85,10 +86,9 @@ def compare(model: str, device: str, rounds: int, folder: Path, progress: Consol
     builds = {
         board: build(
             source,
-            board,
+            resolve(board, {"opencl": {"device": device}} if board == "local-opencl" else {}),
             folder / board / "network.tar.gz",
-            overrides={"opencl": {"device": device}} if board == "local-opencl" else {},
-            tuning_records="none",
+            tuning="none",
             progress=progress,
         )
         for board in ("local", "local-opencl")

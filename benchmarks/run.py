@@ -22,6 +22,7 @@ from edgedeploy.cli.console import ConsoleProgress, print_error
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import ImportOptions
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import check_threads, processors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,8 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
     progress = ConsoleProgress()
     peers = find_peers(arguments.against)
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
-    networks = candidates(ZOO, "local", progress=progress)
-    networks += candidates(RESNETS, "local", progress=progress, options=ImportOptions(weights="random"))
+    networks = candidates(ZOO, resolve("local"), progress=progress)
+    networks += candidates(RESNETS, resolve("local"), progress=progress, options=ImportOptions(weights="random"))
     report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
     remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
     with replacing(arguments.output) as temporary:

@@ -1,9 +1,7 @@
 """Board profiles: what a board is, as far as building and running a network needs to know.
 
-A setting is taken from the first of these that states it: the command line, the board profile, what was
-probed on the board, the default. `cpu: native` and `cores: native` stand for "probe": `load_board` fills
-them in from this machine. What the command line states are `Overrides`: the same fields, checked by the same schema,
-so that everything after `load_board` sees one board.
+`cpu: native` and `cores: native` are taken from this machine when a profile is read. What the command line states are
+`Overrides`: the same fields, checked by the same schema. `resolved.py` joins both with what was probed.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
-from edgedeploy.facts import defaults, probed_opencl_device
 from edgedeploy.hosts import host_facts
 from edgedeploy.opencl.device import Device
 from edgedeploy.opencl.settings import settings_of
@@ -246,7 +243,7 @@ class Board(Record):
         """This board, what it leaves open of its OpenCL device being as `device` is."""
         assert self.opencl is not None
         settings = settings_of(device, self.vector.registers)
-        return self.model_copy(update={"opencl": _filled(self.opencl, settings)})
+        return self.model_copy(update={"opencl": filled(self.opencl, settings)})
 
     def target(self) -> dict[str, Any]:
         """TVM's target for the device that networks run on: the OpenCL device if there is one, else the CPU."""
@@ -261,28 +258,17 @@ class Board(Record):
 BOARDS = Catalog("board", "boards", Board, listing="edgedeploy boards")
 
 
-def load_board(name: str, overrides: Overrides = NO_OVERRIDES) -> Board:
-    """The profile of board `name`, a name or a path to a YAML file, with some fields replaced.
-
-    Where it does not state its cores, its glibc or what its OpenCL device is, they are those of the boards of this
-    profile that were probed. This machine's own device is asked by `opencl.listing.as_here`.
+def load_board(name: str) -> Board:
+    """The profile of board `name`, a name or a path to a YAML file, and nothing else that is known of it.
 
     Raises:
         UnknownNameError: there is no such board; names that are near are listed.
         ConfigurationError: the file breaks the schema.
-        InputError: as `Board.overridden`.
     """
-    board, label = BOARDS.load(name), BOARDS.find(name).stem
-    if overrides:
-        board = board.overridden(overrides)
-    if {"cores", "glibc"} - board.model_fields_set:
-        board = _filled(board, defaults(label))
-    if board.opencl and not board.runs_here and (device := probed_opencl_device(label, board.opencl.device)):
-        board = board.with_device(device)
-    return board
+    return BOARDS.load(name)
 
 
-def _filled(record: Filled, known: Mapping[str, Any]) -> Filled:
+def filled(record: Filled, known: Mapping[str, Any]) -> Filled:
     """A record with what is known of fields that it does not state."""
     missing = {name: value for name, value in known.items() if name not in record.model_fields_set}
     return record.model_copy(update=missing)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.board import BOARDS, NO_OVERRIDES, Overrides, load_board
 from edgedeploy.build_key import build_key, versions
 from edgedeploy.errors import PackageError
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.kept import Kept
-from edgedeploy.opencl.listing import as_here
 from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest, packageable
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.inputs import bounded_inputs
@@ -29,6 +29,7 @@ from edgedeploy.toolchain import c_compiler
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
+    from edgedeploy.tune.records import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
 DUMPS = {"ir": ".ir.py", "ll": ".ll", "asm": ".s"}
@@ -78,14 +79,41 @@ class Prepared:
         return Session.open(self.package_path, threads)
 
 
+@dataclass(frozen=True)
+class _Inputs:
+    """All that a package is made from.
+
+    Attributes:
+        source: the network.
+        board: what it is built for.
+        records: the tuning records that are used, open, or None.
+        tuned: what is known of its functions.
+        key: the build key.
+    """
+
+    source: Source
+    board: ResolvedBoard
+    records: Records | None
+    tuned: Tuned
+    key: str
+
+
+@contextmanager
+def _inputs(source: Source, board: ResolvedBoard, tuning: str | Tuned | None, progress: Progress) -> Iterator[_Inputs]:
+    """What a package is made from, while its tuning records are open; arguments are `build`'s."""
+    from edgedeploy.tune.best import NO_RECORDS, chosen_records, tuned_by
+
+    with chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress) as records:
+        tuned = tuning if callable(tuning) else tuned_by(records)
+        yield _Inputs(source, board, records, tuned, build_key(source, board.profile, records))
+
+
 def build(
     source: Source,
-    board_name: str,
+    board: ResolvedBoard,
     output: Path,
     *,
-    overrides: Overrides = NO_OVERRIDES,
-    tuning_records: str | None = None,
-    tuned: Tuned | None = None,
+    tuning: str | Tuned | None = None,
     dumps: Iterable[str] = (),
     checks: Checks = "all",
     make_agent: bool = False,
@@ -95,11 +123,10 @@ def build(
 
     Args:
         source: the network.
-        board_name: the board.
+        board: the board.
         output: the archive to write.
-        overrides: fields that go before those of the board's profile.
-        tuning_records: as `tune.best.chosen_records` takes it: the board's own unless given.
-        tuned: what is known of functions, in the place of any records: for comparisons.
+        tuning: what is known of functions: tuning records as `tune.best.chosen_records` takes them, the board's own
+            unless given; or a function that says it, for comparisons.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
             anyhow; or `none`.
@@ -108,13 +135,19 @@ def build(
         progress: is told about each step.
 
     Raises:
-        InputError: as `Board.overridden`.
         ConfigurationError: LLVM does not know what the board's profile names.
         ModelError, CompileError, ToolchainError, OutputError: as their names say.
         UnsupportedError: no package can hold it.
         RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
+    with _inputs(source, board, tuning, progress) as inputs:
+        return _build(inputs, output, dumps, checks, make_agent=make_agent, progress=progress)
+
+
+def _build(
+    inputs: _Inputs, output: Path, dumps: Iterable[str], checks: Checks, *, make_agent: bool, progress: Progress
+) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
     from edgedeploy.compile.explain import gigaflops
     from edgedeploy.compile.linking import link
@@ -122,26 +155,22 @@ def build(
     from edgedeploy.compile.targets import check_target
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
-    from edgedeploy.tune.best import NO_RECORDS, chosen_records, tuned_by
 
-    board = as_here(load_board(board_name, overrides))
+    source, records, board = inputs.source, inputs.records, inputs.board.profile
     check_target(board)
     linker = c_compiler(board)
     linker.check()
-    label = _board_label(board_name)
     with (
-        chosen_records(NO_RECORDS if tuned else tuning_records, label, board, progress) as records,
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
         packageable(source.name),
     ):
-        key = build_key(source, board, records)
         with progress.stage("import"):
             network = source.read()
         with progress.stage("reference"):
             cases = recorded(network)
             test, members = self_test(network, board, cases)
         limit = error_limit(network, board, cases.values())
-        compiled = compile_network(network, board, progress, tuned or tuned_by(records), limit)
+        compiled = compile_network(network, board, progress, inputs.tuned, limit)
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(
@@ -161,8 +190,8 @@ def build(
             model_sha256=source.sha256[0],
             weights=source.options.weights,
             heads=list(network.heads),
-            board=label,
-            build_key=key,
+            board=inputs.board.label,
+            build_key=inputs.key,
             tuning_records=records.sha256 if records else None,
             target=board.target(),
             opencl_device=board.opencl.device if board.opencl else None,
@@ -189,13 +218,11 @@ def build(
 
 def prepare(
     model: str,
-    board_name: str = "local",
+    board: ResolvedBoard,
     *,
     progress: Progress = SILENT,
     input_shapes: Shapes | None = None,
-    overrides: Overrides = NO_OVERRIDES,
     options: ImportOptions = AS_THE_FILE_SAYS,
-    tuning_records: str | None = None,
 ) -> Prepared:
     """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
@@ -204,34 +231,23 @@ def prepare(
     Raises:
         EdgedeployError: as `find_source` and `build`.
     """
-    from edgedeploy.tune.best import chosen_records
-
-    board = as_here(load_board(board_name, overrides))
     source = find_source(model, input_shapes, progress, options)
     note_weights(source, options, progress)
-    label = _board_label(board_name)
-    with chosen_records(tuning_records, label, board, progress) as records:
-        key = build_key(source, board, records)
     name = package_name(source.name)
-    for path in (default_output(source.name, board_name), _PACKAGES.path(key[:16]) / name):
-        if _is_of(path, key, progress):
-            return Prepared(path, source)
+    with _inputs(source, board, None, progress) as inputs:
+        key, short = inputs.key, inputs.key[:16]
+        for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
+            if _is_of(path, key, progress):
+                return Prepared(path, source)
 
-    def make(folder: Path) -> None:
-        # Whatever is not for this machine goes to its board next, which tests it before anything else is done with it.
-        build(
-            source,
-            board_name,
-            folder / name,
-            overrides=overrides,
-            tuning_records=tuning_records,
-            checks="here",
-            progress=progress,
-        )
+        def make(folder: Path) -> None:
+            # Whatever is not for this machine goes to its board next, which tests it before anything else is done
+            # with it.
+            _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
 
-    what = f"building {source.name} for {label}"
-    folder = _PACKAGES.made(key[:16], make, what, progress, sound=lambda folder: _is_of(folder / name, key))
-    return Prepared(folder / name, source)
+        what = f"building {source.name} for {board.label}"
+        folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))
+        return Prepared(folder / name, source)
 
 
 def _is_of(path: Path, key: str, progress: Progress = SILENT) -> bool:
@@ -254,9 +270,9 @@ def package_name(model: str) -> str:
     return f"{model}.tar.gz"
 
 
-def default_output(model: str, board_name: str) -> Path:
+def default_output(model: str, board: ResolvedBoard) -> Path:
     """Where `edgedeploy build` puts a model's package."""
-    return Path("dist") / _board_label(board_name) / package_name(model)
+    return Path("dist") / board.label / package_name(model)
 
 
 def last_built_board() -> str | None:
@@ -264,10 +280,6 @@ def last_built_board() -> str | None:
     packages = [path for path in Path("dist").glob("*/*.tar.gz") if is_file(path)]
     newest = max(packages, key=lambda path: path.stat().st_mtime_ns, default=None)
     return newest.parent.name if newest else None
-
-
-def _board_label(board_name: str) -> str:
-    return BOARDS.find(board_name).stem
 
 
 def _dump(compiled: Compiled, package: Path, kind: str) -> Path:

@@ -7,20 +7,22 @@ import shlex
 
 from edgedeploy.board import Board
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.toolchain import Driver, archiver, c_compiler, cxx_compiler
 
 
-def toolchain_file(board: Board, name: str, progress: Progress = SILENT) -> str:
-    """The text of a CMake toolchain file for a board called `name`; its compilers were tried.
+def toolchain_file(resolved: ResolvedBoard, progress: Progress = SILENT) -> str:
+    """The text of a CMake toolchain file for a board; its compilers were tried.
 
     Raises:
         ToolchainError: the toolchain is not installed, does not fit the board, or fails.
     """
+    board = resolved.profile
     c, cxx = c_compiler(board), cxx_compiler(board)
     c.check()
     cxx.check(progress)
     lines = [
-        f"# Written by `edgedeploy toolchains cmake {name}`: {c.toolchain} for {board.triple}.",
+        f"# Written by `edgedeploy toolchains cmake {resolved.label}`: {c.toolchain} for {board.triple}.",
         "#   cmake -B build -DCMAKE_TOOLCHAIN_FILE=THIS_FILE",
         "",
     ]

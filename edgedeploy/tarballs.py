@@ -94,7 +94,7 @@ def opened_archive(path: Path) -> Iterator[Iterator[Entry]]:
     unpacks to. Content that the block does not read is passed over, which takes its time: refuse what is too large.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError, IsADirectoryError: there is no such file.
         DamagedArchiveError: it is damaged, or holds something that is no plain file.
     """
     with ExitStack() as stack:
@@ -155,7 +155,7 @@ def _at_most(stream: gzip.GzipFile, count: int) -> bytes:
 def _reading() -> Iterator[None]:
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -23,6 +23,7 @@ from edgedeploy.release.push import Pushed, Trial, bring, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
+from edgedeploy.resolved import resolve
 from edgedeploy.source import Source, find_source
 from edgedeploy.virtual.board import VirtualBoard
 
@@ -123,14 +124,14 @@ def _packages(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory)
     """The bundled network, and the same with one weight changed."""
     source = find_source("digits")
     folder = tmp_path_factory.mktemp("packages")
-    first = build(source, "local", folder / "first.tar.gz").path
+    first = build(source, resolve("local"), folder / "first.tar.gz").path
     network = onnx.load(source.file)
     weights = network.graph.initializer[0]
     changed = numpy_helper.to_array(weights).copy()
     changed.flat[0] += 1
     weights.CopyFrom(numpy_helper.from_array(changed, weights.name))
     onnx.save(network, folder / "digits.onnx")
-    second = build(Source.of(folder / "digits.onnx", source.shapes), "local", folder / "second.tar.gz").path
+    second = build(Source.of(folder / "digits.onnx", source.shapes), resolve("local"), folder / "second.tar.gz").path
     return first, second
 
 

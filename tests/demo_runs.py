@@ -15,6 +15,7 @@ from onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy.cli import main
 from edgedeploy.demo import program
 from edgedeploy.progress import Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.opening import Opened, Place
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,8 +29,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Stands in for building; collects what was asked to be built."""
     asked: list[dict[str, Any]] = []
 
-    def prepare(model: str, board_name: str, **options: Any) -> SimpleNamespace:
-        asked.append({"model": model, "board": board_name, **options})
+    def prepare(model: str, board: ResolvedBoard, **options: Any) -> SimpleNamespace:
+        asked.append({"model": model, "board": board.label, **options})
         network = OnnxruntimeRunner(MODEL)
         manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, heads=[], weights="file")
         return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL, manifest=manifest)

@@ -14,6 +14,7 @@ import pytest
 from conftest import Command, run_command
 
 from edgedeploy.errors import VirtualBoardError
+from edgedeploy.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard, up
 
 # Looked up before tests get folders of their own: root file systems take long to make and never change.
@@ -57,7 +58,7 @@ def start(_needs_virtual_boards: None) -> Start:
 
     def start_or_skip(board: str, **options: object) -> VirtualBoard:
         try:
-            return up(board, **options)  # type: ignore[arg-type]
+            return up(resolve(board), **options)  # type: ignore[arg-type]
         except VirtualBoardError as error:
             if "qemu" in str(error) or "mmdebstrap" in str(error):
                 pytest.skip(f"no virtual {board}: {error}")

@@ -121,7 +121,7 @@ def build_opencl_library(target: Path, progress: Progress = SILENT) -> None:
         ToolchainError: this machine has no C++ compiler of its own, or that fails.
         OSError: the library cannot be written.
     """
-    board = load_board("local", {"toolchain": "native"})
+    board = load_board("local").overridden({"toolchain": "native"})
     compiler = cxx_compiler(board)
     if "ziglang" in compiler.command:
         raise ToolchainError(

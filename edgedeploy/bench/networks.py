@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from edgedeploy.board import NO_OVERRIDES, Overrides
 from edgedeploy.build import Prepared, prepare
 from edgedeploy.errors import DownloadError, UnsupportedError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.source import Source, find_source
@@ -61,11 +61,10 @@ class Candidate:
 
 def candidates(
     models: Sequence[str],
-    board: str,
+    board: ResolvedBoard,
     shapes: Shapes | None = None,
     progress: Progress = SILENT,
     *,
-    overrides: Overrides = NO_OVERRIDES,
     options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> list[Candidate]:
     """The networks that `models` names, each once, built; all are found before the first is built.
@@ -81,7 +80,7 @@ def candidates(
     found = []
     for model, source in zip(wanted, sources, strict=True):
         asked = replace(options, weights="random") if source.options.weights == "random" else options
-        prepared = prepare(model, board, input_shapes=shapes, overrides=overrides, options=asked, progress=progress)
+        prepared = prepare(model, board, input_shapes=shapes, options=asked, progress=progress)
         manifest = read_manifest(prepared.package_path)
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model

@@ -104,9 +104,9 @@ def bench(
     from edgedeploy.bench.measure import measure
     from edgedeploy.bench.networks import candidates
     from edgedeploy.bench.report import as_dict, as_markdown
-    from edgedeploy.board import load_board
     from edgedeploy.cli.console import print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
+    from edgedeploy.resolved import resolve
     from edgedeploy.runtime.opening import Place
     from edgedeploy.runtime.session import check_threads, processors
 
@@ -116,17 +116,17 @@ def bench(
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
     peers = find_peers(against)
-    place = Place(board, host[0] if host else None, virtual, strict_host_key)
+    resolved = resolve(board, overrides)
+    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
     progress = quiet_if(json_output)
-    profile = load_board(board)
-    if runs is None and profile.opencl:
+    if runs is None and resolved.profile.opencl:
         runs = RUNS_ON_OPENCL
     if place.remote:
-        networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
+        networks = candidates(models, resolved, shapes, progress, options=options)
         report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, runs=runs, progress=progress)
     else:
-        count = check_threads(threads) if threads else min(profile.cores, processors())
-        networks = candidates(models, board, shapes, progress, overrides=overrides, options=options)
+        count = check_threads(threads) if threads else min(resolved.profile.cores, processors())
+        networks = candidates(models, resolved, shapes, progress, options=options)
         report = measure(networks, peers, threads=count, rounds=rounds, runs=runs, progress=progress)
     if json_output:
         print_json(as_dict(report))

@@ -34,11 +34,11 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.board import BOARDS, load_board
+    from edgedeploy.board import BOARDS
     from edgedeploy.cli.console import print_json, readable, stdout
-    from edgedeploy.opencl.listing import as_here
+    from edgedeploy.resolved import resolve
 
-    boards = {path.stem: as_here(load_board(path.stem)) for path, _ in readable(BOARDS)}
+    boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
     if json_output:
         print_json([{"name": name, **_as_dict(board)} for name, board in boards.items()])
         return
@@ -58,13 +58,12 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy boards show rpi4
     """
-    from edgedeploy.board import BOARDS, load_board
+    from edgedeploy.board import BOARDS
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.facts import stored
-    from edgedeploy.opencl.listing import as_here
+    from edgedeploy.resolved import resolve
 
-    path = BOARDS.find(name)
-    board = as_here(load_board(name))
+    path, board = BOARDS.find(name), resolve(name).profile
     probed = stored(path.stem)
     if json_output:
         print_json(
@@ -145,7 +144,6 @@ def probe(
     """
     from datetime import datetime, timezone
 
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
@@ -154,15 +152,14 @@ def probe(
     from edgedeploy.remote.facts import probe as ask
 
     progress = quiet_if(json_output)
-    board = board_or_last(board, progress)
-    [address] = addresses(board, host or (), virtual=virtual, progress=progress)
+    resolved = board_or_last(board, progress)
+    [address] = addresses(resolved, host or (), virtual=virtual, progress=progress)
     with Connection(address, strict=strict_host_key, progress=progress) as connection:
         facts = ask(connection)
-        profile = load_board(board)
-        if profile.opencl:
-            facts = facts.model_copy(update={"opencl": devices_on(connection, profile)})
+        if resolved.profile.opencl:
+            facts = facts.model_copy(update={"opencl": devices_on(connection, resolved.profile)})
     now = datetime.now(timezone.utc).replace(microsecond=0)
-    path = store(Probed(board=BOARDS.find(board).stem, host=str(address), time=now, facts=facts))
+    path = store(Probed(board=resolved.label, host=str(address), time=now, facts=facts))
     if json_output:
         print_json({"host": str(address), "file": str(path), **facts.model_dump()})
         return

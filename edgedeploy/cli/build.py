@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from edgedeploy.build import Built
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.progress import Progress
+    from edgedeploy.resolved import ResolvedBoard
 
 
 @overridable
@@ -90,13 +91,13 @@ def build(
     -fuse-ld=lld"
     """
     from edgedeploy.agent.build import agent_for
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.build import DUMPS, default_output, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.compile.explain import explain as explanation
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
+    from edgedeploy.resolved import resolve
     from edgedeploy.source import Source, find_source, note_weights
 
     shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
@@ -108,8 +109,7 @@ def build(
     names = models or list(dict.fromkeys(every))
     if shapes and len(names) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(names)} are to be built")
-    label = BOARDS.find(board).stem
-    profile = load_board(board, overrides)
+    resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
     # All names are resolved before anything is built.
     sources: dict[str, Source] = {}
@@ -123,16 +123,15 @@ def build(
                 hints=["rename one of the files, or build them into two folders with --output"],
             )
     results = []
-    check = _checker(board, progress) if virtual else None
+    check = _checker(resolved, progress) if virtual else None
     for source in sources.values():
-        path = (output / package_name(source.name)) if output else default_output(source.name, board)
-        progress.note(f"{source.name} for {label}")
+        path = (output / package_name(source.name)) if output else default_output(source.name, resolved)
+        progress.note(f"{source.name} for {resolved.label}")
         built = build_package(
             source,
-            board,
+            resolved,
             path,
-            overrides=overrides,
-            tuning_records=tuning_records,
+            tuning=tuning_records,
             dumps=kinds,
             checks="none" if no_check else "all",
             make_agent=True,
@@ -143,7 +142,7 @@ def build(
         results.append(
             {
                 "model": source.name,
-                "board": label,
+                "board": resolved.label,
                 "package": str(built.path),
                 "bytes": size,
                 "target": built.manifest.target,
@@ -164,26 +163,27 @@ def build(
             }
         )
         if not json_output:
-            test, how = built.manifest.selftest, built.manifest.checked.line()
-            checked = f"equal to {test.reference} within {test.relative:g}" if error is not None else "not compared"
-            stdout().print(f"{built.path}  {size:,} bytes, {checked}")
-            stdout().print(f"checked: {how}{', and on the virtual board' if check else ''}")
+            test = built.manifest.selftest
+            ways = [built.manifest.checked.line()] * (built.error is not None) + ["on the virtual board"] * bool(check)
+            compared = f"equal to {test.reference} within {test.relative:g}" if ways else "not compared"
+            stdout().print(f"{built.path}  {size:,} bytes, {compared}")
+            stdout().print(f"checked: {', and '.join(ways) or 'no'}")
             for line in test.raised(built.manifest.outputs):
                 stdout().print(f"tolerance: {line}")
             stdout().print(f"memory: {built.manifest.memory.line()}")
             for path in built.dumps:
                 stdout().print(str(path))
             if explain:
-                _print_code(built, profile)
+                _print_code(built, resolved.profile)
                 _print_explanation(built.compiled)
     # Last: it takes minutes the first time, and what can be refused was refused by now.
-    if not profile.runs_here:
-        agent_for(profile, progress=progress)
+    if not resolved.profile.runs_here:
+        agent_for(resolved.profile, progress=progress)
     if json_output:
         print_json(results)
 
 
-def _checker(board: str, progress: Progress) -> Callable[[Path], float]:
+def _checker(board: ResolvedBoard, progress: Progress) -> Callable[[Path], float]:
     """Has the board's virtual one test a package; the error as a fraction of the tolerance."""
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for
@@ -193,7 +193,7 @@ def _checker(board: str, progress: Progress) -> Callable[[Path], float]:
     [address] = addresses(board, virtual=True, progress=progress)
 
     def check(package: Path) -> float:
-        release = release_for(package, board, progress)
+        release = release_for(package, board.profile, progress)
         with Connection(address, progress=progress) as connection, locked(connection):
             trial = bring(connection, release, temporarily=False, progress=progress)
         return max((float(output["fraction"]) for output in trial.test["outputs"]), default=0.0)

@@ -110,10 +110,15 @@ def print_error(error: EdgedeployError) -> None:
     """
     console = stderr()
     console.print("error:", style="bold red", end=" ")
-    first, *further = str(error).expandtabs().splitlines() or [""]
-    console.print(first, *(f"  | {line}" for line in further), sep="\n")
+    console.print(*_lines(str(error)), sep="\n")
     for hint in error.hints:
         console.print(f"  try: {hint}")
+
+
+def _lines(text: str) -> list[str]:
+    """A text whose further lines somebody else wrote, with a bar before those."""
+    first, *further = text.expandtabs().splitlines() or [""]
+    return [first, *(f"  | {line}" for line in further)]
 
 
 def foreign(*lines: str, style: str = "") -> Text:
@@ -189,8 +194,8 @@ class ConsoleProgress(Progress):
         self._console.print(f"  {title:<42} {perf_counter() - started:6.2f} s")
 
     def note(self, text: str) -> None:
-        """Print the line."""
-        self._console.print(text)
+        """Print the line, and below it those that an error in it has."""
+        self._console.print(*_lines(text), sep="\n")
 
     def _counted(self, title: str, total: int) -> Callable[[], None]:
         """What counts steps, and prints a line now and then."""

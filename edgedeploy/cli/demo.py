@@ -135,9 +135,8 @@ def demo(
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     progress = quiet_if(json_output)
-    place = Place(
-        board_or_last(board, progress, otherwise="local"), host[0] if host else None, virtual, strict_host_key
-    )
+    resolved = board_or_last(board, progress, overrides, otherwise="local")
+    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
     printer = Printer(json_output, several=name == ALL)
 
     def perform(each: str) -> bool:
@@ -150,9 +149,7 @@ def demo(
         ):
             if repeat and source.kind != "picture":
                 raise InputError("--repeat needs a single picture", why=f"{source.path} is a {source.kind}")
-            with program.opened(
-                place, threads=threads, overrides=overrides, options=import_options(weights), progress=progress
-            ) as show:
+            with program.opened(place, threads=threads, options=import_options(weights), progress=progress) as show:
                 if source.kind != "picture":
                     return _show_all(show, source, save_drawn, printer, frames, progress)
                 [shot] = source.shots()

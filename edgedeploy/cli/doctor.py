@@ -50,6 +50,7 @@ def _results(board: str, host: list[str] | None, *, virtual: bool, strict: bool,
     """What the checks find; where packages are missing that the checks themselves need, only that."""
     try:
         from edgedeploy.doctor.diagnosis import diagnose
+        from edgedeploy.resolved import resolve
     except ImportError:
         from edgedeploy.doctor.check import Result, State
         from edgedeploy.doctor.packages import packages
@@ -58,7 +59,9 @@ def _results(board: str, host: list[str] | None, *, virtual: bool, strict: bool,
         if finding.state is not State.FAILED:
             raise
         return [Result(packages, finding)]
-    return diagnose(board, host or (), virtual=virtual, strict=strict, progress=progress)
+    # What hangs is for the checks to find, each in its time.
+    resolved = resolve(board, ask_device=False)
+    return diagnose(resolved, host or (), virtual=virtual, strict=strict, progress=progress)
 
 
 def _print(results: list[Result]) -> None:

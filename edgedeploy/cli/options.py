@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from edgedeploy.board import Overrides
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.progress import Progress
+    from edgedeploy.resolved import ResolvedBoard
 
 
 MOST = 2**31 - 1  # of what is counted; more than anyone waits for, and TVM's timer takes it
@@ -41,25 +44,26 @@ def complete_records_or_none(incomplete: str) -> list[str]:
     return [*complete_records(incomplete), *(["none"] if "none".startswith(incomplete) else [])]
 
 
-def board_or_last(board: str | None, progress: Progress, *, otherwise: str | None = None) -> str:
+def board_or_last(
+    board: str | None, progress: Progress, overrides: Overrides | None = None, *, otherwise: str | None = None
+) -> ResolvedBoard:
     """The board that was named, else the last one that was built for, which the user is told, else `otherwise`.
 
     Raises:
         InputError: there is none of these.
+        EdgedeployError: as `resolve`.
     """
     from edgedeploy.build import last_built_board
     from edgedeploy.errors import InputError
+    from edgedeploy.resolved import resolve
 
-    if board is not None:
-        return board
-    last = last_built_board()
-    if last is not None:
-        progress.note(f"board {last}, the last one that was built for here; --board names another")
-        return last
-    if otherwise is None:
+    if board is None and (board := last_built_board()):
+        progress.note(f"board {board}, the last one that was built for here; --board names another")
+    board = otherwise if board is None else board
+    if board is None:
         hints = ["name one with --board; --host only says where it is"]
         raise InputError("no board is named, and nothing was built in this folder", hints=hints)
-    return otherwise
+    return resolve(board, overrides or {})
 
 
 def _one_host(hosts: list[str] | None) -> list[str] | None:
@@ -74,6 +78,27 @@ def _one_host(hosts: list[str] | None) -> list[str] | None:
             "(`push`, `tune` and `rpc server` take several)"
         )
     return hosts
+
+
+def _in_a_folder(path: Path | None) -> Path | None:
+    """A file to write, whose folder must be there: a misspelt one is not made.
+
+    Raises:
+        OutputError: it is not.
+    """
+    from edgedeploy.errors import OutputError
+    from edgedeploy.files import is_folder
+
+    if path and not is_folder(path.parent):
+        raise OutputError(
+            f"cannot write {path}", why=f"{path.parent} is not a folder", hints=["make it, or name another one"]
+        )
+    return path
+
+
+def file_option(*names: str, what: str) -> Any:
+    """An option that names a file to write."""
+    return typer.Option(*names, help=what, callback=_in_a_folder)
 
 
 def one_host_option(what: str, metavar: str = "USER@HOST") -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from edgedeploy.release.layout import Release
     from edgedeploy.release.push import Pushed
     from edgedeploy.remote.address import Address
+    from edgedeploy.resolved import ResolvedBoard
 
-    Result = tuple[Address, Release, Pushed | EdgedeployError]
+    # Where, the model if a board was reached, and what came of it.
+    Result = tuple[Address, str | None, Pushed | EdgedeployError]
 
 
 @overridable
@@ -65,22 +68,22 @@ def push(
 
     Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
-    from edgedeploy.board import load_board
     from edgedeploy.cli.console import foreign, print_json, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.health import HealthCheck
-    from edgedeploy.release.push import release_for
     from edgedeploy.remote.address import addresses
 
     if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
-    board = board_or_last(board, progress)
-    health = HealthCheck.chosen(load_board(board), health_check, health_check_timeout)
-    targets = addresses(board, host or (), virtual=virtual, progress=progress)
-    releases = [release_for(package, board, progress) for package in _packages(models, board, overrides, progress)]
+    resolved = board_or_last(board, progress, overrides)
+    health = HealthCheck.chosen(resolved.profile, health_check, health_check_timeout)
+    names = models or _built_packages(resolved)
+    targets = addresses(resolved, host or (), virtual=virtual, progress=progress)
     options = {"dry_run": dry_run, "keep": keep, "health": health}
-    results = _push_all(targets, releases, options, strict=strict_host_key, progress=progress)
+    results = _push_all(
+        targets, lambda: _releases(names, resolved, progress), options, strict=strict_host_key, progress=progress
+    )
     failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
     if failures and len(results) == 1:
         raise failures[0]
@@ -88,10 +91,10 @@ def push(
         print_json([_as_dict(*result) for result in results])
     else:
         stdout().print(_table(results))
-        for address, release, outcome in results:
+        for address, model, outcome in results:
             if not isinstance(outcome, EdgedeployError) and outcome.health:
                 said = outcome.health.expandtabs().splitlines()
-                stdout().print(foreign(f"the health check of {release.model} on {address} says:", *said))
+                stdout().print(foreign(f"the health check of {model} on {address} says:", *said))
     if failures:
         from edgedeploy.cli.console import print_error
 
@@ -100,66 +103,83 @@ def push(
         raise typer.Exit(failures[0].exit_code)
 
 
-def _packages(models: list[str] | None, board: str, overrides: Overrides, progress: Progress) -> list[Path]:
-    """The packages that are meant, built if need be."""
-    from edgedeploy.build import default_output, prepare
+def _built_packages(board: ResolvedBoard) -> list[str]:
+    """The packages that lie in the board's folder."""
+    from edgedeploy.build import default_output
     from edgedeploy.errors import InputError
 
-    if models:
-        return [
-            Path(name)
-            if name.endswith(".tar.gz")
-            else prepare(name, board, overrides=overrides, progress=progress).package_path
-            for name in models
-        ]
     folder = default_output("any", board).parent
-    packages = sorted(folder.glob("*.tar.gz"))
+    packages = sorted(map(str, folder.glob("*.tar.gz")))
     if not packages:
-        raise InputError(
-            f"there are no packages in {folder}", hints=[f"edgedeploy build --board {board}", "name a model"]
-        )
+        hints = [f"edgedeploy build --board {board.name}", "name a model"]
+        raise InputError(f"there are no packages in {folder}", hints=hints)
     return packages
 
 
+def _releases(names: list[str], board: ResolvedBoard, progress: Progress) -> list[Release]:
+    """The releases of packages and models, which are built if need be."""
+    from edgedeploy.build import prepare
+    from edgedeploy.release.push import release_for
+
+    packages = [
+        Path(name) if name.endswith(".tar.gz") else prepare(name, board, progress=progress).package_path
+        for name in names
+    ]
+    return [release_for(package, board.profile, progress) for package in packages]
+
+
 def _push_all(
-    targets: list[Address], releases: list[Release], options: dict[str, Any], *, strict: bool, progress: Progress
+    targets: list[Address],
+    releases_for_them: Callable[[], list[Release]],
+    options: dict[str, Any],
+    *,
+    strict: bool,
+    progress: Progress,
 ) -> list[Result]:
-    """Push to all boards at the same time, to each one release after another."""
+    """Push to all boards at the same time, to each one release after another.
+
+    All are logged in to first: releases, which may take minutes to build, are asked for if one of them answers.
+    """
     from concurrent.futures import ThreadPoolExecutor
+    from contextlib import ExitStack
 
     from edgedeploy.errors import EdgedeployError
     from edgedeploy.progress import Notes
     from edgedeploy.release.push import push as push_release
     from edgedeploy.remote.connection import Connection
 
-    shown = progress if len(targets) == 1 else Notes(progress)
+    alone = len(targets) == 1
+    shown = progress if alone else Notes(progress)
 
-    connections: list[Connection] = []
-
-    def serve(address: Address) -> list[Result]:
-        results: list[Result] = []
+    def connected(address: Address) -> Connection | EdgedeployError:
         try:
-            with Connection(address, strict=strict, progress=shown) as connection:
-                connections.append(connection)
-                for release in releases:
-                    try:
-                        outcome = push_release(connection, release, progress=shown, **options)
-                        results.append((address, release, outcome))
-                    except EdgedeployError as error:
-                        results.append((address, release, error))
+            return Connection(address, strict=strict, progress=shown)
         except EdgedeployError as error:
-            results += [(address, release, error) for release in releases[len(results) :]]
-        return results
+            return error
 
-    if len(targets) == 1:
-        return serve(targets[0])
-    with ThreadPoolExecutor(max_workers=len(targets)) as pool:
+    def pushed(place: Connection | EdgedeployError, release: Release) -> Pushed | EdgedeployError:
+        if isinstance(place, EdgedeployError):
+            return place
         try:
-            return [result for results in pool.map(serve, targets) for result in results]
-        except KeyboardInterrupt:
-            for connection in connections:  # the pool waits for its threads, which would go on
-                connection.close()
-            raise
+            return push_release(place, release, progress=shown, **options)
+        except EdgedeployError as error:
+            return error
+
+    # Connections are closed before the pool waits for its threads, which would go on after Ctrl-C.
+    with ThreadPoolExecutor(len(targets)) as pool, ExitStack() as stack:
+        at_once = map if alone else pool.map
+        places = list(at_once(connected, targets))
+        connections = [stack.enter_context(place) for place in places if isinstance(place, Connection)]
+        if not connections:
+            errors = [place for place in places if isinstance(place, EdgedeployError)]
+            return [(address, None, error) for address, error in zip(targets, errors, strict=True)]
+        releases = releases_for_them()
+        outcomes = list(at_once(lambda place: [pushed(place, release) for release in releases], places))
+    return [
+        (address, release.model, outcome)
+        for address, each in zip(targets, outcomes, strict=True)
+        for release, outcome in zip(releases, each, strict=True)
+    ]
 
 
 def _table(results: list[Result]) -> Any:
@@ -170,9 +190,9 @@ def _table(results: list[Result]) -> Any:
     table = Table("board", "model", "release", "result", box=None, pad_edge=False)
     table.add_column("sent, bytes", justify="right")
     table.add_column("time, s", justify="right")
-    for address, release, outcome in results:
+    for address, model, outcome in results:
         if isinstance(outcome, EdgedeployError):
-            table.add_row(str(address), release.model, "", f"failed: {outcome.what}", "", "")
+            table.add_row(str(address), model or "", "", f"failed: {outcome.what}", "", "")
         else:
             files = f" ({', '.join(outcome.uploaded)})" if outcome.uploaded else ""
             sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
@@ -187,10 +207,10 @@ def _table(results: list[Result]) -> Any:
     return table
 
 
-def _as_dict(address: Address, release: Release, outcome: Pushed | EdgedeployError) -> dict[str, Any]:
+def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> dict[str, Any]:
     from edgedeploy.errors import EdgedeployError
 
-    common = {"host": str(address), "model": release.model}
+    common = {"host": str(address), "model": model}
     if isinstance(outcome, EdgedeployError):
         return {**common, "state": "failed", "error": str(outcome), "exit_code": outcome.exit_code}
     return {

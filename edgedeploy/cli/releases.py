@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from edgedeploy.progress import Progress
     from edgedeploy.release.board import Inventory
     from edgedeploy.release.record import Entry
-    from edgedeploy.remote.connection import Connection
+    from edgedeploy.remote.address import Address
 
 app = typer.Typer(help="List, switch between, and remove the releases on a board.", no_args_is_help=True)
 
@@ -49,9 +47,11 @@ def list_releases(
     """
     from edgedeploy.cli.console import print_json, quiet_if, stdout
     from edgedeploy.release.board import inventories
+    from edgedeploy.remote.connection import Connection
 
     progress = quiet_if(json_output)
-    with _connected(board_or_last(board, progress), host, virtual, strict_host_key, progress) as connection:
+    address = _address(board, host, virtual, progress)
+    with Connection(address, strict=strict_host_key, progress=progress) as connection:
         found = inventories(connection)
     if history:
         entries = [(model, entry) for model, each in found.items() for entry in each.record.entries]
@@ -120,11 +120,12 @@ def gc(
     from edgedeploy.cli.console import quiet_if, stdout
     from edgedeploy.release.lock import locked
     from edgedeploy.release.switching import sweep
+    from edgedeploy.remote.connection import Connection
     from edgedeploy.text import count
 
     progress = quiet_if(False)
-    board = board_or_last(board, progress)
-    with _connected(board, host, virtual, strict_host_key, progress) as connection, locked(connection):
+    address = _address(board, host, virtual, progress)
+    with Connection(address, strict=strict_host_key, progress=progress) as connection, locked(connection):
         removed = sweep(connection, keep=keep)
     for folder in removed:
         area, _, name = folder.partition("/")
@@ -144,34 +145,34 @@ def _switch(
     health_check_timeout: int | None,
 ) -> None:
     """Switch to a release, or to the one before."""
-    from edgedeploy.board import load_board
     from edgedeploy.cli.console import quiet_if, stdout
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.release.layout import check_model
     from edgedeploy.release.lock import locked
     from edgedeploy.release.switching import activate as activate_release
     from edgedeploy.release.switching import previous
+    from edgedeploy.remote.address import addresses
+    from edgedeploy.remote.connection import Connection
 
     check_model(model)
     progress = quiet_if(False)
-    board = board_or_last(board, progress)
-    health = HealthCheck.chosen(load_board(board), health_check, health_check_timeout)
-    with _connected(board, host, virtual, strict, progress) as connection, locked(connection) as check:
+    resolved = board_or_last(board, progress)
+    health = HealthCheck.chosen(resolved.profile, health_check, health_check_timeout)
+    [address] = addresses(resolved, host or (), virtual=virtual, progress=progress)
+    with Connection(address, strict=strict, progress=progress) as connection, locked(connection) as check:
         to = release or previous(connection, model)
         activate_release(connection, model, to, check, returning=release is None, health=health, progress=progress)
         stdout().print(f"{connection.address} now uses {model} {to}")
 
 
-@contextmanager
-def _connected(
-    board: str, host: list[str] | None, virtual: bool, strict: bool, progress: Progress
-) -> Iterator[Connection]:
-    from edgedeploy.remote.address import addresses
-    from edgedeploy.remote.connection import Connection
+def _address(board: str | None, host: list[str] | None, virtual: bool, progress: Progress) -> Address:
+    """Where the releases lie; a board that is not named need not be known where `--host` says it."""
+    from edgedeploy.remote.address import addresses, parse_address
 
-    [address] = addresses(board, host or (), virtual=virtual, progress=progress)
-    with Connection(address, strict=strict, progress=progress) as connection:
-        yield connection
+    if board is None and host and not virtual:
+        return parse_address(host[0])
+    [address] = addresses(board_or_last(board, progress), host or (), virtual=virtual, progress=progress)
+    return address
 
 
 def _rows(model: str, stock: Inventory) -> list[dict[str, Any]]:

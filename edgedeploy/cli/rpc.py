@@ -107,17 +107,17 @@ def server(
 
     Examples: edgedeploy rpc server --board rpi4 --host pi@10.0.0.7; edgedeploy rpc server --detach
     """
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.remote import LOOPBACK
     from edgedeploy.remote.address import addresses
+    from edgedeploy.resolved import resolve
     from edgedeploy.rpc.running import Part, detached, registered
     from edgedeploy.rpc.server import BoardServer
     from edgedeploy.rpc.tracker import Endpoint
     from edgedeploy.virtual.process import Process
 
-    profile = load_board(board)
-    key = key or BOARDS.find(board).stem
+    resolved = resolve(board)
+    key = key or resolved.label
     endpoint = Endpoint.parse(tracker_at) if tracker_at else _tracker_here()
     progress: Progress = ConsoleProgress()
     if detach:
@@ -128,12 +128,12 @@ def server(
         flags = {"--virtual": virtual, "--strict-host-key": strict_host_key}
         _print_detached(detached([*arguments, *(flag for flag, given in flags.items() if given)]))
         return
-    here = profile.runs_here and not host and not virtual
-    places = [None] if here else addresses(board, host or (), virtual=virtual, progress=progress)
+    here = resolved.profile.runs_here and not host and not virtual
+    places = [None] if here else addresses(resolved, host or (), virtual=virtual, progress=progress)
     with _ending(), ExitStack() as stack:
         servers = [
             stack.enter_context(
-                BoardServer(place, profile, endpoint, key, progress, threads=threads, strict=strict_host_key)
+                BoardServer(place, resolved.profile, endpoint, key, progress, threads=threads, strict=strict_host_key)
             )
             for place in places
         ]

@@ -21,6 +21,7 @@ from edgedeploy.cli.options import (
     Weights,
     WeightsOption,
     complete_model,
+    file_option,
     import_options,
     parse_shapes,
 )
@@ -59,7 +60,7 @@ def run(
         Path | None, typer.Option("--inputs", "-i", help="A .npz file with one array for each input, by name.")
     ] = None,
     outputs: Annotated[
-        Path | None, typer.Option("--outputs", "-o", help="Write the outputs to this .npz file, by name.")
+        Path | None, file_option("--outputs", "-o", what="Write the outputs to this .npz file, by name.")
     ] = None,
     fill_mode: Annotated[
         FillMode, typer.Option("--fill-mode", help="What inputs hold when --inputs is not given.")
@@ -95,13 +96,14 @@ def run(
     from edgedeploy.errors import InputError
     from edgedeploy.frontends.format import AS_THE_FILE_SAYS
     from edgedeploy.package.archive import read_manifest
+    from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
     from edgedeploy.runtime.opening import Place, opened
     from edgedeploy.runtime.session import check_tensors
 
     given = read_arrays(inputs) if inputs else None
     options = import_options(weights, epsilon)
-    progress = quiet_if(json_output)
+    progress, resolved = quiet_if(json_output), resolve(board, overrides)
     if model.endswith(".tar.gz"):
         if input_shape or overrides or options != AS_THE_FILE_SAYS:
             what = "--toolchain and the options after it do" if overrides else "what is said of a network's file does"
@@ -110,19 +112,12 @@ def run(
         manifest = read_manifest(package)
         name, label = manifest.model, manifest.board
     else:
-        package = prepare(
-            model,
-            board,
-            input_shapes=parse_shapes(input_shape),
-            overrides=overrides,
-            options=options,
-            progress=progress,
-        ).package_path
+        shapes = parse_shapes(input_shape)
+        package = prepare(model, resolved, input_shapes=shapes, options=options, progress=progress).package_path
         manifest = read_manifest(package)
         name, label = model, board
-    with opened(
-        package, Place(board, host[0] if host else None, virtual, strict_host_key), threads, progress
-    ) as network:
+    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
+    with opened(package, place, threads, progress) as network:
         runner = network.runner
         tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in manifest.inputs}
         check_tensors(tensors, runner.inputs)

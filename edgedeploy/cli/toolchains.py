@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgedeploy.cli.options import JsonOption, complete_board
+from edgedeploy.cli.options import JsonOption, complete_board, file_option
 from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def cmake(
     *,
     overrides: Overrides,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write to this file; to standard output unless given.")
+        Path | None, file_option("--output", "-o", what="Write to this file; to standard output unless given.")
     ] = None,
 ) -> None:
     """Write a CMake toolchain file for C and C++ of your own, with the compilers that build for a board.
@@ -66,12 +66,12 @@ def cmake(
 
     Example: edgedeploy toolchains cmake rpi-armhf --toolchain gnu-armhf
     """
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.cmake import toolchain_file
     from edgedeploy.files import replacing
+    from edgedeploy.resolved import resolve
 
-    text = toolchain_file(load_board(board, overrides), BOARDS.find(board).stem, ConsoleProgress())
+    text = toolchain_file(resolve(board, overrides), ConsoleProgress())
     if output is None:
         print(text, end="")
         return

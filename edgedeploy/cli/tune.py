@@ -21,6 +21,7 @@ from edgedeploy.cli.options import (
     WeightsOption,
     complete_model,
     complete_records,
+    file_option,
     import_options,
     parse_shapes,
 )
@@ -152,12 +153,11 @@ def tune_models(
 
     Example: edgedeploy tune models report --board rpi4, for a network that is called report
     """
-    from edgedeploy.board import BOARDS, load_board
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
     from edgedeploy.errors import InputError
-    from edgedeploy.opencl.listing import as_here
+    from edgedeploy.resolved import resolve
     from edgedeploy.rpc.tracker import Endpoint
     from edgedeploy.runtime.opening import Place
     from edgedeploy.source import find_source, note_weights
@@ -173,13 +173,12 @@ def tune_models(
     shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon)
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
-    label, profile = BOARDS.find(board).stem, as_here(load_board(board, overrides))
+    resolved = resolve(board, overrides)
+    profile = resolved.profile
     check_target(profile)
     known = [find_folder(each) for each in tuning_records or []]
     boards = Boards(
-        name=board,
-        profile=profile,
-        place=Place(board, host[0] if host else None, virtual, strict_host_key),
+        place=Place(resolved, host[0] if host else None, virtual, strict_host_key),
         hosts=host or [],
         rpc_tracker=Endpoint.parse(rpc_tracker) if rpc_tracker else None,
         rpc_key=rpc_key,
@@ -213,7 +212,7 @@ def tune_models(
         for source in sources:
             with shown.stage(f"find the tasks of {source.name}"):
                 chosen.append(chosen_tasks(source, profile, tasks))
-        folder = output or default_folder(label)
+        folder = output or default_folder(resolved.label)
         with until_interrupted() as stopping, workshop(boards, evaluation, shown) as shop:
             for source, its_tasks in zip(sources, chosen, strict=True):
                 if stopping():
@@ -227,7 +226,6 @@ def tune_models(
                     shown,
                     shown,
                     known=known,
-                    overrides=overrides,
                     comparing=compare and not rpc_tracker,
                     stopping=stopping,
                 )
@@ -239,7 +237,7 @@ def tune_models(
 def report(
     records: RecordsArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The HTML file; report.html in the folder by default.")
+        Path | None, file_option("--output", "-o", what="The HTML file; report.html in the folder by default.")
     ] = None,
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, before and after, the board's temperature.

@@ -43,9 +43,10 @@ def up(
     Example: edgedeploy virtual up rpi4
     """
     from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.resolved import resolve
     from edgedeploy.virtual.board import up as start
 
-    virtual = start(board, name=name, suite=suite, disk_mib=disk, progress=quiet_if(json_output))
+    virtual = start(resolve(board), name=name, suite=suite, disk_mib=disk, progress=quiet_if(json_output))
     if json_output:
         print_json(_as_dict(virtual))
         return

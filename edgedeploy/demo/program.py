@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from edgedeploy.board import NO_OVERRIDES, Overrides
 from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, called, picture_input, see_with
 from edgedeploy.demo.spec import DEMOS, Demo, Stage
@@ -131,10 +130,9 @@ class Program:
     @contextmanager
     def opened(
         self,
-        place: Place = Place(),
+        place: Place,
         *,
         threads: int | None = None,
-        overrides: Overrides = NO_OVERRIDES,
         options: ImportOptions = AS_THE_FILE_SAYS,
         progress: Progress = SILENT,
     ) -> Iterator[Show]:
@@ -142,7 +140,6 @@ class Program:
 
         Args:
             threads: threads of each network; the board's cores by default.
-            overrides: fields that go before those of the board's profile.
             options: what the networks' files leave open.
 
         Raises:
@@ -152,16 +149,7 @@ class Program:
         built, stages = [], []
         for part in self.parts:
             shapes = part.shapes(options)
-            built.append(
-                prepare(
-                    part.model,
-                    place.board,
-                    input_shapes=shapes,
-                    overrides=overrides,
-                    options=options,
-                    progress=progress,
-                )
-            )
+            built.append(prepare(part.model, place.board, input_shapes=shapes, options=options, progress=progress))
             stages.append(part.fitted(built[-1].manifest))
         with opened_together([each.package_path for each in built], place, threads, progress) as there:
             networks = [
@@ -177,7 +165,7 @@ class Program:
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
             weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
-            yield Show(self.name, self.demo, networks, place.board, there[0].machine, weights)
+            yield Show(self.name, self.demo, networks, place.board.name, there[0].machine, weights)
 
 
 @dataclass(frozen=True)

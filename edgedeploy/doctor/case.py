@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.board import BOARDS, Board, load_board
+from edgedeploy.board import Board
 from edgedeploy.doctor.machine import Here, Machine
 from edgedeploy.errors import LoginError, VirtualBoardError
 from edgedeploy.facts import Facts
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.remote.connection import Connection
+from edgedeploy.resolved import ResolvedBoard
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Case:
 
 @contextlib.contextmanager
 def case_of(
-    board_name: str,
+    board: ResolvedBoard,
     hosts: Sequence[str] = (),
     *,
     virtual: bool = False,
@@ -82,19 +83,18 @@ def case_of(
     """The case of a board; a virtual one that does not run is started.
 
     Raises:
-        UnknownNameError, ConfigurationError: as `load_board`.
         InputError: as `addresses`.
         OutputError: there is no folder for temporary files.
     """
-    board, address, no_virtual = load_board(board_name), None, None
-    if hosts or virtual or board.ssh:
+    address = no_virtual = None
+    if hosts or virtual or board.profile.ssh:
         try:
-            [address] = addresses(board_name, hosts, virtual=virtual, progress=progress)
+            [address] = addresses(board, hosts, virtual=virtual, progress=progress)
         except VirtualBoardError as error:
             no_virtual = error
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-", ignore_cleanup_errors=True))
-        case = Case(BOARDS.find(board_name).stem, board, address, strict, Path(folder), no_virtual)
+        case = Case(board.label, board.profile, address, strict, Path(folder), no_virtual)
         try:
             yield case
         finally:

@@ -10,6 +10,7 @@ from edgedeploy.doctor.case import case_of
 from edgedeploy.doctor.check import Check, Result
 from edgedeploy.doctor.examination import LIMIT_S, examine
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 
 CHECKS: tuple[Check, ...] = (
     host.system,
@@ -43,7 +44,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def diagnose(
-    board_name: str,
+    examined: ResolvedBoard,
     hosts: Sequence[str] = (),
     *,
     virtual: bool = False,
@@ -54,7 +55,7 @@ def diagnose(
     """Examine a board, and this machine as what builds for it.
 
     Args:
-        board_name: the board's name, or a path to its file.
+        examined: the board.
         hosts: where it is, if not where its profile says.
         virtual: examine its virtual one, which is started if need be, before the time counts.
         strict: refuse a host key that is not known.
@@ -62,7 +63,7 @@ def diagnose(
         progress: is told of each check that is done.
 
     Raises:
-        UnknownNameError, ConfigurationError, InputError: there is no such board, or no such address.
+        InputError: there is no such address.
     """
-    with case_of(board_name, hosts, virtual=virtual, strict=strict, progress=progress) as case:
+    with case_of(examined, hosts, virtual=virtual, strict=strict, progress=progress) as case:
         return examine(case, CHECKS, limit_s=limit_s, progress=progress)

@@ -9,11 +9,11 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from edgedeploy.board import BOARDS, Board
+from edgedeploy.board import load_board
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import sha256_of
 from edgedeploy.kept import Kept, key_of
-from edgedeploy.opencl.device import Device, meant, named, parse
+from edgedeploy.opencl.device import Device, parse
 from edgedeploy.toolchain import c_compiler, link_program
 
 # What the program ends with where there is nothing to list.
@@ -22,17 +22,6 @@ NO_LIBRARY, NO_PLATFORMS = 3, 4
 LIST_S = 12
 
 _PROGRAMS, _NAME = Kept("opencl-devices"), "devices"
-
-
-def as_here(board: Board) -> Board:
-    """A profile whose networks run here, with what it leaves open of the OpenCL device as this machine's device is.
-
-    Others stay as they are, and so does one whose device is not here.
-    """
-    if board.opencl is None or not board.runs_here:
-        return board
-    device = named(meant(board.opencl.device), devices_here())
-    return board.with_device(device) if device else board
 
 
 @contextmanager
@@ -59,7 +48,7 @@ def devices_here() -> tuple[Device, ...]:
 
 def _program() -> Path:
     """The program, compiled for this machine if it was not yet."""
-    board = BOARDS.load("local")
+    board = load_board("local")
     with listing_source() as source:
         key = key_of([sha256_of(source), c_compiler(board).identity])[:16]
         what = "building what lists OpenCL devices"

@@ -97,6 +97,8 @@ def _read(
     except FileNotFoundError as error:
         hints = ["build one with `edgedeploy build`, which says where it lies"]
         raise PackageError(f"there is no package {path}", hints=hints) from error
+    except IsADirectoryError as error:
+        raise PackageError(f"{path} is a folder, not a package", hints=["name the archive, a .tar.gz file"]) from error
     except DamagedArchiveError as error:
         hints = ["build it again with `edgedeploy build`"]
         raise PackageError(f"{path} is not a sound package", why=str(error), hints=hints) from error

@@ -224,7 +224,7 @@ def self_test(connection: Connection, model: str, folder: str) -> dict[str, Any]
         why = f"it said {done.text[-200:]!r}"
     what = f"the self-test of {model} failed on {connection.address}"
     if done.code == OPENCL:
-        raise failure(done.code, what, why.removeprefix("agent: "))
+        raise failure(done.code, what, why)
     raise ReleaseError(
         what,
         why=why or f"it ended with code {done.code}, as it does for want of memory",

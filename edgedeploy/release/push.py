@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
-from edgedeploy.board import load_board
+from edgedeploy.board import Board
 from edgedeploy.errors import ReleaseError
 from edgedeploy.facts import Facts
 from edgedeploy.package.archive import read_manifest
@@ -166,7 +166,7 @@ def bring(connection: Connection, release: Release, *, temporarily: bool, progre
     return Trial(f"{area}/{identity}", False, facts, staged.test)
 
 
-def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> Release:
+def release_for(package: Path, board: Board, progress: Progress = SILENT) -> Release:
     """The release of a package for a board, with the agent of that board.
 
     Raises:
@@ -175,7 +175,6 @@ def release_for(package: Path, board_name: str, progress: Progress = SILENT) -> 
     """
     from edgedeploy.agent.build import agent_for
 
-    board = load_board(board_name)
     read_manifest(package)  # an agent that is not there yet takes minutes
     return Release.of(package, agent_for(board, progress=progress).path, board)
 

@@ -8,16 +8,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgedeploy.board import BOARDS, load_board
 from edgedeploy.errors import InputError
 from edgedeploy.facts import HERE, VIRTUAL
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.board import HOST, VirtualBoard, require, up
 
 # No address begins with a dash or holds what a shell or an SSH client would take for something else.
 _ADDRESS = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][\w.-]*)@)?(?P<host>\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[A-Za-z0-9_][\w.-]*)(?::(?P<port>\d{1,5}))?"
 )
+
+# What is wrong with one, by the first form that it has.
+_FAULTS = [
+    (re.compile(form, re.DOTALL), why)
+    for form, why in (
+        ("", "it is empty"),
+        (r".*\s.*", "it holds a blank"),
+        (r".*://.*", "it is a URL"),
+        (r".*:.*@.*", "it holds a password"),
+        (r"(.*@)?-.*", "a name in it begins with a dash"),
+        (r"(.*@)?([\w.-]+|\[.*\]):.*", "its port is no number from 1 to 65535"),
+        (r"@.*|.*@", "its user or its host is empty"),
+        (".*", "it holds a character that no name of a user or a host has"),
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -66,8 +81,10 @@ def parse_address(text: str) -> Address:
         # What was typed may hold a password: it is not repeated.
         bare = ["put an IPv6 address in brackets: [fe80::1%eth0], USER@[fe80::1%eth0]:PORT"] if _is_bare(text) else []
         forms = "write it as HOST, USER@HOST, USER@HOST:PORT or virtual:NAME"
+        why = "an IPv6 address has no brackets" if bare else next(why for form, why in _FAULTS if form.fullmatch(text))
         raise InputError(
             "an address has another form than USER@HOST:PORT",
+            why=why,
             hints=[*bare, forms, "passwords are not taken: use a key"],
         )
     return Address(parts["host"].strip("[]"), parts["user"], port)
@@ -88,7 +105,7 @@ def address_of(virtual: VirtualBoard) -> Address:
 
 
 def addresses(
-    board_name: str, hosts: Sequence[str] = (), *, virtual: bool = False, progress: Progress = SILENT
+    board: ResolvedBoard, hosts: Sequence[str] = (), *, virtual: bool = False, progress: Progress = SILENT
 ) -> list[Address]:
     """The boards that are meant: those of the command line, the virtual one, or the profile's.
 
@@ -101,14 +118,14 @@ def addresses(
     if virtual and hosts:
         raise InputError("--virtual does not go with --host", hints=["give --host virtual:NAME"])
     if virtual:
-        return [address_of(up(board_name, progress=progress))]
+        return [address_of(up(board, progress=progress))]
     if hosts:
         return list(dict.fromkeys(parse_address(host) for host in hosts))
-    board = load_board(board_name)
-    if board.ssh is None:
+    ssh = board.profile.ssh
+    if ssh is None:
         raise InputError(
-            f"board {BOARDS.find(board_name).stem!r} is this machine",
+            f"board {board.label!r} is this machine",
             why="its profile has no `ssh`",
             hints=["name another board with --board", "say where it is with --host USER@HOST", "give --virtual"],
         )
-    return [Address(board.ssh.host, board.ssh.user, None if board.ssh.port == 22 else board.ssh.port)]
+    return [Address(ssh.host, ssh.user, None if ssh.port == 22 else ssh.port)]

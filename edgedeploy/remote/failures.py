@@ -20,8 +20,9 @@ def failure(code: int, what: str, said: str) -> EdgedeployError:
     Args:
         code: its exit code, or the one in its reply.
         what: what it was to do, and where.
-        said: its message.
+        said: its messages, of which each line may begin with its name.
     """
+    said = "\n".join(line.removeprefix("agent: ") for line in said.splitlines() if line.strip())
     if code == OPENCL:
         return opencl_failure(what, said) or OpenCLError(what, why=said)
     return _ERRORS.get(code, ReleaseError)(what, why=said)

@@ -117,7 +117,6 @@ class BoardServer(Closing):
         self.name = str(place) if place else "local"
         self._address, self._board, self._tracker, self._key = place, board, tracker, key
         self._progress, self._threads, self._strict = progress, threads, strict
-        self._agent = agent_for(board, progress=progress)
         self._running = contextlib.ExitStack()
         self.port = 0
         self._start()
@@ -173,7 +172,8 @@ class BoardServer(Closing):
     def _start(self) -> None:
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(opened(self._address, strict=self._strict, progress=self._progress))
-            agent = place.put_agent(self._agent, self._board)
+            # Not before it is known that the board answers: an agent that is not there yet takes minutes.
+            agent = place.put_agent(agent_for(self._board, progress=self._progress), self._board)
             listening: Future[int] = Future()
             near = stack.enter_context(place.forward(lambda: listening.result(_READY_S), self.port))
             options = ["--key", self._key, "--port", "0" if near else str(self.port), "--heartbeat", str(_SILENCE_S)]

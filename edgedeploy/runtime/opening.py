@@ -15,6 +15,7 @@ from edgedeploy.runtime.interface import Runner
 
 if TYPE_CHECKING:
     from edgedeploy.facts import Facts
+    from edgedeploy.resolved import ResolvedBoard
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Place:
     """Where networks run.
 
     Attributes:
-        board: the name of the board's profile.
+        board: the board.
         host: the board's address if it is not the profile's; `local` for this machine.
         virtual: whether the profile's virtual board is meant.
         strict: whether host keys must be known.
@@ -31,7 +32,7 @@ class Place:
         InputError: both an address and the virtual board are given.
     """
 
-    board: str = "local"
+    board: ResolvedBoard
     host: str | None = None
     virtual: bool = False
     strict: bool = False
@@ -48,12 +49,11 @@ class Place:
     @property
     def remote(self) -> bool:
         """Whether that is reached over SSH."""
-        from edgedeploy.board import load_board
         from edgedeploy.facts import HERE
 
         if self.host == HERE:
             return False
-        return self.virtual or self.host is not None or not load_board(self.board).runs_here
+        return self.virtual or self.host is not None or not self.board.profile.runs_here
 
     def emulated(self, machine: str | None) -> bool:
         """Whether that is a virtual board whose `machine` this one cannot be itself."""
@@ -129,7 +129,7 @@ def opened_together(
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
-        releases = [release_for(package, place.board, progress) for package in packages]
+        releases = [release_for(package, place.board.profile, progress) for package in packages]
         networks, preliminary = [], []
         with locked(connection):
             for release in releases:

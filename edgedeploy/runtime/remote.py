@@ -173,7 +173,7 @@ class RemoteSession(Closing):
             messages = self._channel.makefile_stderr("rb").read().decode(errors="replace").strip()
             code = self._channel.recv_exit_status() if self._connection.alive else -1
             if self._connection.alive:
-                why = messages.removeprefix("agent: ") or f"it ended with code {code}, as it does for want of memory"
+                why = messages or f"it ended with code {code}, as it does for want of memory"
                 return failure(code, f"the agent on {self._connection.address} ended", why)
         return self._connection.lost()
 

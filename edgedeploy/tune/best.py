@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from edgedeploy.board import Board
 from edgedeploy.errors import RecordsError
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.tune.header import Header, default_folder, find_folder, holds_records
 from edgedeploy.tune.records import Records
 
@@ -23,32 +23,29 @@ NO_RECORDS = "none"
 
 
 @contextmanager
-def chosen_records(
-    chosen: str | None, label: str, board: Board, progress: Progress = SILENT
-) -> Iterator[Records | None]:
+def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress = SILENT) -> Iterator[Records | None]:
     """The records that a build for a board uses, open while the block runs; None if it uses none.
 
     Args:
         chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
-        label: the name of the board.
-        board: its profile, with what the command line overrides.
+        board: what is built for.
         progress: is told why the board's own folder is not used.
 
     Raises:
         RecordsError: the folder that was chosen holds no records, or of another target or TVM.
     """
-    records = None if chosen == NO_RECORDS else _opened(chosen, label, board, progress)
+    records = None if chosen == NO_RECORDS else _opened(chosen, board, progress)
     with records or nullcontext():
         yield records
 
 
-def _opened(chosen: str | None, label: str, board: Board, progress: Progress) -> Records | None:
-    folder = find_folder(chosen) if chosen else default_folder(label)
+def _opened(chosen: str | None, board: ResolvedBoard, progress: Progress) -> Records | None:
+    folder = find_folder(chosen) if chosen else default_folder(board.label)
     if chosen is None and not holds_records(folder):
         return None
     try:
         records = Records.open(folder)
-        wanted = Header.of(records.header.board, board.target())
+        wanted = Header.of(records.header.board, board.profile.target())
         if difference := wanted.difference(records.header):
             raise RecordsError(
                 f"the tuning records in {folder} are not used",

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from edgedeploy.board import Overrides
 from edgedeploy.build import build
 from edgedeploy.compile.tuned import Tuned
 from edgedeploy.progress import Progress
@@ -34,17 +33,13 @@ class Stand:
 
     Attributes:
         source: the network.
-        board: what it is built for.
-        place: where it runs.
-        overrides: as for `build`.
+        place: where it runs, on the board that it is built for.
         progress: is told about each step.
         stopping: whether the user asked for an end.
     """
 
     source: Source
-    board: str
     place: Place
-    overrides: Overrides
     progress: Progress
     stopping: Callable[[], bool]
 
@@ -84,7 +79,7 @@ class Stand:
                 for number, variant in enumerate(variants):
                     path = Path(folder) / str(number) / f"{self.source.name}.tar.gz"
                     # Boards test what they are sent.
-                    built = build(self.source, self.board, path, overrides=self.overrides, tuned=variant, checks="here")
+                    built = build(self.source, self.place.board, path, tuning=variant, checks="here")
                     packages.append(built.path)
                     advance()
             with opened_together(packages, self.place, None, self.progress, temporarily=True) as networks:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 
-from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides
+from edgedeploy.board import Board
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import Progress
 from edgedeploy.remote.address import Address, addresses
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
@@ -44,16 +45,12 @@ class Boards:
     """The boards that measure.
 
     Attributes:
-        name: of the profile, or its file.
-        profile: it, with what the command line overrides.
         place: where the first of them is; networks are compared there.
         hosts: the addresses of all, if not the profile's own.
         rpc_tracker, rpc_key: a tracker that has them already, in the place of addresses.
         governor: what their processors are to run under while they measure.
     """
 
-    name: str
-    profile: Board
     place: Place
     hosts: Sequence[str] = ()
     rpc_tracker: Endpoint | None = None
@@ -61,9 +58,9 @@ class Boards:
     governor: str | None = None
 
     @property
-    def label(self) -> str:
-        """The profile's name in messages and records."""
-        return BOARDS.find(self.name).stem
+    def board(self) -> ResolvedBoard:
+        """What they are."""
+        return self.place.board
 
 
 @dataclass(frozen=True)
@@ -93,9 +90,9 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
         require_governor_name(boards.governor)
     with ExitStack() as stack:
         if boards.rpc_tracker:
-            endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.label
+            endpoint, key = boards.rpc_tracker, boards.rpc_key or boards.board.label
             servers: list[BoardServer] = []
-            require_fitting_device(endpoint, key, boards.profile, timeout_s=_DEVICE_S, progress=progress)
+            require_fitting_device(endpoint, key, boards.board.profile, timeout_s=_DEVICE_S, progress=progress)
             devices = require_device(endpoint, key).total
         else:
             key, places = f"edgedeploy-{token_hex(8)}", _places(boards, progress)
@@ -103,7 +100,7 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
                 endpoint = stack.enter_context(tracker(progress=progress))
             servers = [
                 stack.enter_context(
-                    BoardServer(place, boards.profile, endpoint, key, progress, strict=boards.place.strict)
+                    BoardServer(place, boards.board.profile, endpoint, key, progress, strict=boards.place.strict)
                 )
                 for place in places
             ]
@@ -113,9 +110,9 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
             for server in servers:
                 stack.enter_context(governor(server.run, boards.governor, progress=progress))
         with progress.stage("start workers"):
-            builder = stack.enter_context(Builder(boards.profile))
+            builder = stack.enter_context(Builder(boards.board.profile))
             measurer = stack.enter_context(
-                Measurer(endpoint, key, evaluation, devices=devices, threads=boards.profile.cores)
+                Measurer(endpoint, key, evaluation, devices=devices, threads=boards.board.profile.cores)
             )
             builder.start()
             measurer.start()
@@ -152,7 +149,6 @@ def tune(
     progress: Progress,
     *,
     known: Sequence[Path] = (),
-    overrides: Overrides = NO_OVERRIDES,
     comparing: bool = True,
     stopping: Callable[[], bool] = lambda: False,
 ) -> RunEnded:
@@ -167,7 +163,6 @@ def tune(
         listener: is told what is measured.
         progress: is told about everything else.
         known: folders of other records, to begin with.
-        overrides: as for `build`.
         comparing: whether the whole network is measured at the end.
         stopping: whether the user asked for an end.
 
@@ -177,13 +172,13 @@ def tune(
     boards, began = shop.boards, time.monotonic()
     with ExitStack() as stack:
         others = [stack.enter_context(Records.open(other)) for other in known]
-        header = Header.of(boards.label, boards.profile.target())
+        header = Header.of(boards.board.label, boards.board.profile.target())
         records = stack.enter_context(Records.open(folder, header, progress))
         run = TuningRun(tasks, records, shop.builder, shop.farm, options, listener, others=others, stopping=stopping)
         started = RunStarted(
             run=run.identity,
             model=source.name,
-            board=boards.label,
+            board=boards.board.label,
             hosts=shop.farm.names,
             tuner=options.tuner,
             seed=options.seed,
@@ -196,7 +191,7 @@ def tune(
         run.run()
         before_ms = after_ms = None
         if comparing and not stopping():
-            stand = Stand(source, boards.name, boards.place, overrides, progress, stopping)
+            stand = Stand(source, boards.place, progress, stopping)
             try:
                 before_ms, after_ms = _concluded(run, records, stand) or (None, None)
             except EdgedeployError as error:
@@ -238,4 +233,4 @@ def _places(boards: Boards, progress: Progress) -> list[Address | None]:
     """Where servers are started: addresses, or None for this machine."""
     if not boards.place.remote and not boards.hosts:
         return [None]
-    return list(addresses(boards.name, boards.hosts, virtual=boards.place.virtual, progress=progress))
+    return list(addresses(boards.board, boards.hosts, virtual=boards.place.virtual, progress=progress))

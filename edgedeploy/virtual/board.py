@@ -18,12 +18,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgedeploy.board import BOARDS, load_board
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError, UnknownNameError, VirtualBoardError
 from edgedeploy.files import cannot_write
 from edgedeploy.opencl.device import DEVICE_VARIABLE
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
 from edgedeploy.virtual.rootfs import DEFAULT_SUITE, rootfs
@@ -75,7 +75,7 @@ class VirtualBoard(Record):
 
 
 def up(
-    board_name: str,
+    resolved: ResolvedBoard,
     *,
     name: str | None = None,
     suite: str | None = None,
@@ -85,18 +85,16 @@ def up(
     """The virtual board of a profile: the one that runs, or a new one.
 
     Args:
-        board_name: the profile.
+        resolved: the profile.
         name: what the virtual board is called; as the profile unless given.
         suite: the Debian suite; bookworm unless given.
         disk_mib: how much it can write, in MiB of memory.
 
     Raises:
         VirtualBoardError: this machine cannot have it, or one of that name runs with other properties.
-        UnknownNameError, ConfigurationError: as `load_board`.
         InputError: the name cannot be one of a virtual board.
     """
-    board = load_board(board_name)
-    label = BOARDS.find(board_name).stem
+    board, label = resolved.profile, resolved.label
     name = label if name is None else name
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name a virtual board", hints=["use letters, digits, dots and dashes"])

@@ -24,6 +24,7 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import build
 from edgedeploy.package.abi import read_abi
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.source import find_source
 
@@ -38,7 +39,7 @@ def agent() -> Path:
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive")
-    return build(find_source(str(tiny(folder / "net.onnx"))), "local", folder / "net.tar.gz").path
+    return build(find_source(str(tiny(folder / "net.onnx"))), resolve("local"), folder / "net.tar.gz").path
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_run_reports_times_and_memory(agent: Path, package: Path) -> None:
 
 def test_a_network_of_17_mb_starts_in_150_ms(agent: Path, shared: Path, tmp_path: Path) -> None:
     network = find_source(str(shared / "models" / "mobilenet_v1" / "mobilenet_v1_1.0_224_float.onnx"))
-    built = build(network, "local", tmp_path / "net.tar.gz")
+    built = build(network, resolve("local"), tmp_path / "net.tar.gz")
     package = unpack(built.path, tmp_path / "package")
     result, *_ = results = [answer(agent, "run", package, "--fill", "ones", "--warmup", 0)]
     while min(result["start_ms"] for result in results) > 150:  # others use the processors, too
@@ -159,7 +160,7 @@ def test_every_case_of_the_self_test_is_run(agent: Path, package: Path) -> None:
 def test_infinities_agree_with_the_same_alone(agent: Path, tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Log", graph.node("Relu", graph.input("x", [6, 8]))))
-    built = build(find_source(str(path)), "local", tmp_path / "net.tar.gz")
+    built = build(find_source(str(path)), resolve("local"), tmp_path / "net.tar.gz")
     package = unpack(built.path, tmp_path / "package")
     recorded = package / "selftest" / "output-0-edge.bin"
     values = np.fromfile(recorded, np.float32)
@@ -172,7 +173,9 @@ def test_infinities_agree_with_the_same_alone(agent: Path, tmp_path: Path) -> No
 def test_scalars_stay_scalars(agent: Path, tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [])))
-    package = unpack(build(find_source(str(path)), "local", tmp_path / "net.tar.gz").path, tmp_path / "package")
+    package = unpack(
+        build(find_source(str(path)), resolve("local"), tmp_path / "net.tar.gz").path, tmp_path / "package"
+    )
     assert answer(agent, "selftest", package)["passed"]
     (tmp_path / "in.bin").write_bytes(np.float32(1).tobytes())
     result = answer(agent, "run", package, "--input", f"x={tmp_path / 'in.bin'}", "--output-dir", tmp_path / "out")
@@ -368,7 +371,7 @@ def test_the_agent_of_a_board_tests_a_package_under_emulation(board: str, machin
     abi = read_abi(built, load_board(board))
     assert abi.machine == machine
     assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
-    archive = build(find_source(str(tiny(tmp_path / "net.onnx"))), board, tmp_path / "net.tar.gz").path
+    archive = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve(board), tmp_path / "net.tar.gz").path
     package = unpack(archive, tmp_path / "package")
     for task in ("verify", "selftest"):
         done = subprocess.run([*command, task, str(package)], capture_output=True, text=True, check=False)

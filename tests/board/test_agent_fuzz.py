@@ -21,6 +21,7 @@ from rpc_clients import TRACKER_MAGIC
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import build
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 
 MAGIC = struct.pack("<i", 0xFF271)
@@ -44,7 +45,7 @@ def many(toolchain: str) -> Callable[[int], int]:
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("package")
     return unpack(
-        build(find_source(str(tiny(folder / "net.onnx"))), "local", folder / "net.tar.gz").path, folder / "net"
+        build(find_source(str(tiny(folder / "net.onnx"))), resolve("local"), folder / "net.tar.gz").path, folder / "net"
     )
 
 

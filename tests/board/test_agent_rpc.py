@@ -28,6 +28,7 @@ from rpc_clients import TRACKER_MAGIC
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import build
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 
 WITHOUT_TORNADO = "TVM's tracker needs tornado: pip install 'edgedeploy[tune]'"
@@ -87,7 +88,7 @@ def over_rpc(server: Server, library: bytes, data: np.ndarray) -> np.ndarray:
 
 
 def test_an_uploaded_network_runs_and_nothing_of_it_stays(server: Server, tmp_path: Path) -> None:
-    archive = build(find_source(str(tiny(tmp_path / "net.onnx"))), "local", tmp_path / "net.tar.gz").path
+    archive = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve("local"), tmp_path / "net.tar.gz").path
     package = unpack(archive, tmp_path / "package")
     data = np.fromfile(package / "selftest" / "input-0.bin", np.float32).reshape(1, 3, 8, 8)
     wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)

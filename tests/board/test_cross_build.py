@@ -10,6 +10,7 @@ from networks import tiny
 
 from edgedeploy.board import load_board
 from edgedeploy.build import build
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 from edgedeploy.toolchain import zig_triple
 
@@ -26,7 +27,7 @@ from edgedeploy.toolchain import zig_triple
 def test_the_code_fits_the_board(
     tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None
 ) -> None:
-    abi = build(find_source(str(tiny(tmp_path / "net.onnx"))), board, tmp_path / "net.tar.gz").manifest.abi
+    abi = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve(board), tmp_path / "net.tar.gz").manifest.abi
     assert (abi.machine, abi.elf_class, abi.float_abi) == (machine, elf_class, float_abi)
     floor = load_board(board).glibc
     assert floor is not None
@@ -35,7 +36,7 @@ def test_the_code_fits_the_board(
 
 
 def test_a_package_for_another_architecture_is_not_run_here(command: Command, tmp_path: Path) -> None:
-    package = build(find_source(str(tiny(tmp_path / "net.onnx"))), "rpi-armhf", tmp_path / "net.tar.gz").path
+    package = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve("rpi-armhf"), tmp_path / "net.tar.gz").path
     code, _, err = command("run", package)
     assert code == 8
     assert "EM_ARM" in err

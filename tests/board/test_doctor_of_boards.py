@@ -34,6 +34,7 @@ from edgedeploy.doctor.examination import examine
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.hostkeys import known_hosts_file
+from edgedeploy.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
 
 NAMED = {each.name: each for each in CHECKS}
@@ -60,7 +61,7 @@ def line(virtual: VirtualBoard) -> Iterator[Connection]:
 @pytest.fixture
 def case(virtual: VirtualBoard, line: Connection) -> Iterator[Case]:
     """The case of that board, which was logged in to."""
-    with case_of("local", ["virtual:patient"]) as made:
+    with case_of(resolve("local"), ["virtual:patient"]) as made:
         found = look(made, *WAY)
         assert {each.state for each in found.values()} == {State.OK}
         yield made
@@ -144,7 +145,7 @@ def write_config(folder: Path, virtual: VirtualBoard, user: str | None = None, k
 
 
 def on_the_way(*, strict: bool = False) -> dict[str, Finding]:
-    with case_of("local", ["desk"], strict=strict) as case:
+    with case_of(resolve("local"), ["desk"], strict=strict) as case:
         return look(case, *WAY)
 
 
@@ -210,7 +211,7 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
         thread = threading.Thread(target=greet)
         thread.start()
         started = time.monotonic()
-        results = diagnose("rpi4", [f"pi@127.0.0.1:{listener.getsockname()[1]}"], limit_s=6)
+        results = diagnose(resolve("rpi4"), [f"pi@127.0.0.1:{listener.getsockname()[1]}"], limit_s=6)
         assert time.monotonic() - started < generous(10)
         thread.join()
         for stream in streams:
@@ -236,7 +237,7 @@ def test_a_folder_of_releases_that_must_not_be_written_is_found(case: Case, line
 @pytest.mark.slow
 def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
     full = start("local", name="full", disk_mib=16)
-    with Connection(address_of(full)) as connection, case_of("local", ["virtual:full"]) as case:
+    with Connection(address_of(full)) as connection, case_of(resolve("local"), ["virtual:full"]) as case:
         connection.run("dd if=/dev/zero of=filler bs=1M count=12")
         found = look(case, *WAY, "releases")["releases"]
         assert found.state is State.FAILED
@@ -251,7 +252,7 @@ def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
 def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, tmp_path: Path) -> None:
     stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {"glibc": "2.99"}
     (tmp_path / "new.yaml").write_text(yaml.safe_dump(stated))
-    with case_of(str(tmp_path / "new.yaml"), ["virtual:patient"]) as case:
+    with case_of(resolve(str(tmp_path / "new.yaml")), ["virtual:patient"]) as case:
         found = look(case, *WAY, "architecture", "glibc")["glibc"]
     assert found.state is State.FAILED
     assert found.found.startswith("2.36, the profile states 2.99")

@@ -20,6 +20,7 @@ from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import read_package
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 from edgedeploy.toolchain import link_shared
 
@@ -51,7 +52,7 @@ def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path,
 def test_scalars_are_scalars_there(tmp_path: Path, board: str) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [])))
-    package = build(find_source(str(path)), board, tmp_path / "net.tar.gz")
+    package = build(find_source(str(path)), resolve(board), tmp_path / "net.tar.gz")
     assert package.manifest.checked.how == "emulated"
     assert package.manifest.outputs[0].shape == []
 
@@ -73,7 +74,7 @@ def test_wrong_values_of_the_boards_code_keep_it_from_being_written(
     monkeypatch.setattr(pipeline, "compile_network", compile_other)
     path = network(tmp_path / "net.onnx", 1)
     with pytest.raises(NumericalError, match="inputs, under qemu"):
-        build(find_source(str(path)), board, tmp_path / "net.tar.gz")
+        build(find_source(str(path)), resolve(board), tmp_path / "net.tar.gz")
     assert not (tmp_path / "net.tar.gz").exists()
 
 
@@ -86,5 +87,5 @@ def test_code_that_crashes_there_is_an_error(tmp_path: Path, board: str, monkeyp
 
     monkeypatch.setattr(linking, "link_shared", link_with_it)
     with pytest.raises(NumericalError, match="fails under qemu"):
-        build(find_source(str(tiny(tmp_path / "net.onnx"))), board, tmp_path / "net.tar.gz")
+        build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve(board), tmp_path / "net.tar.gz")
     assert not (tmp_path / "net.tar.gz").exists()

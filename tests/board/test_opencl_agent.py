@@ -31,6 +31,7 @@ from edgedeploy.errors import (
 from edgedeploy.package.abi import read_abi
 from edgedeploy.package.manifest import LIBRARY_NAME
 from edgedeploy.remote.failures import failure
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.source import find_source
 
@@ -45,7 +46,7 @@ def agent() -> Path:
 
 @pytest.fixture
 def package(opencl: Any, tmp_path: Path) -> Path:
-    built = build(find_source(str(two_sides(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz")
+    built = build(find_source(str(two_sides(tmp_path / "net.onnx"))), resolve("local-opencl"), tmp_path / "net.tar.gz")
     return unpack(built.path, tmp_path / "package")
 
 

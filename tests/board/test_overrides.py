@@ -18,6 +18,7 @@ from edgedeploy.cli.overrides import complete_cpu, complete_toolchain, complete_
 from edgedeploy.errors import InputError, ToolchainError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 from edgedeploy.toolchain import run_tool, with_language
 
@@ -33,17 +34,19 @@ def net(tmp_path: Path) -> Path:
 
 
 def built(net: Path, board: str, **overrides: object) -> Manifest:
-    return build(find_source(str(net)), board, net.with_suffix(".tar.gz"), overrides=overrides, checks="none").manifest
+    return build(find_source(str(net)), resolve(board, overrides), net.with_suffix(".tar.gz"), checks="none").manifest
 
 
 def test_a_field_of_the_profile_is_replaced_and_the_others_stay() -> None:
-    board, profile = load_board("rpi4", {"cpu": "cortex-a73"}), load_board("rpi4")
+    board, profile = resolve("rpi4", {"cpu": "cortex-a73"}).profile, load_board("rpi4")
     assert board.cpu == "cortex-a73"
     assert board.model_copy(update={"cpu": profile.cpu}) == profile
 
 
 def test_another_toolchain_gets_none_of_the_profiles_compiler_options() -> None:
-    board = load_board("rpi4", {"cross_compiler": ["clang"], "cross_compiler_options": ["--target=aarch64-linux-gnu"]})
+    board = load_board("rpi4").overridden(
+        {"cross_compiler": ["clang"], "cross_compiler_options": ["--target=aarch64-linux-gnu"]}
+    )
     assert board.overridden({"toolchain": "zig"}) == load_board("rpi4")
 
 
@@ -60,7 +63,7 @@ def test_a_value_that_no_profile_of_the_board_could_have_is_refused(
     board: str, overrides: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        load_board(board, overrides)
+        resolve(board, overrides)
 
 
 def test_the_package_states_what_was_really_used(net: Path) -> None:
@@ -209,8 +212,7 @@ def test_a_compiler_of_another_float_abi_is_refused(net: Path) -> None:
 
 def test_a_package_with_other_settings_is_not_taken_for_the_one_that_is_asked_for(command: Command, net: Path) -> None:
     assert command("build", net, "--board", "local", "--mcpu", "native")[0] == 0
-    overrides = {"features": []}
-    assert prepare(str(net), overrides=overrides).package_path == Path("dist/local/net.tar.gz")
+    assert prepare(str(net), resolve("local", {"features": []})).package_path == Path("dist/local/net.tar.gz")
     code, _, err = command("run", net, "--cross-compiler-options", "-O1")
     assert code == 0, err
     assert "dist/local/net.tar.gz is not used" in err

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from conftest import Command
 
-from edgedeploy.board import load_board
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.facts import Facts, Probed, store, stored
+from edgedeploy.resolved import resolve
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=timezone.utc)
 
@@ -35,34 +35,35 @@ def remember(host: str, hour: int = 0, board: str = "mine", **facts: object) -> 
 
 
 def test_nothing_known_means_one_thread_and_no_floor(open_profile: str) -> None:
-    board = load_board(open_profile)
+    board = resolve(open_profile).profile
     assert (board.cores, board.glibc) == (1, None)
 
 
 def test_what_a_profile_leaves_open_is_what_its_board_said(open_profile: str) -> None:
     remember("pi@a", cores=4, glibc="2.36")
     remember("pi@b", cores=64, glibc="2.17", board="another")
-    board = load_board(open_profile)
+    board = resolve(open_profile).profile
     assert (board.cores, board.glibc) == (4, "2.36")
 
 
 def test_of_several_boards_the_fewest_cores_and_the_oldest_glibc_count(open_profile: str) -> None:
     remember("pi@a", cores=2, glibc="2.36")
     remember("pi@b", cores=4, glibc="2.9.1")
-    board = load_board(open_profile)
+    board = resolve(open_profile).profile
     assert (board.cores, board.glibc) == (2, "2.9")
 
 
 def test_a_virtual_boards_cores_are_not_the_boards(open_profile: str) -> None:
     remember("virtual:mine", cores=96, glibc="2.99")
-    assert load_board(open_profile).cores == 1
+    assert resolve(open_profile).profile.cores == 1
 
 
 def test_the_profile_goes_before_what_was_probed_and_the_command_line_before_both(open_profile: str) -> None:
     remember("pi@a", board="rpi4", cores=2, glibc="2.41")
-    assert (load_board("rpi4").cores, load_board("rpi4").glibc) == (4, "2.28")
+    stated = resolve("rpi4").profile
+    assert (stated.cores, stated.glibc) == (4, "2.28")
     remember("pi@a", cores=2)
-    assert load_board(open_profile, {"cores": 3}).cores == 3
+    assert resolve(open_profile, {"cores": 3}).profile.cores == 3
 
 
 def test_the_latest_answer_of_a_host_is_kept_and_the_latest_host_comes_first() -> None:
@@ -76,7 +77,7 @@ def test_a_damaged_file_is_left_out(open_profile: str) -> None:
     remember("pi@a", cores=4)
     damaged = store(Probed(board="mine", host="pi@b", time=NOON, facts=Facts(cores=2)))
     damaged.write_text("{")
-    assert load_board(open_profile).cores == 4
+    assert resolve(open_profile).profile.cores == 4
 
 
 def test_a_probed_board_is_shown_with_host_time_and_facts(board_command: Command) -> None:

@@ -10,6 +10,7 @@ import pytest
 from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
+from networks import tiny
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import BoardBusyError, PackageError, ReleaseError, UnsuitableBoardError
@@ -199,6 +200,40 @@ def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command
     assert "pushed" in out
     assert "error: " in err
     assert bench.current_works()
+
+
+def test_boards_that_cannot_be_reached_are_told_before_anything_is_built(command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    nowhere = ("--host", "board@127.0.0.1:1")
+    code, _, err = command("push", net, "--board", "rpi4", *nowhere)
+    assert (code, err.count("error: board@127.0.0.1:1 cannot be reached")) == (13, 1)
+    code, out, err = command("push", net, "--board", "rpi4", *nowhere, "--host", "board@127.0.0.1:2", "--json")
+    assert code == 13
+    assert [(each["host"][-1], each["model"], each["state"]) for each in json.loads(out)] == [
+        ("1", None, "failed"),
+        ("2", None, "failed"),
+    ]
+    assert "building" not in err
+    assert not list(tmp_path.rglob("*.tar.gz"))
+
+
+def test_a_build_that_only_the_virtual_board_checked_says_so(board_command: Command, tmp_path: Path) -> None:
+    net = tiny(tmp_path / "net.onnx")
+    code, out, err = board_command("build", net, "--no-check", "--virtual")
+    assert code == 0, err
+    assert "equal to onnxruntime within 0.0001\nchecked: on the virtual board\n" in out
+    out = board_command("build", net, "--no-check")[1]
+    assert "not compared\nchecked: no\n" in out
+
+
+@pytest.mark.parametrize("what", ["list", "gc"])
+def test_an_address_alone_says_whose_releases_are_meant(bench: Bench, board_command: Command, what: str) -> None:
+    at = ("--host", f"virtual:{bench.virtual.name}")
+    code, _, err = board_command("releases", what, *at)
+    assert code == 0, err
+    code, _, err = board_command("releases", what, *at, "--board", "lokal")
+    assert code == 4
+    assert "near names: local" in err
 
 
 def test_without_a_board_the_last_one_that_was_built_for_is_meant(bench: Bench, board_command: Command) -> None:

@@ -37,6 +37,7 @@ from edgedeploy.release.lock import locked
 from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 from edgedeploy.virtual.board import down
 
@@ -317,7 +318,7 @@ def packages_of_boards(_own_user_folders: None, tmp_path_factory: pytest.TempPat
     """Packages of the bundled network for boards of other architectures."""
 
     def package(board: str) -> Path:
-        return build(find_source("digits"), board, tmp_path_factory.mktemp("package") / f"{board}.tar.gz").path
+        return build(find_source("digits"), resolve(board), tmp_path_factory.mktemp("package") / f"{board}.tar.gz").path
 
     return package
 
@@ -364,7 +365,7 @@ def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(
     profile = tmp_path / "old.yaml"
     native = "".join(f"{field}: native\n" for field in ("triple", "cpu", "cores", "vector", "fma", "cache"))
     profile.write_text(f'description: this machine, an old system\n{native}toolchain: zig\nglibc: "2.28"\n')
-    right = build(find_source("digits"), str(profile), tmp_path / "digits.tar.gz").path
+    right = build(find_source("digits"), resolve(str(profile)), tmp_path / "digits.tar.gz").path
     manifest, contents = read_package(right)
     other, newer = tmp_path / "other.tar.gz", tmp_path / "newer.tar.gz"
     write_package(other, manifest.model_copy(update={"build_key": "0" * 64}), contents)

@@ -25,6 +25,7 @@ from edgedeploy.release.lock import locked
 from edgedeploy.release.push import bring, push
 from edgedeploy.release.switching import previous
 from edgedeploy.remote.connection import Connection
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.opening import Place, opened_together
 
@@ -145,7 +146,7 @@ def test_a_trial_of_a_release_is_that_release(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_a_temporary_trial_runs_on_without_its_files(bench: Bench) -> None:
-    place = Place("local", f"virtual:{bench.virtual.name}")
+    place = Place(resolve("local"), f"virtual:{bench.virtual.name}")
     with opened_together([bench.first, bench.second], place, temporarily=True) as networks:
         assert bench.say(f"cd {BASE} && ls -A blobs trials") == "blobs:\n\ntrials:"
         tensors = {spec.name: fill(spec, "random") for spec in networks[0].runner.inputs}
@@ -157,11 +158,12 @@ DIE_WHILE_TRYING = """
 import os, signal, sys
 from pathlib import Path
 from edgedeploy.progress import Progress
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime import remote
 from edgedeploy.runtime.opening import Place, opened_together
 
 remote.RemoteSession.__init__ = lambda *unused: os.kill(os.getpid(), signal.SIGKILL)
-with opened_together([Path(sys.argv[2])], Place("local", sys.argv[1]), temporarily=True):
+with opened_together([Path(sys.argv[2])], Place(resolve("local"), sys.argv[1]), temporarily=True):
     pass
 """
 

@@ -13,6 +13,7 @@ from networks import tiny
 from edgedeploy.bench.board import measure_on_board
 from edgedeploy.bench.engines import find_peers
 from edgedeploy.bench.networks import candidates
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
 
 
@@ -41,8 +42,8 @@ def test_times_are_the_boards_and_outputs_are_compared_here(
 
 
 def test_runs_are_counted_and_begin_and_end_in_the_boards_memory(bench: Bench) -> None:
-    place = Place("local", f"virtual:{bench.virtual.name}")
-    networks = candidates(["digits"], "local")
+    place = Place(resolve("local"), f"virtual:{bench.virtual.name}")
+    networks = candidates(["digits"], resolve("local"))
     [row] = measure_on_board(networks, find_peers("mnn"), place, threads=1, rounds=3, runs=8).rows
     assert len(row.times.total.runs_ms) == 8
     assert (row.device, row.times.kernels) == ("CPU", None)
@@ -50,8 +51,10 @@ def test_runs_are_counted_and_begin_and_end_in_the_boards_memory(bench: Bench) -
 
 def test_the_release_in_use_stays_the_one_it_was(bench: Bench) -> None:
     used = bench.push(bench.second)
-    place = Place("local", f"virtual:{bench.virtual.name}")
-    report = measure_on_board(candidates(["digits"], "local"), find_peers("mnn"), place, threads=None, rounds=1)
+    place = Place(resolve("local"), f"virtual:{bench.virtual.name}")
+    report = measure_on_board(
+        candidates(["digits"], resolve("local")), find_peers("mnn"), place, threads=None, rounds=1
+    )
     assert report.rows
     assert bench.current() == used.id
 

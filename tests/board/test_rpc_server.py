@@ -160,6 +160,12 @@ def test_what_cannot_be_a_key_is_refused(endpoint: Endpoint, key: str) -> None:
         BoardServer(None, load_board("local"), endpoint, key)
 
 
+def test_a_board_that_cannot_be_reached_is_told_before_the_agent_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgedeploy.rpc.server.agent_for", lambda *given, **options: pytest.fail("it is built"))
+    with pytest.raises(BoardConnectionError, match="cannot be reached"):
+        BoardServer(Address("127.0.0.1", "board", 1), load_board("local"), None, KEY)
+
+
 def test_a_board_that_reboots_serves_again(start: Start, endpoint: Endpoint, tmp_path: Path) -> None:
     notebook = Notebook()
     virtual = start("local", name="rebooting")

@@ -345,9 +345,26 @@ def test_logins_that_fail_leave_nothing_open(board: VirtualBoard, start: Start, 
     assert logged_in(replace(address_of(board), name=None)) == "own"
 
 
-@pytest.mark.parametrize("text", ["", "-oProxyCommand=x", "pi:secret@host", "a b", "pi@host:0", "pi@host:99999", "x;y"])
-def test_what_is_no_address_is_refused_without_repeating_it(text: str) -> None:
-    with pytest.raises(InputError) as caught:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        ("-oProxyCommand=x", "begins with a dash"),
+        ("pi@-host", "begins with a dash"),
+        ("pi:secret@host", "a password"),
+        ("pi:secret@host:0", "a password"),
+        ("ssh://pi@host", "a URL"),
+        ("a b", "a blank"),
+        ("pi@host:0", "its port"),
+        ("host:99999", "its port"),
+        ("pi@[fe80::1]:ssh", "its port"),
+        ("pi@", "is empty"),
+        ("x;y", "a character"),
+        ("[x]y", "a character"),
+    ],
+)
+def test_what_is_no_address_is_refused_without_repeating_it(text: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as caught:
         parse_address(text)
     assert "secret" not in str(caught.value)
 

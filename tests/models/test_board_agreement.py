@@ -19,6 +19,7 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import build
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.selftest.tolerance import TOLERANCE
 from edgedeploy.source import Source
@@ -40,7 +41,7 @@ class Here:
         self.agent = self._run(folder)
 
     def _run(self, folder: Path) -> Outputs:
-        package = unpack(build(self.source, "local", folder / "local.tar.gz").path, folder / "package")
+        package = unpack(build(self.source, resolve("local"), folder / "local.tar.gz").path, folder / "package")
         arguments = []
         for index, (name, array) in enumerate(self.inputs.items()):
             file = folder / f"input-{index}.bin"
@@ -82,8 +83,8 @@ def test_an_emulated_boards_outputs_are_those_of_this_machine(
 ) -> None:
     network = here(path)
     start(board)
-    package = build(network.source, board, tmp_path / "network.tar.gz", checks="none").path
-    with opened(package, Place(board, virtual=True)) as remote:
+    package = build(network.source, resolve(board), tmp_path / "network.tar.gz", checks="none").path
+    with opened(package, Place(resolve(board), virtual=True)) as remote:
         found = remote.runner.run(network.inputs)
     relative, absolute = TOLERANCE
     assert list(found) == list(network.agent) == list(network.onnxruntime)

@@ -23,6 +23,7 @@ from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx import FORMAT as ONNX
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.source import Source
 from edgedeploy.vision.picture import read_picture
@@ -53,7 +54,9 @@ RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
     "onnxruntime": lambda entry, path: OnnxruntimeRunner(
         as_onnx(entry, path), shapes={entry.input.name: entry.input.shape}
     ),
-    "compiled": lambda entry, path: prepare(str(path), input_shapes={entry.input.name: entry.input.shape}).open(1),
+    "compiled": lambda entry, path: prepare(
+        str(path), resolve("local"), input_shapes={entry.input.name: entry.input.shape}
+    ).open(1),
     "tmfile": from_tmfile,
 }
 

@@ -14,6 +14,8 @@ from onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy.demo.pipeline import Outcome, see
 from edgedeploy.demo.program import Program, Show
 from edgedeploy.demo.spec import DEMOS
+from edgedeploy.resolved import resolve
+from edgedeploy.runtime.opening import Place
 from edgedeploy.vision.picture import read_picture
 from edgedeploy.vision.source import Shot, open_source
 from edgedeploy.zoo.entry import MODELS
@@ -30,7 +32,7 @@ def shared_models(shared: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def facepipe(shared_models: None) -> Iterator[Show]:
     """The demo, compiled and open."""
-    with Program.of("facepipe").opened(threads=1) as show:
+    with Program.of("facepipe").opened(Place(resolve("local")), threads=1) as show:
         yield show
 
 

@@ -16,6 +16,7 @@ from onnx import numpy_helper
 
 from edgedeploy.build import prepare
 from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 from edgedeploy.zoo.entry import MODELS
 
@@ -128,7 +129,7 @@ def cut_to_half_precision(model: onnx.ModelProto) -> None:
 
 def test_a_network_of_the_zoo_is_built_and_gives_ncnns_outputs() -> None:
     inputs = picture("squeezenet_v1.1-ncnn")
-    prepared = prepare("squeezenet_v1.1-ncnn")
+    prepared = prepare("squeezenet_v1.1-ncnn", resolve("local"))
     found = prepared.open(1).run(inputs)
     wanted = run_in_ncnn(prepared.source.file, {"data": inputs["data"][0]}, ["prob"])
     assert_near(found, {"prob": wanted["prob"][None]}, 1e-4)

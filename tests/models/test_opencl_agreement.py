@@ -14,6 +14,7 @@ from shared_networks import FILES, SHAPES, is_quantised
 from virtual_boards import Start
 
 from edgedeploy.build import build
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.session import Session
@@ -44,7 +45,7 @@ def assert_agrees(runner: Runner, source: Source) -> None:
 @pytest.mark.parametrize("path", FLOAT, ids=lambda path: path.stem)
 def test_outputs_agree_in_this_process(opencl: Any, path: Path, tmp_path: Path) -> None:
     source = source_of(path)
-    built = build(source, "local-opencl", tmp_path / "net.tar.gz")
+    built = build(source, resolve("local-opencl"), tmp_path / "net.tar.gz")
     assert built.error is not None
     assert built.error <= 1
     assert_agrees(Session.open(built.path), source)
@@ -55,6 +56,6 @@ def test_outputs_agree_in_this_process(opencl: Any, path: Path, tmp_path: Path) 
 def test_outputs_agree_on_a_board(start: Start, path: Path, tmp_path: Path) -> None:
     source = source_of(path)
     start("nuc-opencl")
-    built = build(source, "nuc-opencl", tmp_path / "net.tar.gz", checks="none")
-    with opened(built.path, Place("nuc-opencl", virtual=True)) as network:
+    built = build(source, resolve("nuc-opencl"), tmp_path / "net.tar.gz", checks="none")
+    with opened(built.path, Place(resolve("nuc-opencl"), virtual=True)) as network:
         assert_agrees(network.runner, source)

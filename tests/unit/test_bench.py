@@ -405,7 +405,7 @@ def test_an_engine_that_reads_other_files_is_named_with_the_reason(command: Comm
         (["digits", "--runs", "0"], 2, "--runs"),
         (["digits", "--runs", "many"], 2, "--runs"),
         (["digits", "--board", "rpi4", "--virtual", "--host", "pi@10.0.0.7"], 7, "--virtual does not go with --host"),
-        (["digits", "--board", "rpi4", "--host", "pi:secret@10.0.0.7"], 7, "another form"),
+        (["digits", "--board", "rpi4", "--host", "pi:secret@10.0.0.7"], 7, "it holds a password"),
         (["digits", "--host", "virtual:no-such-board"], 4, "no-such-board"),
         (["digits", "--json", "--markdown"], 7, "one of them"),
         (["digits", "mnist", "--input-shape", "data:1,1,16,16"], 7, "one model"),

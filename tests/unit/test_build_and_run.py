@@ -226,6 +226,14 @@ def test_inputs_that_no_file_gives_are_filled(command: Command, tmp_path: Path, 
         assert written["reducesum1"] == total
 
 
+def test_no_folder_is_made_for_outputs(command: Command, net: Path) -> None:
+    for arguments in (("run", net, "-o", "new/out.npz"), ("toolchains", "cmake", "local", "-o", "new/local.cmake")):
+        code, out, err = command(*arguments)
+        assert (code, out) == (10, "")
+        assert "new is not a folder" in err
+        assert not Path("new").exists()
+
+
 def test_random_inputs_are_the_same_each_time(command: Command, net: Path) -> None:
     values = []
     for name in ("a.npz", "b.npz"):

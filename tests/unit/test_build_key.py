@@ -103,10 +103,11 @@ LOADED = """
 import sys
 from pathlib import Path
 from edgedeploy.build import build
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 
 for board in ("local", "rpi4"):
-    build(find_source(sys.argv[1]), board, Path(sys.argv[2]) / f"{board}.tar.gz")
+    build(find_source(sys.argv[1]), resolve(board), Path(sys.argv[2]) / f"{board}.tar.gz")
 for module in list(sys.modules.values()):
     if module.__name__.partition(".")[0] == "edgedeploy" and getattr(module, "__file__", None):
         print(module.__file__)

@@ -132,7 +132,8 @@ class TestAll:
     def _demos(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         data = tmp_path / "data"
         (data / "demos").mkdir(parents=True)
-        (data / "models").symlink_to(ROOT / "models")
+        for folder in ("boards", "models"):
+            (data / folder).symlink_to(ROOT / folder)
         text = (ROOT / "demos" / "digits.yaml").read_text()
         for name, picture in [("first", "digit.png"), ("gone", "gone.png"), ("last", "digit.png")]:
             (data / "demos" / f"{name}.yaml").write_text(text.replace("digit.png", picture))

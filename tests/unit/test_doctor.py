@@ -27,13 +27,14 @@ from edgedeploy.doctor.diagnosis import CHECKS
 from edgedeploy.doctor.examination import examine
 from edgedeploy.doctor.isolation import isolated
 from edgedeploy.errors import InputError
+from edgedeploy.resolved import resolve
 
 NAMED = {each.name: each for each in CHECKS}
 
 
 def look(name: str, board: str = "local") -> Finding:
     """What one check finds, without those that it needs."""
-    with case_of(board) as case:
+    with case_of(resolve(board)) as case:
         return looked(name, case)
 
 
@@ -44,7 +45,7 @@ def looked(name: str, case: Case) -> Finding:
 
 @pytest.fixture
 def local() -> Iterator[Case]:
-    with case_of("local") as case:
+    with case_of(resolve("local")) as case:
         yield case
 
 
@@ -240,11 +241,11 @@ def test_a_compiler_that_hangs_is_ended_with_all_that_it_started(
 
 
 def test_what_the_toolchain_made_runs_here_or_emulated() -> None:
-    with case_of("local") as case:
+    with case_of(resolve("local")) as case:
         assert looked("toolchain", case).state is State.OK
         assert looked("program", case).found == "this machine runs it"
     board = "rpi-armhf"
-    with case_of(board) as case:
+    with case_of(resolve(board)) as case:
         case.address = None
         assert looked("toolchain", case).state is State.OK
         finding = looked("program", case)
@@ -352,7 +353,7 @@ def test_a_taken_port_is_told_from_a_tracker(monkeypatch: pytest.MonkeyPatch) ->
 
 def at(address: str, names: list[str]) -> dict[str, Finding]:
     """What some checks find of a board at an address."""
-    with case_of("rpi4", [address]) as case:
+    with case_of(resolve("rpi4"), [address]) as case:
         return {each.check.name: each.finding for each in examine(case, [NAMED[name] for name in names])}
 
 

@@ -20,13 +20,14 @@ from edgedeploy.doctor.case import case_of
 from edgedeploy.doctor.check import Finding, State
 from edgedeploy.doctor.examination import examine
 from edgedeploy.opencl.device import DEVICE_VARIABLE
+from edgedeploy.resolved import resolve
 
 CHECKS = [opencl.icd_files, opencl.gpu_nodes, opencl.devices]
 POCL = Path("/etc/OpenCL/vendors/pocl.icd")
 
 
 def found(board: str = "local") -> dict[str, Finding]:
-    with case_of(board) as case:
+    with case_of(resolve(board, ask_device=False)) as case:
         return {each.check.name: each.finding for each in examine(case, CHECKS)}
 
 

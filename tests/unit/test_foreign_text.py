@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_error, print_json, stderr, stdout
 from edgedeploy.cli.terminal import Terminal
 from edgedeploy.errors import BoardConnectionError
+from edgedeploy.remote.failures import failure
 
 
 def hostile_network(path: Path) -> Path:
@@ -132,6 +133,14 @@ def test_a_message_of_several_lines_makes_no_hint(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err == (
         "error: it broke: said\n  |   try: rm -rf ~\n  | error: \\x1b[2J\n  try: look\\nthere\n"
     )
+
+
+def test_each_line_that_an_agent_said_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    error = failure(15, "the agent on pi ended", "agent: no memory\r\n\nagent: hence\tno \x1b[2Jtensors\n")
+    lines = "the agent on pi ended: no memory\n  | hence   no \\x1b[2Jtensors\n"
+    print_error(error)
+    ConsoleProgress().note(f"waiting: {error}")
+    assert capsys.readouterr().err == f"error: {lines}waiting: {lines}"
 
 
 def test_what_libraries_log_is_text() -> None:

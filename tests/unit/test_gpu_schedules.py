@@ -11,6 +11,7 @@ from networks import Graph
 
 from edgedeploy.build import build
 from edgedeploy.compile.schedules.gpu.threads import group_parts, group_size
+from edgedeploy.resolved import resolve
 from edgedeploy.source import find_source
 
 PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()
@@ -65,7 +66,7 @@ def test_layers_agree(opencl: Any, layers: Any, sizes: str, tmp_path: Path) -> N
     path = graph.save(tmp_path / "net.onnx", *layers(graph))
     board = tmp_path / "device.yaml"
     board.write_text(PROFILE.replace("kind: generic", f"kind: generic, little_work: 0, {sizes}"))
-    built = build(find_source(str(path)), str(board), tmp_path / "net.tar.gz")
+    built = build(find_source(str(path)), resolve(str(board)), tmp_path / "net.tar.gz")
     assert built.error is not None
     assert built.error <= 1
     assert {template.split()[0] for template in built.compiled.templates.values()} == {"gpu"}

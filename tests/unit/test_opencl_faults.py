@@ -22,6 +22,7 @@ from edgedeploy.errors import (
     OpenCLError,
     WorkGroupError,
 )
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.source import find_source
 
@@ -230,7 +231,9 @@ def test_the_errors_of_devices_are_one_family() -> None:
 def test_a_command_that_meets_a_fault_ends_with_the_documented_code(
     program: Program, faulty: dict[str, str], tmp_path: Path, fault: str, says: str
 ) -> None:
-    package = build(find_source(str(two_sides(tmp_path / "net.onnx"))), "local-opencl", tmp_path / "net.tar.gz").path
+    package = build(
+        find_source(str(two_sides(tmp_path / "net.onnx"))), resolve("local-opencl"), tmp_path / "net.tar.gz"
+    ).path
     run = f"import sys; sys.argv = ['edgedeploy', 'run', {str(package)!r}]; from edgedeploy.cli import main; main()"
     begin = time.monotonic()
     done = program(run, FAULT=fault, EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)

@@ -18,6 +18,7 @@ from edgedeploy.errors import KernelBuildError, NoOpenCLError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.source import find_source
 
@@ -37,11 +38,11 @@ def save(path: Path) -> Path:
 
 @pytest.fixture
 def archive(opencl: Any, tmp_path: Path) -> Path:
-    return build(find_source(str(save(tmp_path / "net.onnx"))), BOARD, tmp_path / "net.tar.gz").path
+    return build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz").path
 
 
 def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(opencl: Any, tmp_path: Path) -> None:
-    built = build(find_source(str(save(tmp_path / "net.onnx"))), BOARD, tmp_path / "net.tar.gz")
+    built = build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz")
     assert built.error is not None
     assert built.error <= 1
     assert built.manifest.opencl_device == ""

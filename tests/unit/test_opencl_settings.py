@@ -14,15 +14,16 @@ import yaml
 from conftest import Command
 from patience import generous
 
-from edgedeploy.board import OpenCL, load_board
+from edgedeploy.board import OpenCL
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.errors import InputError
 from edgedeploy.facts import Facts, Probed, store
 from edgedeploy.hosts import host_facts
 from edgedeploy.opencl import listing
 from edgedeploy.opencl.device import Device, named, parse
-from edgedeploy.opencl.listing import as_here, devices_here
+from edgedeploy.opencl.listing import devices_here
 from edgedeploy.opencl.settings import settings_of
+from edgedeploy.resolved import resolve
 
 POCL = {
     "platform": "Portable Computing Language",
@@ -118,7 +119,7 @@ def profile(folder: Path, **stated: object) -> str:
 
 
 def section(board: str, **overrides: object) -> OpenCL:
-    found = as_here(load_board(board, {"opencl": overrides} if overrides else {})).opencl
+    found = resolve(board, {"opencl": overrides} if overrides else {}).profile.opencl
     assert found is not None
     return found
 
@@ -226,7 +227,7 @@ def test_another_device_is_chosen_for_one_command(opencl: Any, command: Command)
 
 def test_a_board_without_opencl_has_no_device_to_choose(command: Command) -> None:
     with pytest.raises(InputError):
-        load_board("rpi4", {"opencl": {"device": ""}})
+        resolve("rpi4", {"opencl": {"device": ""}})
     code, _, err = command("build", "digits", "--device", "Intel")
     assert code == 7
     assert "the board has no OpenCL device to choose" in err

@@ -194,6 +194,14 @@ def test_shows_nothing_of_what_is_no_package(content: bytes, tmp_path: Path, com
     assert "not a sound package" in err
 
 
+@pytest.mark.parametrize(("name", "shown"), [("", "."), ("/", "/")])
+def test_a_folder_is_said_to_be_none(command: Command, name: str, shown: str) -> None:
+    for what in ("show", "verify"):
+        code, out, err = command("package", what, name)
+        assert (code, out) == (8, "")
+        assert f"error: {shown} is a folder, not a package\n" in err
+
+
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
 def test_refuses_a_truncated_file(share: float, tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.tar.gz", tmp_path / "cut.tar.gz"

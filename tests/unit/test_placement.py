@@ -19,6 +19,7 @@ from edgedeploy.compile.expressions import calls_of, is_call
 from edgedeploy.compile.pipeline import Lowered, lower_network
 from edgedeploy.compile.placement import LITTLE_WORK, NO_SCHEDULE
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.source import find_source
 
@@ -80,7 +81,7 @@ def copies(network: Lowered) -> int:
 def test_networks_on_both_sides_agree_with_onnxruntime(opencl: Any, network: Any, tmp_path: Path) -> None:
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *network(graph))
-    built = build(find_source(str(path)), BOARD, tmp_path / "net.tar.gz")
+    built = build(find_source(str(path)), resolve(BOARD), tmp_path / "net.tar.gz")
     assert built.error is not None
     assert built.error <= 1
     assert built.compiled.on_cpu

@@ -22,6 +22,7 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx_importer import TRANSLATIONS
 from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.package.manifest import Case
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.comparison import fractions
 from edgedeploy.selftest.recording import Recorded, recorded
@@ -40,7 +41,7 @@ def network(path: Path, graph: Graph, outputs: dict[str, int]) -> Path:
 
 
 def built(path: Path, board: str = "local", **options: Any) -> Built:
-    return build(find_source(str(path)), board, path.with_suffix(".tar.gz"), **options)
+    return build(find_source(str(path)), resolve(board), path.with_suffix(".tar.gz"), **options)
 
 
 def cases_of(path: Path) -> dict[str, Recorded]:

@@ -43,7 +43,8 @@ def test_all_threads_of_a_network_flush(tmp_path: Path) -> None:
     program = f"""
 import numpy as np
 from edgedeploy.build import prepare
-runner = prepare({str(path)!r}).open()
+from edgedeploy.resolved import resolve
+runner = prepare({str(path)!r}, resolve("local")).open()
 [product] = runner.run({{"data": np.full((400, 400), 1e-20, np.float32)}}).values()
 assert not product.any(), product
 tiny = np.full(8, 1e-20, np.float32)

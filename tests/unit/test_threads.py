@@ -14,6 +14,7 @@ import pytest
 from networks import Graph
 
 from edgedeploy.build import Prepared, prepare
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one processor")
@@ -28,7 +29,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     data = graph.input("data", [1, 16, 96, 96])
     wide = graph.node("Relu", graph.conv(data, 16, 48, 3, pads=[1] * 4, strides=[2, 2]))
     small = graph.node("Relu", graph.conv(wide, 48, 160, 5, strides=[5, 5]))
-    return prepare(str(graph.save(tmp_path_factory.mktemp("threads") / "net.onnx", small)))
+    path = graph.save(tmp_path_factory.mktemp("threads") / "net.onnx", small)
+    return prepare(str(path), resolve("local"))
 
 
 def native_threads() -> int:

@@ -17,6 +17,7 @@ from edgedeploy.build import Built, build
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of
 from edgedeploy.source import Source, find_source
@@ -41,7 +42,7 @@ def cancelling(path: Path, part: float = 4e-3, scale: float = 1.0) -> Path:
 
 
 def built(path: Path) -> Built:
-    return build(find_source(str(path)), "local", path.with_suffix(".tar.gz"))
+    return build(find_source(str(path)), resolve("local"), path.with_suffix(".tar.gz"))
 
 
 def test_a_sound_network_that_rounding_changes_by_more_is_built_and_says_so(command: Command, tmp_path: Path) -> None:

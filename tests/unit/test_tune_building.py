@@ -148,7 +148,7 @@ def test_libraries_go_when_told_and_all_files_in_the_end() -> None:
 
 
 def test_a_toolchain_that_is_not_there_is_an_error_of_its_own() -> None:
-    board = load_board("local", {"cross_compiler": ["no-such-compiler-gcc"]})
+    board = load_board("local").overridden({"cross_compiler": ["no-such-compiler-gcc"]})
     with Builder(board) as builder, pytest.raises(ToolchainError, match="no-such-compiler-gcc"):
         builder.build([kernels.doubling])
 

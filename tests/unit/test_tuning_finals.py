@@ -12,11 +12,12 @@ import pytest
 from networks import Graph, three_convolutions
 from notebook import Notebook
 
-from edgedeploy.board import NO_OVERRIDES, load_board
+from edgedeploy.board import load_board
 from edgedeploy.compile.configuration import Configuration, known_configuration
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
@@ -155,7 +156,7 @@ def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     )
     told = Notebook()
     source = cast(Source, SimpleNamespace(name="net"))
-    stand = comparison.Stand(source, "local", Place(), NO_OVERRIDES, told, lambda: False)
+    stand = comparison.Stand(source, Place(resolve("local")), told, lambda: False)
     assert stand.function_times_s([untuned] * 3) == [{"conv": 1.0}] * 3
     rounds = comparison.ROUNDS
     assert told.counts == {

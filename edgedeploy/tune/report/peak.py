@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.resolved import resolve
 from edgedeploy.text import significant
 from edgedeploy.tune.header import Header
 from edgedeploy.tune.trial import Trial
@@ -32,7 +32,7 @@ def peak_of(header: Header, trials: Iterable[Trial]) -> Peak:
     if header.target.get("kind") == "opencl":
         return Peak(None, "the peak is not known: networks run on an OpenCL device, which nobody says the rate of")
     try:
-        board = load_board(header.board)
+        board = resolve(header.board).profile
     except EdgedeployError as error:
         return Peak(None, f"the peak is not known: {error.what}")
     read = [trial.conditions.frequency_mhz for trial in trials if trial.conditions]

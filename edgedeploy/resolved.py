@@ -1,0 +1,57 @@
+"""A board as building and running see it, resolved once from all that states something of it.
+
+A setting is taken from the first of these that states it: the command line, the board profile, what was probed on the
+board, the default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgedeploy.board import BOARDS, NO_OVERRIDES, Board, Overrides, filled, load_board
+from edgedeploy.facts import defaults, probed_opencl_device
+from edgedeploy.opencl.device import meant, named
+from edgedeploy.opencl.listing import devices_here
+
+
+@dataclass(frozen=True)
+class ResolvedBoard:
+    """A board with all that is known of it.
+
+    Attributes:
+        name: as the user wrote it: the name of a profile, or a path to its file.
+        label: the profile's name in messages, packages, records and folders.
+        profile: its profile with overrides; fields that neither states are as they were probed.
+    """
+
+    name: str
+    label: str
+    profile: Board
+
+
+def resolve(name: str, overrides: Overrides = NO_OVERRIDES, *, ask_device: bool = True) -> ResolvedBoard:
+    """The board `name`, a name or a path to a YAML file, with some fields of its profile replaced.
+
+    Cores, glibc and properties of the OpenCL device that nothing states are those of boards of this profile that were
+    probed; of a board that is this machine, the OpenCL device itself is asked.
+
+    Args:
+        name: the board.
+        overrides: fields that replace the profile's.
+        ask_device: whether to ask this machine's OpenCL device, whose driver may take seconds, or hang for some.
+
+    Raises:
+        UnknownNameError: there is no such board; names that are near are listed.
+        ConfigurationError: the file breaks the schema.
+        InputError: as `Board.overridden`.
+    """
+    label = BOARDS.find(name).stem
+    board = filled(load_board(name).overridden(overrides), defaults(label))
+    if board.opencl:
+        part = board.opencl.device
+        if not board.runs_here:
+            device = probed_opencl_device(label, part)
+        else:
+            device = named(meant(part), devices_here()) if ask_device else None
+        board = board.with_device(device) if device else board
+    return ResolvedBoard(name, label, board)
