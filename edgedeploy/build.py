@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -21,7 +21,7 @@ from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.inputs import bounded_inputs
-from edgedeploy.selftest.recording import recorded, self_test
+from edgedeploy.selftest.recording import Recorded, recorded, self_test
 from edgedeploy.selftest.tolerance import error_limit
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import c_compiler
@@ -29,6 +29,7 @@ from edgedeploy.toolchain import c_compiler
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
+    from edgedeploy.frontends.network import Network
     from edgedeploy.tune.records import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly.
@@ -80,6 +81,31 @@ class Prepared:
 
 
 @dataclass(frozen=True)
+class Referenced:
+    """A network that was imported, with what the reference makes of it: the same for all builds of a source.
+
+    Attributes:
+        network: the network.
+        cases: the inferences of its self-test, by name.
+    """
+
+    network: Network
+    cases: Mapping[str, Recorded]
+
+    @classmethod
+    def of(cls, source: Source, progress: Progress = SILENT) -> Referenced:
+        """Import a network and run its reference.
+
+        Raises:
+            ModelError, NumericalError: as `Source.read` and `recorded`.
+        """
+        with progress.stage("import"):
+            network = source.read()
+        with progress.stage("reference"):
+            return cls(network, recorded(network))
+
+
+@dataclass(frozen=True)
 class _Inputs:
     """All that a package is made from.
 
@@ -114,6 +140,7 @@ def build(
     output: Path,
     *,
     tuning: str | Tuned | None = None,
+    referenced: Referenced | None = None,
     dumps: Iterable[str] = (),
     checks: Checks = "all",
     make_agent: bool = False,
@@ -127,6 +154,7 @@ def build(
         output: the archive to write.
         tuning: what is known of functions: tuning records as `tune.best.chosen_records` takes them, the board's own
             unless given; or a function that says it, for comparisons.
+        referenced: the network and its reference's results, if they are known from another build.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
             anyhow; or `none`.
@@ -142,11 +170,18 @@ def build(
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     with _inputs(source, board, tuning, progress) as inputs:
-        return _build(inputs, output, dumps, checks, make_agent=make_agent, progress=progress)
+        return _build(inputs, output, referenced, dumps, checks, make_agent=make_agent, progress=progress)
 
 
 def _build(
-    inputs: _Inputs, output: Path, dumps: Iterable[str], checks: Checks, *, make_agent: bool, progress: Progress
+    inputs: _Inputs,
+    output: Path,
+    referenced: Referenced | None,
+    dumps: Iterable[str],
+    checks: Checks,
+    *,
+    make_agent: bool,
+    progress: Progress,
 ) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
     from edgedeploy.compile.explain import gigaflops
@@ -164,11 +199,9 @@ def _build(
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
         packageable(source.name),
     ):
-        with progress.stage("import"):
-            network = source.read()
-        with progress.stage("reference"):
-            cases = recorded(network)
-            test, members = self_test(network, board, cases)
+        referenced = referenced or Referenced.of(source, progress)
+        network, cases = referenced.network, referenced.cases
+        test, members = self_test(network, board, cases)
         limit = error_limit(network, board, cases.values())
         compiled = compile_network(network, board, progress, inputs.tuned, limit)
         if records and records.sha256:
@@ -243,7 +276,7 @@ def prepare(
         def make(folder: Path) -> None:
             # Whatever is not for this machine goes to its board next, which tests it before anything else is done
             # with it.
-            _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
+            _build(inputs, folder / name, None, (), "here", make_agent=False, progress=progress)
 
         what = f"building {source.name} for {board.label}"
         folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))

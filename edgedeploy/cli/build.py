@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,7 +25,6 @@ from edgedeploy.cli.overrides import overridable
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
     from edgedeploy.build import Built
-    from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.progress import Progress
     from edgedeploy.resolved import ResolvedBoard
 
@@ -94,7 +93,7 @@ def build(
     from edgedeploy.build import DUMPS, default_output, package_name
     from edgedeploy.build import build as build_package
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.compile.explain import explain as explanation
+    from edgedeploy.compile.explain import explain as explained
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
@@ -139,6 +138,7 @@ def build(
         )
         size = built.path.stat().st_size
         error = check(built.path) if check else built.error
+        explanation = explained(built.compiled) if explain else {}
         results.append(
             {
                 "model": source.name,
@@ -159,7 +159,7 @@ def build(
                 ],
                 "spread_to": built.manifest.selftest.spread_to,
                 "dumps": [str(path) for path in built.dumps],
-                **(explanation(built.compiled) if explain else {}),
+                **explanation,
             }
         )
         if not json_output:
@@ -175,7 +175,7 @@ def build(
                 stdout().print(str(path))
             if explain:
                 _print_code(built, resolved.profile)
-                _print_explanation(built.compiled)
+                _print_explanation(explanation)
     # Last: it takes minutes the first time, and what can be refused was refused by now.
     if not resolved.profile.runs_here:
         agent_for(resolved.profile, progress=progress)
@@ -213,13 +213,11 @@ def _print_code(built: Built, board: Board) -> None:
     console.print(f"needs {', '.join(needs)}")
 
 
-def _print_explanation(compiled: Compiled) -> None:
+def _print_explanation(explanation: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from edgedeploy.cli.console import stdout
-    from edgedeploy.compile.explain import explain
 
-    explanation = explain(compiled)
     table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []

@@ -12,6 +12,7 @@ import pytest
 from networks import Graph, three_convolutions
 from notebook import Notebook
 
+from edgedeploy import build as building
 from edgedeploy.board import load_board
 from edgedeploy.compile.configuration import Configuration, known_configuration
 from edgedeploy.compile.packing import scheduled_name
@@ -21,7 +22,8 @@ from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.source import Source
+from edgedeploy.selftest.recording import recorded as recording
+from edgedeploy.source import Source, find_source
 from edgedeploy.tune import comparison
 from edgedeploy.tune.events import TaskResult
 from edgedeploy.tune.finals import Finals
@@ -132,13 +134,24 @@ def test_a_run_without_finalists_has_no_variants(tasks: list[Task]) -> None:
     assert Finals("run", tasks, lambda trial: None).variants() == []
 
 
-class Network:
+def test_all_variants_share_one_inference_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    references = []
+    monkeypatch.setattr(building, "recorded", lambda network: references.append(network) or recording(network))
+    stand = comparison.Stand(find_source("digits"), Place(resolve("local")), Notebook(), lambda: False)
+    times = stand.function_times_s([untuned, untuned])
+    assert times is not None
+    assert all(seconds > 0 for each in times for seconds in each.values())
+    assert stand.inference_times_ms([untuned]) is not None
+    assert len(references) == 1
+
+
+class Running:
     """A network that is ready to run, and takes a second."""
 
     inputs: ClassVar[list[TensorSpec]] = [TensorSpec(name="data", shape=[1], dtype="float32")]
 
     @property
-    def runner(self) -> Network:
+    def runner(self) -> Running:
         return self
 
     def measure(self, tensors: Tensors, *, repeat: int, warmup: int) -> Timing:
@@ -149,10 +162,11 @@ class Network:
 
 
 def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=Network.inputs))
+    built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=Running.inputs))
+    monkeypatch.setattr(comparison.Referenced, "of", lambda source: None)
     monkeypatch.setattr(comparison, "build", lambda *_, **__: built)
     monkeypatch.setattr(
-        comparison, "opened_together", lambda packages, *_, **__: nullcontext([Network() for _ in packages])
+        comparison, "opened_together", lambda packages, *_, **__: nullcontext([Running() for _ in packages])
     )
     told = Notebook()
     source = cast(Source, SimpleNamespace(name="net"))
