@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from edgedeploy.build_key import build_key, versions
 from edgedeploy.errors import PackageError
@@ -105,17 +105,8 @@ class Referenced:
             return cls(network, recorded(network))
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """All that a package is made from.
-
-    Attributes:
-        source: the network.
-        board: what it is built for.
-        records: the tuning records that are used, open, or None.
-        tuned: what is known of its functions.
-        key: the build key.
-    """
+class _Inputs(NamedTuple):
+    """All that a package is made from, and its key: `tuned` is what is known of functions, from `records` or else."""
 
     source: Source
     board: ResolvedBoard
@@ -191,7 +182,8 @@ def _build(
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
-    source, records, board = inputs.source, inputs.records, inputs.board.profile
+    source, resolved, records, tuned, key = inputs
+    board = resolved.profile
     check_target(board)
     linker = c_compiler(board)
     linker.check()
@@ -203,7 +195,7 @@ def _build(
         network, cases = referenced.network, referenced.cases
         test, members = self_test(network, board, cases)
         limit = error_limit(network, board, cases.values())
-        compiled = compile_network(network, board, progress, inputs.tuned, limit)
+        compiled = compile_network(network, board, progress, tuned, limit)
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(
@@ -223,8 +215,8 @@ def _build(
             model_sha256=source.sha256[0],
             weights=source.options.weights,
             heads=list(network.heads),
-            board=inputs.board.label,
-            build_key=inputs.key,
+            board=resolved.label,
+            build_key=key,
             tuning_records=records.sha256 if records else None,
             target=board.target(),
             opencl_device=board.opencl.device if board.opencl else None,
@@ -274,8 +266,7 @@ def prepare(
                 return Prepared(path, source)
 
         def make(folder: Path) -> None:
-            # Whatever is not for this machine goes to its board next, which tests it before anything else is done
-            # with it.
+            # What is not for this machine goes to its board next, which tests it before it does anything else with it.
             _build(inputs, folder / name, None, (), "here", make_agent=False, progress=progress)
 
         what = f"building {source.name} for {board.label}"

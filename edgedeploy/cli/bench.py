@@ -121,12 +121,11 @@ def bench(
     progress = quiet_if(json_output)
     if runs is None and resolved.profile.opencl:
         runs = RUNS_ON_OPENCL
+    count = check_threads(threads) if threads and not place.remote else min(resolved.profile.cores, processors())
+    networks = candidates(models, resolved, shapes, progress, options=options)
     if place.remote:
-        networks = candidates(models, resolved, shapes, progress, options=options)
         report = measure_on_board(networks, peers, place, threads=threads, rounds=rounds, runs=runs, progress=progress)
     else:
-        count = check_threads(threads) if threads else min(resolved.profile.cores, processors())
-        networks = candidates(models, resolved, shapes, progress, options=options)
         report = measure(networks, peers, threads=count, rounds=rounds, runs=runs, progress=progress)
     if json_output:
         print_json(as_dict(report))

@@ -37,70 +37,62 @@ def complete_cpu(context: typer.Context, incomplete: str) -> list[str]:
     return [cpu for cpu in cpus(triple) if cpu.startswith(incomplete)]
 
 
-ToolchainOption = Annotated[
-    str | None,
-    typer.Option("--toolchain", help="Another toolchain than the board's.", autocompletion=complete_toolchain),
-]
-CrossCompilerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cross-compiler",
-        metavar="COMMAND",
-        help="Link with this compiler instead of a toolchain: a program, or words such as `zig cc`.",
-    ),
-]
-CrossCompilerOptionsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cross-compiler-options",
-        metavar="OPTIONS",
-        help="Options of the compiler that links, after the toolchain's own; written as in a shell.",
-    ),
-]
-TripleOption = Annotated[
-    str | None,
-    typer.Option(
-        "--mtriple",
-        metavar="TRIPLE",
-        help="Another triple than the board's, of its architecture, in four parts.",
-        autocompletion=complete_triple,
-    ),
-]
-CpuOption = Annotated[
-    str | None,
-    typer.Option("--mcpu", metavar="CPU", help="Another CPU than the board's.", autocompletion=complete_cpu),
-]
-FeaturesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--mattr",
-        metavar="FLAGS",
-        help="LLVM's feature flags in the place of the board's, as +dotprod,-lse; '' for none.",
-    ),
-]
-SysrootOption = Annotated[
-    Path | None,
-    typer.Option("--sysroot", metavar="FOLDER", help="Link with the headers and libraries of this copy of a system."),
-]
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="NAME",
-        help="Another OpenCL device than the board's: a part of its name, '' for any.",
-    ),
-]
-
-
 def _overrides(
-    toolchain: ToolchainOption = None,
-    cross_compiler: CrossCompilerOption = None,
-    cross_compiler_options: CrossCompilerOptionsOption = None,
-    mtriple: TripleOption = None,
-    mcpu: CpuOption = None,
-    mattr: FeaturesOption = None,
-    sysroot: SysrootOption = None,
-    device: DeviceOption = None,
+    toolchain: Annotated[
+        str | None,
+        typer.Option("--toolchain", help="Another toolchain than the board's.", autocompletion=complete_toolchain),
+    ] = None,
+    cross_compiler: Annotated[
+        str | None,
+        typer.Option(
+            "--cross-compiler",
+            metavar="COMMAND",
+            help="Link with this compiler instead of a toolchain: a program, or words such as `zig cc`.",
+        ),
+    ] = None,
+    cross_compiler_options: Annotated[
+        str | None,
+        typer.Option(
+            "--cross-compiler-options",
+            metavar="OPTIONS",
+            help="Options of the compiler that links, after the toolchain's own; written as in a shell.",
+        ),
+    ] = None,
+    mtriple: Annotated[
+        str | None,
+        typer.Option(
+            "--mtriple",
+            metavar="TRIPLE",
+            help="Another triple than the board's, of its architecture, in four parts.",
+            autocompletion=complete_triple,
+        ),
+    ] = None,
+    mcpu: Annotated[
+        str | None,
+        typer.Option("--mcpu", metavar="CPU", help="Another CPU than the board's.", autocompletion=complete_cpu),
+    ] = None,
+    mattr: Annotated[
+        str | None,
+        typer.Option(
+            "--mattr",
+            metavar="FLAGS",
+            help="LLVM's feature flags in the place of the board's, as +dotprod,-lse; '' for none.",
+        ),
+    ] = None,
+    sysroot: Annotated[
+        Path | None,
+        typer.Option(
+            "--sysroot", metavar="FOLDER", help="Link with the headers and libraries of this copy of a system."
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="NAME",
+            help="Another OpenCL device than the board's: a part of its name, '' for any.",
+        ),
+    ] = None,
 ) -> Overrides:
     """What the options say, as fields of a board's profile.
 

@@ -151,35 +151,24 @@ def _push_all(
     alone = len(targets) == 1
     shown = progress if alone else Notes(progress)
 
-    def connected(address: Address) -> Connection | EdgedeployError:
+    def attempted(work: Callable[..., Any], *arguments: object, **how: Any) -> Any:
         try:
-            return Connection(address, strict=strict, progress=shown)
+            return work(*arguments, progress=shown, **how)
         except EdgedeployError as error:
             return error
 
-    def pushed(place: Connection | EdgedeployError, release: Release) -> Pushed | EdgedeployError:
+    def serve(address: Address, place: Connection | EdgedeployError) -> list[Result]:
         if isinstance(place, EdgedeployError):
-            return place
-        try:
-            return push_release(place, release, progress=shown, **options)
-        except EdgedeployError as error:
-            return error
+            return [(address, each.model if each else None, place) for each in releases]
+        return [(address, each.model, attempted(push_release, place, each, **options)) for each in releases if each]
 
     # Connections are closed before the pool waits for its threads, which would go on after Ctrl-C.
     with ThreadPoolExecutor(len(targets)) as pool, ExitStack() as stack:
         at_once = map if alone else pool.map
-        places = list(at_once(connected, targets))
+        places = list(at_once(lambda address: attempted(Connection, address, strict=strict), targets))
         connections = [stack.enter_context(place) for place in places if isinstance(place, Connection)]
-        if not connections:
-            errors = [place for place in places if isinstance(place, EdgedeployError)]
-            return [(address, None, error) for address, error in zip(targets, errors, strict=True)]
-        releases = releases_for_them()
-        outcomes = list(at_once(lambda place: [pushed(place, release) for release in releases], places))
-    return [
-        (address, release.model, outcome)
-        for address, each in zip(targets, outcomes, strict=True)
-        for release, outcome in zip(releases, each, strict=True)
-    ]
+        releases = releases_for_them() if connections else [None]
+        return [result for results in at_once(serve, targets, places) for result in results]
 
 
 def _table(results: list[Result]) -> Any:
