@@ -80,8 +80,7 @@ class Prepared:
         return Session.open(self.package_path, threads)
 
 
-@dataclass(frozen=True)
-class Referenced:
+class Referenced(NamedTuple):
     """A network that was imported, with what the reference makes of it: the same for all builds of a source.
 
     Attributes:
@@ -113,6 +112,7 @@ class _Inputs(NamedTuple):
     records: Records | None
     tuned: Tuned
     key: str
+    referenced: Referenced | None = None
 
 
 @contextmanager
@@ -161,18 +161,13 @@ def build(
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     with _inputs(source, board, tuning, progress) as inputs:
-        return _build(inputs, output, referenced, dumps, checks, make_agent=make_agent, progress=progress)
+        return _build(
+            inputs._replace(referenced=referenced), output, dumps, checks, make_agent=make_agent, progress=progress
+        )
 
 
 def _build(
-    inputs: _Inputs,
-    output: Path,
-    referenced: Referenced | None,
-    dumps: Iterable[str],
-    checks: Checks,
-    *,
-    make_agent: bool,
-    progress: Progress,
+    inputs: _Inputs, output: Path, dumps: Iterable[str], checks: Checks, *, make_agent: bool, progress: Progress
 ) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
     from edgedeploy.compile.explain import gigaflops
@@ -182,7 +177,7 @@ def _build(
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
-    source, resolved, records, tuned, key = inputs
+    source, resolved, records, tuned, key, referenced = inputs
     board = resolved.profile
     check_target(board)
     linker = c_compiler(board)
@@ -191,8 +186,7 @@ def _build(
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
         packageable(source.name),
     ):
-        referenced = referenced or Referenced.of(source, progress)
-        network, cases = referenced.network, referenced.cases
+        network, cases = referenced or Referenced.of(source, progress)
         test, members = self_test(network, board, cases)
         limit = error_limit(network, board, cases.values())
         compiled = compile_network(network, board, progress, tuned, limit)
@@ -267,7 +261,7 @@ def prepare(
 
         def make(folder: Path) -> None:
             # What is not for this machine goes to its board next, which tests it before it does anything else with it.
-            _build(inputs, folder / name, None, (), "here", make_agent=False, progress=progress)
+            _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
 
         what = f"building {source.name} for {board.label}"
         folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))
