@@ -258,6 +258,8 @@ def report(
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, before and after, the board's temperature.
 
+    It needs Matplotlib and Jinja2: pip install 'edgedeploy[report]'.
+
     Example: edgedeploy tune report rpi4 -o report.html
     """
     from edgedeploy.cli.console import stdout
