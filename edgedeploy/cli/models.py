@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import InputShapeOption, JsonOption, complete_model, parse_shapes
+from edgedeploy.cli.options import InputShapeOption, JsonOption, complete_model, file_option, parse_shapes
 
 if TYPE_CHECKING:
     from edgedeploy.zoo.entry import ZooFile, ZooModel
@@ -57,8 +57,8 @@ def show(
     name: ModelName,
     graph: Annotated[
         Path | None,
-        typer.Option(
-            "--graph", metavar="FILE", help="Draw its layers, with shapes and parameters: svg, png, pdf or dot."
+        file_option(
+            "--graph", what="Draw its layers, with shapes and parameters: svg, png, pdf or dot.", metavar="FILE"
         ),
     ] = None,
     input_shape: InputShapeOption = None,

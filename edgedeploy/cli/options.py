@@ -96,9 +96,9 @@ def _in_a_folder(path: Path | None) -> Path | None:
     return path
 
 
-def file_option(*names: str, what: str) -> Any:
+def file_option(*names: str, what: str, metavar: str | None = None) -> Any:
     """An option that names a file to write."""
-    return typer.Option(*names, help=what, callback=_in_a_folder)
+    return typer.Option(*names, metavar=metavar, help=what, callback=_in_a_folder)
 
 
 def one_host_option(what: str, metavar: str = "USER@HOST") -> Any:

@@ -227,7 +227,11 @@ def test_inputs_that_no_file_gives_are_filled(command: Command, tmp_path: Path, 
 
 
 def test_no_folder_is_made_for_outputs(command: Command, net: Path) -> None:
-    for arguments in (("run", net, "-o", "new/out.npz"), ("toolchains", "cmake", "local", "-o", "new/local.cmake")):
+    for arguments in (
+        ("run", net, "-o", "new/out.npz"),
+        ("toolchains", "cmake", "local", "-o", "new/local.cmake"),
+        ("models", "show", net, "--graph", "new/net.svg"),
+    ):
         code, out, err = command(*arguments)
         assert (code, out) == (10, "")
         assert "new is not a folder" in err
