@@ -121,12 +121,12 @@ def require_plain(path: Path) -> None:
     """Refuse what is no plain file, or larger than records are.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError, NotADirectoryError: there is none.
         RecordsError: it is refused, or cannot be looked at.
     """
     try:
         status = path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
         raise RecordsError(f"cannot read {path}", why=error.strerror) from error

@@ -226,7 +226,7 @@ def _read(folder: Path) -> Content | None:
     path = folder / DATABASE
     try:
         require_plain(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return read_old_files(folder)
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"

@@ -82,7 +82,16 @@ def report(tmp_path: Path) -> Callable[..., Page]:
 def _trial(number: int, ms: float | None, **fields: object) -> Trial:
     failed = {"failure": "crash", "error": "signal 11"} if ms is None else {"seconds": [ms / 1e3]}
     return Trial.model_validate(
-        {"time": BEGIN, "run": "r", "task": "t", "workload": "w", "number": number, **failed, **fields}
+        {
+            "time": BEGIN,
+            "run": "r",
+            "task": "t",
+            "workload": "w",
+            "number": number,
+            "configuration": {},
+            **failed,
+            **fields,
+        }
     )
 
 
