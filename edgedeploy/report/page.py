@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgedeploy import __version__
 from edgedeploy.text import printable, significant
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def render(package: str, template: str, **values: object) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["significant"] = significant
-    return environment.get_template(template).render(**values)
+    return environment.get_template(template).render(version=__version__, **values)
 
 
 def html(text: str | None) -> Markup | None:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from edgedeploy import __version__
 from edgedeploy.report.page import html, render
 from edgedeploy.text import count, duration, significant
 from edgedeploy.tune.report.charts import convergence, temperatures
@@ -37,7 +36,6 @@ def page(history: History) -> str:
         },
         titles=TITLES,
         networks=[_network(network, history) for network in history.networks],
-        version=__version__,
     )
 
 
