@@ -14,7 +14,7 @@ from conftest import Command
 from networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import InputError, NoOpenCLError, UnsupportedError
+from edgedeploy.errors import InputError, NoOpenCLError
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
@@ -93,12 +93,6 @@ def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
     code, _, messages = board_command("tune", "report", records, "-o", tmp_path / "report.html")
     assert code == 0, messages
     assert "peak is not known: networks run on an OpenCL device" in (tmp_path / "report.html").read_text()
-
-
-def test_tvms_own_space_is_refused_by_name(network: Path, board: Path, board_command: Command) -> None:
-    code, _, messages = board_command("tune", network, "--board", board, "--space", "metaschedule")
-    assert code == UnsupportedError.exit_code
-    assert "--space metaschedule has schedules for CPUs only" in messages
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from edgedeploy.frontends.network import Network
 from fuzzing import damaged, peak_of, survive
 from running import outputs_of
 from tvm import relax
@@ -20,6 +19,7 @@ from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.planes import on_planes
 from edgedeploy.frontends.tflite import FORMAT
+from edgedeploy.network import Network
 
 needed = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
