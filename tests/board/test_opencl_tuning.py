@@ -15,6 +15,7 @@ from networks import Graph
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import InputError, NoOpenCLError
+from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
@@ -123,9 +124,16 @@ def measured(farm: Endpoint, builder: Builder, functions: list[Any], evaluation:
     ids=["in_a_group_too_large", "refused_by_the_driver", "endless"],
 )
 def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_measured(
-    opencl: Any, farm: Endpoint, builder: Builder, function: Any, failure: str, why: str
+    opencl: Any,
+    farm: Endpoint,
+    builder: Builder,
+    function: Any,
+    failure: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    evaluation = Evaluation(timeout_s=2, opencl="pthread", compiling_s=4)
+    monkeypatch.setattr(OpenCL, "compiling_s", 4)
+    evaluation = Evaluation(timeout_s=2, device=OpenCL(name="pthread"))
     functions = [kernels.doubling_on_device, function, kernels.doubling_on_device]
     outcomes = measured(farm, builder, functions, evaluation)
     assert [outcome.failure for outcome in outcomes] == [None, failure, None]
@@ -138,7 +146,7 @@ def test_a_server_without_the_device_that_the_profile_names_is_an_error(
     opencl: Any, farm: Endpoint, builder: Builder
 ) -> None:
     with pytest.raises(NoOpenCLError, match=r"no OpenCL device here has 'Mali' in its name: there is"):
-        measured(farm, builder, [kernels.doubling_on_device], Evaluation(opencl="Mali"))
+        measured(farm, builder, [kernels.doubling_on_device], Evaluation(device=OpenCL(name="Mali")))
 
 
 def test_a_device_that_this_machine_lacks_ends_tuning_with_the_code_of_opencl(
