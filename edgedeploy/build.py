@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -21,7 +21,7 @@ from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.inputs import bounded_inputs
-from edgedeploy.selftest.recording import recorded, self_test
+from edgedeploy.selftest.recording import Recorded, recorded, self_test
 from edgedeploy.selftest.tolerance import error_limit
 from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import c_compiler
@@ -29,6 +29,7 @@ from edgedeploy.toolchain import c_compiler
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
+    from edgedeploy.network import Network
     from edgedeploy.tune.records import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly, and a folder with
@@ -82,6 +83,30 @@ class Prepared:
         return Session.open(self.package_path, threads)
 
 
+class Referenced(NamedTuple):
+    """A network that was imported, with what the reference makes of it: the same for all builds of a source.
+
+    Attributes:
+        network: the network.
+        cases: the inferences of its self-test, by name.
+    """
+
+    network: Network
+    cases: Mapping[str, Recorded]
+
+    @classmethod
+    def of(cls, source: Source, progress: Progress = SILENT) -> Referenced:
+        """Import a network and run its reference.
+
+        Raises:
+            ModelError, NumericalError: as `Source.read` and `recorded`.
+        """
+        with progress.stage("import"):
+            network = source.read()
+        with progress.stage("reference"):
+            return cls(network, recorded(network))
+
+
 class _Inputs(NamedTuple):
     """All that a package is made from, and its key: `tuned` is what is known of functions, from `records` or else."""
 
@@ -91,6 +116,7 @@ class _Inputs(NamedTuple):
     tuned: Tuned
     disabled_passes: Collection[str]
     key: str
+    referenced: Referenced | None = None
 
 
 @contextmanager
@@ -116,6 +142,7 @@ def build(
     output: Path,
     *,
     tuning: str | Tuned | None = None,
+    referenced: Referenced | None = None,
     disabled_passes: Collection[str] = (),
     dumps: Collection[str] = (),
     checks: Checks = "all",
@@ -130,6 +157,7 @@ def build(
         output: the archive to write.
         tuning: what is known of functions: tuning records as `tune.best.chosen_records` takes them, the board's own
             unless given; or a function that says it, for comparisons.
+        referenced: the network and its reference's results, if they are known from another build.
         disabled_passes: names of passes of the compiler to leave out.
         dumps: kinds of intermediate code to write beside the archive, of `DUMPS`.
         checks: `all`; `here` for nothing but what this machine runs itself, where the board tests what it is sent
@@ -147,7 +175,9 @@ def build(
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     with _inputs(source, board, tuning, progress, disabled_passes) as inputs:
-        return _build(inputs, output, dumps, checks, make_agent=make_agent, progress=progress)
+        return _build(
+            inputs._replace(referenced=referenced), output, dumps, checks, make_agent=make_agent, progress=progress
+        )
 
 
 def _build(
@@ -163,7 +193,7 @@ def _build(
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
-    source, resolved, records, tuned, disabled_passes, key = inputs
+    source, resolved, records, tuned, disabled_passes, key, referenced = inputs
     board = resolved.profile
     check_target(board)
     passes_for(board, disabled_passes)  # before the long work: names and packages that cannot be used
@@ -173,11 +203,8 @@ def _build(
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
         packageable(source.name),
     ):
-        with progress.stage("import"):
-            network = source.read()
-        with progress.stage("reference"):
-            cases = recorded(network)
-            test, members = self_test(network, board, cases)
+        network, cases = referenced or Referenced.of(source, progress)
+        test, members = self_test(network, board, cases)
         limit = error_limit(network, board, cases.values())
         log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
         log.write("imported", network.module)

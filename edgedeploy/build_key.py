@@ -32,6 +32,7 @@ NOT_BUILDING = (
     "doctor",
     "release",
     "remote",
+    "report",
     "rpc",
     "tune/report",
     "tune/search",

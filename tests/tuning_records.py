@@ -4,61 +4,38 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import tvm
-from tvm import te
-from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import Trace
-
-from edgedeploy.tune.database import CONFIGURATION, workload_hash
 from edgedeploy.tune.header import Header
-from edgedeploy.tune.records import Records
+from edgedeploy.tune.lines import Content
+from edgedeploy.tune.records import Records, read_records
 from edgedeploy.tune.trial import Trial
 
 TARGET = {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu", "mcpu": "cortex-a72", "num-cores": 4}
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
-
-@cache
-def product(size: int = 16) -> tvm.IRModule:
-    """The product of two square matrices."""
-    left, right = (te.placeholder((size, size), name=name) for name in "AB")
-    along = te.reduce_axis((0, size), "k")
-    result = te.compute((size, size), lambda i, j: te.sum(left[i, along] * right[along, j], axis=along), name="C")
-    return tvm.IRModule({"main": te.create_prim_func([left, right, result]).with_attr("global_symbol", "main")})
-
-
-def scheduled(module: tvm.IRModule, factor: int = 8) -> Schedule:
-    """A candidate of the kind that MetaSchedule finds."""
-    schedule = Schedule(module)
-    block = schedule.get_sblock("C")
-    rows, columns, along = schedule.get_loops(block)
-    outer, inner = schedule.split(columns, [None, factor])
-    schedule.reorder(rows, outer, along, inner)
-    schedule.vectorize(inner)
-    return schedule
+# Workloads as records name them.
+PRODUCT, LARGER, SMALLER = "00a1b2c3d4e5f607", "10a1b2c3d4e5f607", "20a1b2c3d4e5f607"
 
 
 def header(**changes: Any) -> Header:
     """Of a Raspberry Pi 4."""
-    return Header.of("rpi4", TARGET).model_copy(update={"created": START, **changes})
+    fields = {"board": "rpi4", "target": TARGET, "tvm": "0.27.0", "created": START, **changes}
+    return Header.model_validate(fields)
 
 
-def trial(number: int, *milliseconds: float, module: tvm.IRModule | None = None, **fields: Any) -> Trial:
-    """A trial that took so long, or failed if no time is given; of the templates' space unless said otherwise."""
-    space = fields.get("space", "templates")
+def trial(number: int, *milliseconds: float, **fields: Any) -> Trial:
+    """A trial that took so long, or failed if no time is given."""
     failed = {} if milliseconds else {"failure": "build", "error": "no\ncode"}
     return Trial(
         **{
             "time": START + timedelta(seconds=number),
             "run": "first",
             "task": "product",
-            "workload": workload_hash(module or product()),
+            "workload": PRODUCT,
             "number": number,
-            "configuration": {"tile": [number, 4], "order": 'a "b" \\ é'} if space == "templates" else None,
+            "configuration": {"tile": [number, 4], "order": 'a "b" \\ é'},
             "seconds": [value / 1e3 for value in milliseconds],
             **failed,
             **fields,
@@ -66,23 +43,52 @@ def trial(number: int, *milliseconds: float, module: tvm.IRModule | None = None,
     )
 
 
+TRIALS = [
+    trial(0, 4.0, 4.2),
+    trial(1, 2.0, 2.2),
+    trial(2),
+    trial(3, 3.0),
+    trial(0, 8.0, workload=LARGER, task="larger"),
+]
+
+
 def filled(folder: Path) -> Path:
-    """A folder with two tasks, three successes of the templates' space, one of MetaSchedule's, and a failure."""
+    """A folder with two tasks, four successes and a failure."""
     with Records.open(folder, header()) as records:
-        records.add(product(), trial(0, 4.0, 4.2))
-        records.add(product(), trial(1, 2.0, 2.2))
-        records.add(product(), trial(2))
-        records.add(product(), trial(3, 3.0, space="metaschedule"), scheduled(product()).trace)
-        records.add(product(32), trial(0, 8.0, module=product(32), task="larger"))
+        for each in TRIALS:
+            records.add(each)
     return folder
 
 
-def configuration_in(trace: Trace) -> Any:
-    """The configuration that is noted in a trace; None if there is none."""
-    for instruction in trace.insts:
-        if instruction.kind.name == "Annotate" and str(instruction.attrs[0]) == CONFIGURATION:
-            return json.loads(str(instruction.inputs[1]))
-    return None
+def content_of(folder: Path) -> Content:
+    """What a folder holds, in an order of its own."""
+    content = read_records(folder)
+    return Content(content.header, sorted(content.trials, key=Trial.model_dump_json), content.events)
+
+
+def write_old_files(folder: Path, *, trials: str | None = None) -> Path:
+    """The same as `filled`, in the files of earlier versions, with two trials of MetaSchedule's space."""
+    scheduled = {"space": "metaschedule", "scheduled": "0123", "configuration": None}
+    default = {"space": "metaschedule", "scheduled": None, "record": None}
+    lines = [
+        *(
+            {**each.model_dump(mode="json"), "space": "templates", "scheduled": None, "record": 7}
+            for each in TRIALS[:3]
+        ),
+        {**trial(4, 0.1).model_dump(mode="json"), **scheduled, "record": 3},
+        {**trial(5).model_dump(mode="json"), **scheduled, "record": None},
+        *({**each.model_dump(mode="json"), **default} for each in TRIALS[3:]),
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    old = {**header().model_dump(mode="json"), "format": 1}
+    (folder / "header.json").write_text(json.dumps(old, indent=1))
+    (folder / "trials.jsonl").write_text(trials or "".join(json.dumps(line) + "\n" for line in lines))
+    started = {"event": "run started", "run": "first", "model": "net", "board": "rpi4", "hosts": ["a"], "tuner": "xgb"}
+    ended = {"event": "run ended", "run": "first", "results": [], "seconds": 1.5}
+    events = ({**started, "space": "templates", "folder": "f", "tasks": []}, ended)
+    (folder / "runs.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (folder / "database_workload.json").write_text("[]\n")
+    return folder
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,9 @@ from edgedeploy.tune.events import (
     TaskStarted,
     TaskSummary,
 )
+from edgedeploy.tune.header import Header
+from edgedeploy.tune.lines import Content
+from edgedeploy.tune.records import Records
 from edgedeploy.tune.trial import Conditions, Trial
 
 BEGIN = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
@@ -61,7 +63,6 @@ class Simulation:
             board=self.board,
             hosts=list(self.hosts),
             tuner="xgb",
-            space="templates",
             folder="/home/user/records/rpi4",
             tasks=self.summaries(),
             conditions=Conditions(governor="ondemand", frequency_mhz=1500, temperature_c=40),
@@ -134,24 +135,10 @@ def trials_of(events: Iterable[Event]) -> list[Trial]:
 
 def write_records(folder: Path, *runs: Iterable[Event], board: str = "rpi4") -> Path:
     """A folder with what is kept of the events of some runs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    header = {
-        "format": 1,
-        "board": board,
-        "target": {"kind": "llvm", "mcpu": "cortex-a72", "num-cores": 4},
-        "tvm": "0.27.0",
-        "edgedeploy": "0.1.0",
-        "created": BEGIN.isoformat(),
-    }
-    (folder / "header.json").write_text(json.dumps(header), encoding="utf-8")
-    with (
-        (folder / "runs.jsonl").open("w", encoding="utf-8") as told,
-        (folder / "trials.jsonl").open("w", encoding="utf-8") as measured,
-    ):
-        for number, event in enumerate(event for run in runs for event in run):
-            if isinstance(event, Measured):
-                line = event.trial.model_dump(mode="json") | {"record": number if event.trial.seconds else None}
-                measured.write(json.dumps(line) + "\n")
-            elif isinstance(event, (RunStarted, TaskEnded, RunEnded)):
-                told.write(event.model_dump_json() + "\n")
+    target = {"kind": "llvm", "mcpu": "cortex-a72", "num-cores": 4}
+    header = Header(board=board, target=target, tvm="0.27.0", created=BEGIN)
+    events = [event for run in runs for event in run]
+    told = [event for event in events if isinstance(event, (RunStarted, TaskEnded, RunEnded))]
+    with Records.open(folder, header) as records:
+        records.absorb(Content(header, trials_of(events), told))
     return folder

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +26,6 @@ from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimes
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
     from edgedeploy.build import Built
-    from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.progress import Progress
     from edgedeploy.resolved import ResolvedBoard
 
@@ -67,8 +66,8 @@ def build(
         bool,
         typer.Option(
             "--explain",
-            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside a device; "
-            "transposes; removed channels; operators that are slow.",
+            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside a "
+            "device; transposes; removed channels; operators that are slow.",
         ),
     ] = False,
     no_check: Annotated[
@@ -111,7 +110,7 @@ def build(
     from edgedeploy.build import build as build_package
     from edgedeploy.cli import passes
     from edgedeploy.cli.console import print_json, quiet_if, stdout
-    from edgedeploy.compile.explain import explain as explanation
+    from edgedeploy.compile.explain import explain as explained
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
@@ -160,6 +159,7 @@ def build(
         )
         size = built.path.stat().st_size
         error = check(built.path) if check else built.error
+        explanation = explained(built.compiled) if explain else {}
         results.append(
             {
                 "model": source.name,
@@ -182,7 +182,7 @@ def build(
                 "spread_to": built.manifest.selftest.spread_to,
                 "dumps": [str(path) for path in built.dumps],
                 **({"pass_times": passes.pass_times(built.pass_times)} if print_pass_times else {}),
-                **(explanation(built.compiled) if explain else {}),
+                **explanation,
             }
         )
         if not json_output:
@@ -200,7 +200,7 @@ def build(
                 passes.print_pass_times(built.pass_times)
             if explain:
                 _print_code(built, resolved.profile)
-                _print_explanation(built.compiled)
+                _print_explanation(explanation)
     # Last: it takes minutes the first time, and what can be refused was refused by now.
     if not resolved.profile.runs_here:
         agent_for(resolved.profile, progress=progress)
@@ -238,13 +238,11 @@ def _print_code(built: Built, board: Board) -> None:
     console.print(f"needs {', '.join(needs)}")
 
 
-def _print_explanation(compiled: Compiled) -> None:
+def _print_explanation(explanation: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     from edgedeploy.cli.console import stdout
-    from edgedeploy.compile.explain import explain
 
-    explanation = explain(compiled)
     table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
     for record in explanation["functions"]:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []

@@ -150,20 +150,39 @@ def _words(option: str, text: str | None) -> list[str] | None:
 
 def overridable(command: Callable[..., None], without: Collection[str] = ()) -> Callable[..., None]:
     """Give a command these options, some excepted; it gets what they say as its parameter `overrides`."""
-    options = {name: option for name, option in _parameters(_overrides).items() if name not in without}
+    return flattened(command, without, overrides=_overrides)
+
+
+def flattened(
+    command: Callable[..., None], without: Collection[str] = (), **records: Callable[..., Any]
+) -> Callable[..., None]:
+    """Give a command options that it gets together, as records.
+
+    Args:
+        command: the command.
+        without: options that it does not get.
+        records: by parameter of the command, what makes its value: a dataclass, or a function. Its own parameters are
+            the options.
+    """
+    options = {
+        name: {option: parameter for option, parameter in _parameters(make).items() if option not in without}
+        for name, make in records.items()
+    }
 
     @functools.wraps(command)
-    def with_overrides(**arguments: Any) -> None:
-        given = {name: arguments.pop(name) for name in options}
-        command(**arguments, overrides=_overrides(**given))
+    def with_records(**arguments: Any) -> None:
+        made = {
+            name: make(**{option: arguments.pop(option) for option in options[name]}) for name, make in records.items()
+        }
+        command(**arguments, **made)
 
     parameters: list[inspect.Parameter] = []
     for name, parameter in _parameters(command).items():
-        parameters += options.values() if name == "overrides" else [parameter]
+        parameters += options[name].values() if name in options else [parameter]
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    with_overrides.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-    with_overrides.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
-    return with_overrides
+    with_records.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    with_records.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return with_records
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -1,4 +1,4 @@
-"""`edgedeploy records`: what tuning found out, per board: looking at it, moving it, thinning it out."""
+"""`edgedeploy records`: tuning records by board: list, show, merge, export, import and prune them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.console import ConsoleProgress, print_json, stderr, stdout
-from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_board, complete_records
+from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_records
 from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edgedeploy.tune.content import Entry
     from edgedeploy.tune.exchange import Merged
     from edgedeploy.tune.overview import TaskOverview
     from edgedeploy.tune.trial import Trial
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 # Of an error's end, where compilers and TVM say what is wrong.
 _ERROR_LETTERS = 100
 
-app = typer.Typer(help="List, show, merge, pack and prune tuning records.", no_args_is_help=True)
+app = typer.Typer(help="List, show, merge, export, import and prune tuning records.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -79,23 +78,22 @@ def show(
 
     Examples: edgedeploy records show rpi4; edgedeploy records show rpi4 --task conv2d_3
     """
-    from edgedeploy.tune.content import events_in, trials_in
     from edgedeploy.tune.events import RunStarted
-    from edgedeploy.tune.header import find_folder, read_header
+    from edgedeploy.tune.header import find_folder
     from edgedeploy.tune.overview import overview
+    from edgedeploy.tune.records import read_records
 
     folder = find_folder(name)
-    header = read_header(folder)
-    entries = trials_in(folder)
+    content = read_records(folder)
     if task is not None:
-        _show_task(_of_task(entries, task, folder), json_output)
+        _show_task(_of_task(content.trials, task, folder), json_output)
         return
-    tasks = overview(entries)
-    runs = [event for event in events_in(folder) if isinstance(event, RunStarted)]
+    header, tasks = content.header, overview(content.trials)
+    runs = [event for event in content.events if isinstance(event, RunStarted)]
     if json_output:
-        content = {"folder": str(folder), **header.model_dump(mode="json")}
-        content["runs"] = [run.model_dump(mode="json") for run in runs]
-        print_json({**content, "tasks": [each.as_json() for each in tasks]})
+        shown = {"folder": str(folder), **header.model_dump(mode="json")}
+        shown["runs"] = [run.model_dump(mode="json") for run in runs]
+        print_json({**shown, "tasks": [each.as_json() for each in tasks]})
         return
     console = stdout()
     console.print(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}")
@@ -103,7 +101,7 @@ def show(
     for run in runs:
         hosts = ", ".join(run.hosts)
         tasks_of_run = count(len(run.tasks), "task")
-        console.print(f"run {run.run}: {run.model} on {hosts}, {tasks_of_run}, {run.tuner}, {run.space}")
+        console.print(f"run {run.run}: {run.model} on {hosts}, {tasks_of_run}, {run.tuner}, seed {run.seed}")
     console.print(_task_table(tasks))
 
 
@@ -113,13 +111,11 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy records best rpi4
     """
-    from edgedeploy.tune.content import trials_in
-    from edgedeploy.tune.header import find_folder, read_header
+    from edgedeploy.tune.header import find_folder
     from edgedeploy.tune.overview import overview
+    from edgedeploy.tune.records import read_records
 
-    folder = find_folder(name)
-    read_header(folder)
-    tasks = overview(trials_in(folder))
+    tasks = overview(read_records(find_folder(name)).trials)
     if json_output:
         print_json([each.as_json() for each in tasks])
         return
@@ -149,11 +145,11 @@ def merge(
 @app.command()
 def export(
     name: RecordsArgument,
-    output: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, .tar.gz.")],
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, .jsonl.")],
 ) -> None:
-    """Pack records into an archive; equal records give equal bytes.
+    """Write records as lines of JSON; equal records give equal bytes.
 
-    Example: edgedeploy records export rpi4 rpi4-records.tar.gz
+    Example: edgedeploy records export rpi4 rpi4-records.jsonl
     """
     from edgedeploy.tune.exchange import export as export_records
     from edgedeploy.tune.header import find_folder
@@ -167,37 +163,21 @@ def import_records(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE|DIR", help="An archive or folder of records, or of a JSON database of MetaSchedule."
+            metavar="FILE|DIR", help="What `records export` wrote, or a folder of records, of an earlier version too."
         ),
     ],
     into: Annotated[
         str | None,
         typer.Option("--into", metavar="BOARD|DIR", help="Where to add them, if not to the records of their board."),
     ] = None,
-    board: Annotated[
-        str | None,
-        typer.Option(
-            "--board",
-            "-b",
-            help="The board that a database of MetaSchedule is of, which does not say it.",
-            autocompletion=complete_board,
-        ),
-    ] = None,
 ) -> None:
-    """Add the records in an archive or a folder to those of their board. Archives are checked, never trusted.
+    """Add the records in a file or a folder to those of their board. Each line is checked, never trusted.
 
-    Examples: edgedeploy records import rpi4-records.tar.gz; edgedeploy records import work_dir --board rpi4
+    Examples: edgedeploy records import rpi4-records.jsonl; edgedeploy records import desk/records --into rpi4
     """
     from edgedeploy.tune.exchange import import_records as add_records
-    from edgedeploy.tune.header import Header
 
-    header = None
-    if board is not None:
-        from edgedeploy.resolved import resolve
-
-        resolved = resolve(board)
-        header = Header.of(resolved.label, resolved.profile.target())
-    _print_merged(add_records(source, _destination(into) if into else None, header, ConsoleProgress()))
+    _print_merged(add_records(source, _destination(into) if into else None, ConsoleProgress()))
 
 
 @app.command()
@@ -224,15 +204,14 @@ def prune(
 
 def _summary(folder: Path) -> dict[str, Any]:
     """What the listing says of a folder, as JSON has it."""
-    from edgedeploy.tune.content import trials_in
-    from edgedeploy.tune.header import read_header
     from edgedeploy.tune.overview import overview
+    from edgedeploy.tune.records import read_records
 
-    header = read_header(folder)
-    tasks = overview(trials_in(folder))
+    content = read_records(folder)
+    tasks = overview(content.trials)
     return {
         "folder": str(folder),
-        **header.model_dump(mode="json"),
+        **content.header.model_dump(mode="json"),
         "workloads": len(tasks),
         "trials": sum(task.trials for task in tasks),
         "failures": sum(task.failures for task in tasks),
@@ -241,16 +220,16 @@ def _summary(folder: Path) -> dict[str, Any]:
     }
 
 
-def _of_task(entries: list[Entry], task: str, folder: Path) -> list[Entry]:
-    """The entries of the task that a user names.
+def _of_task(trials: list[Trial], task: str, folder: Path) -> list[Trial]:
+    """The trials of the task that a user names.
 
     Raises:
         UnknownNameError: there is none.
     """
     from edgedeploy.errors import UnknownNameError
 
-    found = [entry for entry in entries if entry.trial.task == task]
-    found = found or [entry for entry in entries if task and entry.trial.workload.startswith(task)]
+    found = [trial for trial in trials if trial.task == task]
+    found = found or [trial for trial in trials if task and trial.workload.startswith(task)]
     if not found:
         raise UnknownNameError(
             f"there is no task {task!r} in {folder}", hints=["list them with `edgedeploy records show`"]
@@ -258,10 +237,10 @@ def _of_task(entries: list[Entry], task: str, folder: Path) -> list[Entry]:
     return found
 
 
-def _show_task(entries: list[Entry], json_output: bool) -> None:
+def _show_task(trials: list[Trial], json_output: bool) -> None:
     """Print each trial."""
     if json_output:
-        print_json([{**entry.trial.model_dump(mode="json"), "record": entry.record} for entry in entries])
+        print_json([trial.model_dump(mode="json") for trial in trials])
         return
     from rich.table import Table
 
@@ -269,7 +248,7 @@ def _show_task(entries: list[Entry], json_output: bool) -> None:
     table.add_column("ms", justify="right")
     table.add_column("temperature", justify="right")
     table.add_column("candidate or failure")
-    for trial in (entry.trial for entry in entries):
+    for trial in trials:
         conditions = trial.conditions
         warmth = conditions.temperature_c if conditions else None
         error = " ".join((trial.error or "").split())[-_ERROR_LETTERS:]
@@ -311,17 +290,13 @@ def _candidate(trial: Trial | None) -> str:
     """What a trial measured, in one line."""
     import json
 
-    if trial is None:
-        return ""
-    if trial.configuration is None:
-        return f"{trial.space}, trial {trial.number}"
-    return json.dumps(trial.configuration, sort_keys=True)
+    return json.dumps(trial.configuration, sort_keys=True) if trial else ""
 
 
 def _print_merged(merged: Merged) -> None:
     text = f"{merged.folder}: {count(merged.added, 'trial')} added, {merged.known} known"
-    if merged.unfit:
-        text += f"; {merged.unfit} of other machines left out"
+    if merged.left_out:
+        text += f"; {merged.left_out} left out, of MetaSchedule's schedules, which earlier versions searched too"
     stdout().print(text)
 
 

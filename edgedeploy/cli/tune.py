@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,12 +27,14 @@ from edgedeploy.cli.options import (
     import_options,
     parse_shapes,
 )
-from edgedeploy.cli.overrides import overridable
+from edgedeploy.cli.overrides import flattened, overridable
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
+    from edgedeploy.resolved import ResolvedBoard
     from edgedeploy.source import Source
     from edgedeploy.tune.task import Task
+    from edgedeploy.tune.tuning import Boards
 
 _RUN = "models"
 
@@ -60,54 +64,111 @@ class Tuner(str, Enum):
     gridsearch = "gridsearch"
 
 
-class SearchSpace(str, Enum):
-    """Where candidates come from."""
+@dataclass(frozen=True)
+class _Boards:
+    """Where candidates are measured."""
 
-    templates = "templates"
-    metaschedule = "metaschedule"
+    host: HostsOption = None
+    virtual: VirtualOption = False
+    strict_host_key: StrictOption = False
+    rpc_tracker: Annotated[
+        str | None,
+        typer.Option("--rpc-tracker", metavar="HOST:PORT", help="Measure on the devices of this tracker."),
+    ] = None
+    rpc_key: Annotated[
+        str | None,
+        typer.Option("--rpc-key", metavar="KEY", help="Key of the tracker's devices; the board's name by default."),
+    ] = None
+    set_governor: Annotated[
+        str | None,
+        typer.Option(
+            "--set-governor",
+            metavar="NAME",
+            help="Run the board's processors under this governor, such as performance, while it measures.",
+        ),
+    ] = None
+
+    def of(self, board: ResolvedBoard) -> Boards:
+        """The boards of a kind.
+
+        Raises:
+            InputError: options contradict each other.
+        """
+        from edgedeploy.errors import InputError
+        from edgedeploy.rpc.tracker import Endpoint
+        from edgedeploy.runtime.opening import Place
+        from edgedeploy.tune.tuning import Boards
+
+        if self.rpc_tracker and (self.host or self.virtual or self.set_governor):
+            raise InputError("--rpc-tracker does not go with --host, --virtual and --set-governor")
+        if self.rpc_key and not self.rpc_tracker:
+            raise InputError("--rpc-key needs --rpc-tracker")
+        return Boards(
+            place=Place(board, self.host[0] if self.host else None, self.virtual, self.strict_host_key),
+            hosts=self.host or [],
+            rpc_tracker=Endpoint.parse(self.rpc_tracker) if self.rpc_tracker else None,
+            rpc_key=self.rpc_key,
+            governor=self.set_governor,
+        )
+
+
+@dataclass(frozen=True)
+class _Search:
+    """How candidates are chosen: the fields of `tune.run.Options`."""
+
+    tuner: Annotated[
+        Tuner,
+        typer.Option(
+            "--tuner",
+            help="xgb: evolution guided by a cost model that learns (XGBoost); ga: evolution alone; random; "
+            "gridsearch: all candidates in their order.",
+        ),
+    ] = Tuner.xgb
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, max=100_000, help="Trials of each task, those of earlier runs included.")
+    ] = 64
+    early_stopping: Annotated[
+        int | None,
+        typer.Option("--early-stopping", metavar="N", min=1, help="End a task after N trials without a better one."),
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="Go on from the trials that are recorded, or begin anew.")
+    ] = True
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the search's random choices.")] = 0
+
+
+@dataclass(frozen=True)
+class _Timing:
+    """How a candidate is measured: fields of `tune.remote.Evaluation`."""
+
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout", metavar="S", min=0.1, max=3600, help="Seconds that measuring one candidate may take."
+        ),
+    ] = 10.0
+    number: Annotated[
+        int, typer.Option("--number", min=1, max=10_000, help="Runs of one measurement, which is their mean.")
+    ] = 1
+    repeat: Annotated[int, typer.Option("--repeat", min=1, max=10_000, help="Measurements per candidate.")] = 10
+    min_repeat_ms: Annotated[
+        int, typer.Option("--min-repeat-ms", min=0, max=60_000, help="Least time of one measurement, by more runs.")
+    ] = 0
 
 
 @app.command(_RUN)
 @overridable
+@partial(flattened, boards=_Boards, search=_Search, timing=_Timing)
 def tune_models(
     models: Annotated[
         list[str],
         typer.Argument(metavar="MODEL", help="Names of the zoo, or networks' files.", autocompletion=complete_model),
     ],
     board: BoardOption = "local",
-    host: HostsOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
-    tuner: Annotated[
-        Tuner,
-        typer.Option(
-            "--tuner",
-            help="xgb: evolution guided by a model of cost that learns (XGBoost); ga: evolution alone; random; "
-            "gridsearch: all candidates in their order.",
-        ),
-    ] = Tuner.xgb,
-    space: Annotated[
-        SearchSpace,
-        typer.Option(
-            "--space",
-            help="templates: edgedeploy's own, small; metaschedule: TVM's own, for CPUs, large, slow to search.",
-        ),
-    ] = SearchSpace.templates,
-    trials: Annotated[
-        int, typer.Option("--trials", min=1, max=100_000, help="Candidates of each task, those of earlier runs too.")
-    ] = 64,
-    early_stopping: Annotated[
-        int | None,
-        typer.Option("--early-stopping", metavar="N", min=1, help="End a task after N trials without a better one."),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=3600, help="Seconds that measuring one candidate may take.")
-    ] = 10.0,
-    number: Annotated[int, typer.Option("--number", min=1, max=10_000, help="Runs of which one time is the mean.")] = 1,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, max=10_000, help="Times of one candidate.")] = 10,
-    min_repeat_ms: Annotated[
-        int, typer.Option("--min-repeat-ms", min=0, max=60_000, help="Let the runs of one time take so long.")
-    ] = 0,
+    *,
+    boards: _Boards,
+    search: _Search,
+    timing: _Timing,
     tasks: Annotated[
         str, typer.Option("--tasks", metavar="list|all|0,2,3-5", help="Which tasks to tune; list shows them.")
     ] = "all",
@@ -116,32 +177,12 @@ def tune_models(
         typer.Option(
             "--tuning-records",
             metavar="BOARD|DIR",
-            help="Begin with what other records know, of the same tasks or of another board; several may be given.",
+            help="Warm start: learn from these records too, of any board; several may be given.",
             autocompletion=complete_records,
         ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The folder of records; the board's own by default.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="Go on from the trials that are recorded, or begin anew.")
-    ] = True,
-    seed: Annotated[int, typer.Option("--seed", help="Of the search's random choices.")] = 0,
-    rpc_tracker: Annotated[
-        str | None,
-        typer.Option("--rpc-tracker", metavar="HOST:PORT", help="Measure on the devices of this tracker."),
-    ] = None,
-    rpc_key: Annotated[
-        str | None,
-        typer.Option("--rpc-key", metavar="KEY", help="Of the tracker's devices; the board's name by default."),
-    ] = None,
-    set_governor: Annotated[
-        str | None,
-        typer.Option(
-            "--set-governor",
-            metavar="NAME",
-            help="Have the board's processors run under this governor, as performance, while it measures.",
-        ),
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare/--no-compare", help="Measure the whole network before and after, at the end.")
@@ -149,7 +190,6 @@ def tune_models(
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
-    *,
     overrides: Overrides,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value for each event.")] = False,
 ) -> None:
@@ -172,79 +212,39 @@ def tune_models(
     from edgedeploy.compile.targets import check_target
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
-    from edgedeploy.rpc.tracker import Endpoint
-    from edgedeploy.runtime.opening import Place
     from edgedeploy.source import find_source, note_weights
     from edgedeploy.tune.header import default_folder, find_folder
     from edgedeploy.tune.remote import Evaluation
     from edgedeploy.tune.run import Options
-    from edgedeploy.tune.spaces import require_space
-    from edgedeploy.tune.tuning import Boards, chosen_tasks, tune, workshop
+    from edgedeploy.tune.tuning import chosen_tasks, tuning_session
 
-    if rpc_tracker and (host or virtual or set_governor):
-        raise InputError("--rpc-tracker does not go with --host, --virtual and --set-governor")
-    if rpc_key and not rpc_tracker:
-        raise InputError("--rpc-key needs --rpc-tracker")
     shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon)
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
     resolved = resolve(board, overrides)
-    profile = resolved.profile
+    measuring, profile = boards.of(resolved), resolved.profile
     check_target(profile)
-    require_space(space.value, profile)
     known = [find_folder(each) for each in tuning_records or []]
-    boards = Boards(
-        place=Place(resolved, host[0] if host else None, virtual, strict_host_key),
-        hosts=host or [],
-        rpc_tracker=Endpoint.parse(rpc_tracker) if rpc_tracker else None,
-        rpc_key=rpc_key,
-        governor=set_governor,
-    )
-    options = Options(
-        tuner=tuner.value,
-        space=space.value,
-        trials=trials,
-        early_stopping=early_stopping,
-        resume=resume,
-        seed=seed,
-    )
-    evaluation = Evaluation(
-        number=number,
-        repeat=repeat,
-        min_repeat_ms=min_repeat_ms,
-        timeout_s=timeout,
-        displaced_bytes=2 * profile.cache.l2_kib * 1024,
-        device=profile.accelerator,
-    )
+    options = Options(**{**vars(search), "tuner": search.tuner.value})
+    evaluation = Evaluation.on(profile, **vars(timing))
     with display(json_output) as shown:
         sources = [find_source(model, shapes, shown, importing) for model in models]
         for source in sources:
             note_weights(source, importing, shown)
         if tasks == "list":
             shown.close()
-            _list_tasks(sources, profile, space.value, json_output=json_output)
+            _list_tasks(sources, profile, json_output=json_output)
             return
         chosen = []
         for source in sources:
             with shown.stage(f"find the tasks of {source.name}"):
-                chosen.append(chosen_tasks(source, profile, space.value, tasks))
+                chosen.append(chosen_tasks(source, profile, tasks))
         folder = output or default_folder(resolved.label)
-        with until_interrupted() as stopping, workshop(boards, evaluation, shown) as shop:
+        with until_interrupted() as stopping, tuning_session(measuring, evaluation, shown, shown, stopping) as session:
             for source, its_tasks in zip(sources, chosen, strict=True):
                 if stopping():
                     break
-                tune(
-                    source,
-                    its_tasks,
-                    shop,
-                    options,
-                    folder,
-                    shown,
-                    shown,
-                    known=known,
-                    comparing=compare and not rpc_tracker,
-                    stopping=stopping,
-                )
+                session.tune(source, its_tasks, options, folder, warm_start=known, compare=compare)
             if stopping():
                 raise typer.Exit(130)
 
@@ -258,6 +258,8 @@ def report(
 ) -> None:
     """Write an HTML page about tuning records: a curve for each task, before and after, the board's temperature.
 
+    It needs Matplotlib and Jinja2: pip install 'edgedeploy[report]'.
+
     Example: edgedeploy tune report rpi4 -o report.html
     """
     from edgedeploy.cli.console import stdout
@@ -268,14 +270,14 @@ def report(
     stdout().print(str(write_report(folder, output or folder / "report.html")))
 
 
-def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_output: bool) -> None:
+def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
     """Show what there is to tune."""
     from edgedeploy.cli.console import print_json, stdout
-    from edgedeploy.tune.tuning import list_tasks
+    from edgedeploy.tune.task import tasks_of
 
-    found = {source.name: list_tasks(source, profile, space) for source in sources}
+    found = {source.name: tasks_of(source.read(), profile) for source in sources}
     if json_output:
-        print_json({name: [_described(task, space) for task in tasks] for name, tasks in found.items()})
+        print_json({name: [_described(task) for task in tasks] for name, tasks in found.items()})
         return
     from rich.table import Table
 
@@ -284,17 +286,17 @@ def _list_tasks(sources: list[Source], profile: Board, space: str, *, json_outpu
         for title in ("task", "function", "weight", "MFLOP", "candidates"):
             table.add_column(title, justify="left" if title == "function" else "right")
         for task in tasks:
-            candidates = _described(task, space)["candidates"]
-            table.add_row(str(task.number), task.name, str(task.weight), f"{task.mflop:.2f}", str(candidates or ""))
+            mflop, candidates = f"{task.mflop:.2f}", str(len(task.candidates))
+            table.add_row(str(task.number), task.name, str(task.weight), mflop, candidates)
         stdout().print(table)
 
 
-def _described(task: Task, space: str) -> dict[str, Any]:
+def _described(task: Task) -> dict[str, Any]:
     return {
         "number": task.number,
         "name": task.name,
         "workload": task.key,
         "weight": task.weight,
         "mflop": task.mflop,
-        "candidates": len(task.candidates) if space == "templates" else None,
+        "candidates": len(task.candidates),
     }

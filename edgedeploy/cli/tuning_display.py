@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, stderr, stdout
 from edgedeploy.progress import Progress, paced
-from edgedeploy.text import count, duration, milliseconds, significant, times
+from edgedeploy.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.tune.events import (
     Event,
     Measured,
@@ -138,20 +138,24 @@ class _TextDisplay(ConsoleProgress, Display):
             self._state.follow(event)
             match event:
                 case RunStarted():
-                    self.note(_start_line(event))
+                    self._say(_start_line(event))
                 case Noted(text=text):
                     self.note(text)
                 case TaskEnded(result=result):
-                    self.note(f"  {_result_line(result)}")
+                    self._say(f"  {_result_line(result)}")
                 case RunEnded():
                     self._end(event)
+
+    def _say(self, line: str) -> None:
+        """Print a line, which a name in it does not end."""
+        self.note(printable(line))
 
     def _end(self, ended: RunEnded) -> None:
         whole = f"{count(self._state.done, 'trial')} in {duration(ended.seconds)}"
         if ended.interrupted:
-            self.note(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
+            self._say(f"interrupted after {whole}; the records keep them, and the same command goes on from there")
         else:
-            self.note(f"done: {whole}")
+            self._say(f"done: {whole}")
         if self._results:
             print_results(ended, self._state.started)
 
@@ -170,7 +174,7 @@ class LineDisplay(_TextDisplay):
             super().__call__(event)
             match event:
                 case TaskStarted(task=summary):
-                    self.note(_task_line(self._state, summary))
+                    self._say(_task_line(self._state, summary))
                     self._told, self._told_at = 0, self._clock()
                 case Measured(trial=trial) if not trial.final:
                     if task := self._state.tasks.get(trial.workload):
@@ -188,7 +192,7 @@ class LineDisplay(_TextDisplay):
             state = [_trial_line(task)]
             if (left := self._state.seconds_left) is not None:
                 state.append(f"about {duration(left)} left")
-            self.note("  " + ", ".join([*state, *_board_lines(self._state)]))
+            self._say("  " + ", ".join([*state, *_board_lines(self._state)]))
 
 
 class LiveDisplay(_TextDisplay):
@@ -323,7 +327,6 @@ def _start_line(started: RunStarted) -> str:
     parts = [
         f"{started.model} on {started.board}: {count(len(started.tasks), 'task')}",
         f"at most {count(trials, 'trial')}" + (f" with {done:,} of earlier runs" if done else ""),
-        f"space {started.space}",
         f"tuner {started.tuner}",
         f"measured by {', '.join(started.hosts)}" if started.hosts else "",
     ]

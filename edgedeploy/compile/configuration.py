@@ -7,7 +7,8 @@ board (`edgedeploy tune`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import astuple, is_dataclass
+from dataclasses import fields, is_dataclass
+from operator import attrgetter
 
 from typing_extensions import override
 
@@ -20,17 +21,27 @@ class Configuration(Record, ABC):
 
     form: str
 
+    @classmethod
+    def gene_names(cls) -> list[str]:
+        """The numbers that a search varies, by their fields, such as `tile.rows`.
+
+        Raises:
+            TypeError: a field is no number: no search would see it.
+        """
+        names: list[str] = []
+        for name, field in cls.model_fields.items():
+            if isinstance(field.annotation, type) and is_dataclass(field.annotation):
+                names += [f"{name}.{part.name}" for part in fields(field.annotation)]
+            elif field.annotation in (int, bool):
+                names.append(name)
+            elif name != "form":
+                raise TypeError(f"{cls.__name__}.{name} is no number")
+        return names
+
     @property
-    def numbers(self) -> list[int]:
-        """Every number in it, in the order of its fields: as many for all of one form."""
-        found: list[int] = []
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            if is_dataclass(value):
-                found += [int(part) for part in astuple(value)]  # type: ignore[arg-type]
-            elif not isinstance(value, str):
-                found.append(int(value))
-        return found
+    def genes(self) -> dict[str, int]:
+        """The values of `gene_names`."""
+        return {name: int(attrgetter(name)(self)) for name in self.gene_names()}
 
     @property
     @abstractmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import tvm
 from tvm import relax
 
@@ -46,7 +45,6 @@ class _Replacer(relax.PyExprMutator):
         super().__init__(module)
         self._scheduled = scheduled
         self._added: dict[str, relax.GlobalVar] = {}
-        self._relaid: dict[tuple[str, int], np.ndarray] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)

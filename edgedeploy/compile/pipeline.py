@@ -171,8 +171,6 @@ def _scheduled(
     """By name, those functions that a backend has a template for.
 
     Each is scheduled as tuning found best, else as the models of the backend say, unless rounding errors forbid it.
-    What MetaSchedule scheduled is not taken for boards with a device: its rules here are those for CPUs, and
-    records of such boards are of the device.
     """
     constants, functions = constant_parameters(optimised.module), optimised.functions
     measured = {name: tuned(workload_of(functions[name])) for name in names}
@@ -182,13 +180,11 @@ def _scheduled(
     chosen = within(error_limit, strategies, fastest, call_counts(optimised.module))
 
     def schedule(name: str) -> Scheduled | None:
-        found, packable = measured[name], constants.get(name, set())
-        if isinstance(found, tvm.tirx.PrimFunc) and backend.board.device is None:
-            return Scheduled.elsewhere(found)
+        packable = constants.get(name, set())
         if name not in strategies:
             return backend.schedule(functions[name], packable)
         scheduled = backend.configured(optimised.groups[name], chosen[name], packable)
-        return replace(scheduled, tuned=chosen[name] is found, exact=chosen[name] is not fastest[name])
+        return replace(scheduled, tuned=chosen[name] is measured[name], exact=chosen[name] is not fastest[name])
 
     found = {name: schedule(name) for name in measured}
     return {name: entry for name, entry in found.items() if entry}
@@ -240,8 +236,7 @@ def optimise(network: Network, board: Board) -> Optimised:
             return optimised
         backend = backend_of(board)
         scheduled = _scheduled(optimised, optimised.functions, backend, untuned, math.inf)
-        on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work)
-        return replace(optimised, on_cpu=frozenset(on_cpu))
+        return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, backend.little_work)))
 
 
 def _optimised(

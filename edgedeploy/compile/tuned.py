@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tvm
+from tvm_ffi import structural_hash
 
 from edgedeploy.compile.configuration import Configuration
 
-# From a function's workload to the configuration of its layer, or to the function as MetaSchedule scheduled it; None
-# where nothing is known.
-Tuned = Callable[[tvm.IRModule], Configuration | tvm.tirx.PrimFunc | None]
+# From a function's workload to the configuration of its layer; None where nothing is known.
+Tuned = Callable[[tvm.IRModule], Configuration | None]
 
 
 def untuned(workload: tvm.IRModule) -> None:
@@ -22,3 +22,8 @@ def workload_of(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
     for name in dict(function.attrs):
         function = function.without_attr(name)
     return tvm.IRModule({"main": function.with_attr({"global_symbol": "main", "tirx.noalias": True})})
+
+
+def workload_hash(workload: tvm.IRModule) -> str:
+    """The structural hash by which records know a workload: 16 hexadecimal digits, the same in every process."""
+    return format(int(structural_hash(workload)) & (2**64 - 1), "016x")

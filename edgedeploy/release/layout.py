@@ -29,8 +29,8 @@ from edgedeploy.remote.facts import BASE
 
 CURRENT = "current"
 RELEASES, TRIALS = "releases", "trials"
-# Prefixes of what is not complete yet; no release and no blob begins so.
-INCOMING, STAGING = "incoming-", "staging-"
+# Prefix of a release that is not complete yet; no release begins so.
+STAGING = "staging-"
 
 _TIME = "%Y%m%dT%H%M%SZ"
 _ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")

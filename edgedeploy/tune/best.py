@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from edgedeploy.errors import RecordsError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
-from edgedeploy.tune.database import schedule_of
-from edgedeploy.tune.header import HEADER, Header, default_folder, find_folder
+from edgedeploy.tune.header import Header, default_folder, find_folder, holds_records
 from edgedeploy.tune.records import Records
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
 
 def _opened(chosen: str | None, board: ResolvedBoard, progress: Progress) -> Records | None:
     folder = find_folder(chosen) if chosen else default_folder(board.label)
-    if chosen is None and not (folder / HEADER).exists():
+    if chosen is None and not holds_records(folder):
         return None
     try:
         records = Records.open(folder)
@@ -65,13 +64,10 @@ def tuned_by(records: Records | None) -> Tuned:
     """What records know, as the compiler asks for it."""
 
     from edgedeploy.compile.backends import known_configuration
+    from edgedeploy.compile.tuned import workload_hash
 
-    def find(workload: tvm.IRModule) -> Configuration | tvm.tirx.PrimFunc | None:
-        best = records.best(workload) if records else None
-        if best is None:
-            return None
-        if best.trace is not None:
-            return schedule_of(best.trace, workload).mod["main"]
-        return known_configuration(best.trial.configuration)
+    def find(workload: tvm.IRModule) -> Configuration | None:
+        best = records.best(workload_hash(workload)) if records else None
+        return known_configuration(best.configuration) if best else None
 
     return find

@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
-from edgedeploy.build import build
+from edgedeploy.build import Referenced, build
 from edgedeploy.compile.tuned import Tuned
 from edgedeploy.progress import Progress
 from edgedeploy.runtime.arrays import fill
@@ -42,6 +43,11 @@ class Stand:
     place: Place
     progress: Progress
     stopping: Callable[[], bool]
+
+    @cached_property
+    def referenced(self) -> Referenced:
+        """The network with its reference's results, which all variants share."""
+        return Referenced.of(self.source)
 
     def inference_times_ms(self, variants: Sequence[Tuned]) -> list[float] | None:
         """The median time of one inference of each variant; None if the user asked for an end meanwhile.
@@ -79,7 +85,14 @@ class Stand:
                 for number, variant in enumerate(variants):
                     path = Path(folder) / str(number) / f"{self.source.name}.tar.gz"
                     # Boards test what they are sent.
-                    built = build(self.source, self.place.board, path, tuning=variant, checks="here")
+                    built = build(
+                        self.source,
+                        self.place.board,
+                        path,
+                        tuning=variant,
+                        referenced=self.referenced,
+                        checks="here",
+                    )
                     packages.append(built.path)
                     advance()
             with opened_together(packages, self.place, None, self.progress, temporarily=True) as networks:

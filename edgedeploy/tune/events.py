@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Listed, Record
 from edgedeploy.tune.trial import Conditions, Count, Quantity, Trial
 
 
@@ -35,13 +35,13 @@ class TaskSummary(_TaskRecord):
 
     Attributes:
         mflop: millions of arithmetic operations of one run.
-        candidates: how many the space has, the default among them; None if that is not known.
+        candidates: how many there are, the default among them.
         trials: how many it has at most, those of earlier runs among them.
         done: how many earlier runs measured.
     """
 
     mflop: Quantity
-    candidates: Count | None
+    candidates: Count | None  # None in events of earlier versions, for TVM's own schedules
     trials: Count
     done: Count = 0
 
@@ -54,7 +54,7 @@ class TaskResult(_TaskRecord):
         best_ms: the best candidate, measured in turns with the default.
         trials: how many were measured in all runs that count.
         failures: how many of those failed.
-        configuration: the best candidate of the templates' space.
+        configuration: the best candidate.
     """
 
     default_ms: Quantity | None
@@ -76,7 +76,7 @@ class RunStarted(Record):
         run: its identity.
         model, board: their names.
         hosts: the boards that measure.
-        tuner, space: as the options say.
+        tuner, seed: as the options say.
         folder: where the records go.
         tasks: what will be tuned.
         conditions: of the first board.
@@ -86,11 +86,11 @@ class RunStarted(Record):
     run: str
     model: str
     board: str
-    hosts: list[str]
+    hosts: Listed[str]
     tuner: str
-    space: str
+    seed: int = 0
     folder: str
-    tasks: list[TaskSummary]
+    tasks: Listed[TaskSummary]
     conditions: Conditions | None = None
 
 
@@ -127,9 +127,10 @@ class Progressed(Record):
 
 
 class TaskEnded(Record):
-    """A task is done."""
+    """A task of a run is done."""
 
     event: Literal["task ended"] = "task ended"
+    run: str = ""  # which events of earlier versions do not say
     result: TaskResult
 
 
@@ -138,7 +139,7 @@ class RunEnded(Record):
 
     event: Literal["run ended"] = "run ended"
     run: str
-    results: list[TaskResult]
+    results: Listed[TaskResult]
     before_ms: Quantity | None = None
     after_ms: Quantity | None = None
     seconds: Quantity

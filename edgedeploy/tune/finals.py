@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.packing import scheduled_name
-from edgedeploy.compile.tuned import Tuned
-from edgedeploy.tune.database import workload_hash
+from edgedeploy.compile.tuned import Tuned, workload_hash
 from edgedeploy.tune.events import TaskResult
-from edgedeploy.tune.spaces import Candidate
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tvm import IRModule
-    from tvm.tirx import PrimFunc
-
-    from edgedeploy.compile.configuration import Configuration
 
 # Finalists of a task beside the default, and how much slower than that they may be alone.
 IN_NETWORK = 7
@@ -40,7 +36,7 @@ class Finals:
         results: of each task that was tuned.
     """
 
-    def __init__(self, run: str, tasks: Sequence[Task], record: Callable[[Candidate, Trial], None]) -> None:
+    def __init__(self, run: str, tasks: Sequence[Task], record: Callable[[Trial], None]) -> None:
         """Nobody is in it yet.
 
         Args:
@@ -48,11 +44,11 @@ class Finals:
             tasks: of the run.
             record: records a trial.
         """
-        self.finalists: dict[str, list[tuple[Candidate, Trial]]] = {}
+        self.finalists: dict[str, list[tuple[Configuration, Trial]]] = {}
         self.results: dict[str, TaskResult] = {}
         self._run, self._tasks, self._record = run, tasks, record
 
-    def enter(self, task: Task, contenders: Sequence[tuple[Candidate, Trial]]) -> None:
+    def enter(self, task: Task, contenders: Sequence[tuple[Configuration, Trial]]) -> None:
         """Take the default of a task, its first contender, and the quickest of those that came near it or passed it."""
         default, *others = contenders
         most_s = MOST_SLOWER * (default[1].median_s or 0.0)
@@ -66,12 +62,9 @@ class Finals:
         return [self._variant(number) for number in range(count)] if count > 1 else []
 
     def _variant(self, number: int) -> Tuned:
-        def find(workload: IRModule) -> Configuration | PrimFunc | None:
+        def find(workload: IRModule) -> Configuration | None:
             finalists = self.finalists.get(workload_hash(workload), [])
-            if number >= len(finalists):
-                return None
-            candidate, _ = finalists[number]
-            return candidate.function if candidate.schedule else candidate.configuration
+            return finalists[number][0] if number < len(finalists) else None
 
         return find
 
@@ -104,18 +97,18 @@ class Finals:
                 seconds = (self.results[task.key].default_ms or 0.0) / 1000
                 self._conclude(task, [(default, trial, seconds)], "withdrawn")
 
-    def _conclude(self, task: Task, contenders: Sequence[tuple[Candidate, Trial, float]], stage: str) -> None:
+    def _conclude(self, task: Task, contenders: Sequence[tuple[Configuration, Trial, float]], stage: str) -> None:
         """Record the default, the first contender, and the quickest if it is one to prefer, for builds to take."""
         index = preferred([seconds for *_, seconds in contenders])
-        for candidate, trial, seconds in [contenders[each] for each in sorted({0, index})]:
+        for _, trial, seconds in [contenders[each] for each in sorted({0, index})]:
             later = {"run": f"{self._run}-{stage}", "time": datetime.now(timezone.utc), "seconds": [seconds]}
-            self._record(candidate, trial.model_copy(update=later))
+            self._record(trial.model_copy(update=later))
         winner, _, seconds = contenders[index]
         self.results[task.key] = self.results[task.key].model_copy(
             update={
                 "default_ms": 1000 * contenders[0][2],
                 "best_ms": 1000 * seconds,
-                "configuration": as_json(winner),
+                "configuration": winner.model_dump(mode="json"),
             }
         )
 
@@ -130,8 +123,3 @@ def preferred(seconds: Sequence[float | None]) -> int:
     quickest = min(known, key=lambda index: seconds[index] or 0.0, default=0)
     default, best = seconds[0], seconds[quickest]
     return 0 if default and best and best > (1 - LEAST_GAIN) * default else quickest
-
-
-def as_json(candidate: Candidate) -> dict[str, Any] | None:
-    """A candidate's configuration as records hold it."""
-    return candidate.configuration.model_dump(mode="json") if candidate.configuration else None

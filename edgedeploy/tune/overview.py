@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from edgedeploy.tune.content import Entry, best_of, by_workload
-from edgedeploy.tune.trial import Trial
+from edgedeploy.tune.trial import Trial, best_of, by_workload
 
 
 @dataclass(frozen=True)
@@ -55,31 +54,27 @@ class TaskOverview:
             "default_ms": self.default_ms,
             "best_ms": self.best_ms,
             "speed_up": self.speed_up,
-            "space": self.best.space if self.best else None,
             "configuration": self.best.configuration if self.best else None,
         }
 
 
-def overview(entries: Iterable[Entry]) -> list[TaskOverview]:
+def overview(trials: Iterable[Trial]) -> list[TaskOverview]:
     """Each task of some records, in the order in which they were first tuned."""
-    return [_task(workload, grouped) for workload, grouped in by_workload(entries).items()]
+    return [_task(workload, grouped) for workload, grouped in by_workload(trials).items()]
 
 
-def _task(workload: str, entries: list[Entry]) -> TaskOverview:
-    best = best_of(entries)
+def _task(workload: str, trials: list[Trial]) -> TaskOverview:
+    best = best_of(trials)
     default = best_of(
-        entry
-        for entry in entries
-        if best
-        and entry.trial.number == 0
-        and entry.trial.final == best.trial.final
-        and (entry.trial.run == best.trial.run or not best.trial.final)
+        trial
+        for trial in trials
+        if best and trial.number == 0 and trial.final == best.final and (trial.run == best.run or not best.final)
     )
     return TaskOverview(
-        name=entries[-1].trial.task,
+        name=trials[-1].task,
         workload=workload,
-        trials=len(entries),
-        failures=sum(entry.trial.failure is not None for entry in entries),
-        default=default.trial if default else None,
-        best=best.trial if best else None,
+        trials=len(trials),
+        failures=sum(trial.failure is not None for trial in trials),
+        default=default,
+        best=best,
     )

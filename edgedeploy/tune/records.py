@@ -1,309 +1,347 @@
-"""Tuning records: a folder that holds every trial on one kind of board, and a MetaSchedule database of the successes.
+"""Tuning records: a SQLite database in a folder, one for each kind of board, which holds every trial.
 
-    header.json                   whose they are: `Header`
-    database_workload.json        MetaSchedule's JSON database, which TVM's own `JSONDatabase` reads
-    database_tuning_record.json
-    trials.jsonl                  each `Trial`, failures too, and as `record` its line in the database, from 0
-    runs.jsonl                    how runs and tasks began and ended: events
-
-Files only grow while a run tunes. It holds the folder's lock; those who only read need none, and find at worst that
-the last line is not whole yet.
+Several processes may add to it at once, each change being a transaction; while one has it open it is in WAL mode, so
+that nobody who reads waits for it. At rest it is one file, which can be read where nothing can be written.
 """
 
 from __future__ import annotations
 
 import json
-import threading
-import weakref
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
+
+from pydantic_core import from_json
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import RecordsError
-from edgedeploy.files import cannot_write, folder_lock
+from edgedeploy.documents import Record
+from edgedeploy.errors import OutputError, RecordsError
+from edgedeploy.files import cannot_write, is_folder
 from edgedeploy.kept import key_of
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.tune import database
-from edgedeploy.tune.content import LONGEST, Content, Entry, best_of, by_workload, events_in, trials_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine, WorkloadLine, workload_hash
-from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded
-from edgedeploy.tune.header import Header, agree_on_header, read_header
-from edgedeploy.tune.journal import Appender, keep_lines, lines
-from edgedeploy.tune.proving import Prover, prover
-from edgedeploy.tune.trial import Trial
+from edgedeploy.tune.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
+from edgedeploy.tune.header import DATABASE, Header
+from edgedeploy.tune.lines import LONGEST_LINE, Content, damaged, parse_header, read_old_files, require_plain
+from edgedeploy.tune.trial import Trial, best_of, by_workload
 
-if TYPE_CHECKING:
-    from tvm import IRModule
-    from tvm.s_tir.schedule import Trace
+Item = TypeVar("Item", bound=Record)
 
+_VERSION = 2
+_SCHEMA = (
+    "CREATE TABLE header (content TEXT NOT NULL)",
+    "CREATE TABLE trials (time TEXT, run TEXT, task TEXT, workload TEXT, number INTEGER, configuration TEXT, "
+    "seconds TEXT, failure TEXT, error TEXT, final INTEGER, host TEXT, conditions TEXT)",
+    "CREATE TABLE events (content TEXT NOT NULL)",
+)
+_COLUMNS = tuple(Trial.model_fields)
+_NESTED = ("configuration", "seconds", "conditions")  # which are JSON
+_INSERT = f"INSERT INTO trials ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
+# Seconds to wait for others: those who read for one change of the file's mode, those who write for a transaction.
+_READING_S, _WRITING_S = 5, 30
+
+_ROW_BYTES = 16  # that a row takes at least
 _LONGEST_ERROR = 4000  # letters, of its end, where compilers and TVM say what is wrong
 
 
-@dataclass(frozen=True)
-class Best:
-    """The candidate that a build uses.
+def read_records(folder: Path) -> Content:
+    """What the records in a folder say; those of earlier versions too.
 
-    Attributes:
-        trial: its measurement; `trial.configuration` is the candidate, if it is one of the templates'.
-        trace: the candidate, if it is one of MetaSchedule's space. Where there is neither, it is the default of a
-            function without a layer.
+    Raises:
+        RecordsError: there are none, they are damaged, or of a later version.
     """
-
-    trial: Trial
-    trace: Trace | None
+    content = _read(folder)
+    if content is None:
+        raise RecordsError(
+            f"{folder} holds no tuning records",
+            why=f"it has no {DATABASE}" if is_folder(folder) else "there is no such folder",
+            hints=["list those there are with `edgedeploy records list`", "make some with `edgedeploy tune`"],
+        )
+    return content
 
 
 class Records(Closing):
-    """The records in one folder. A context manager, which lets go of the folder."""
+    """The records in one folder, as they were when they were opened, with what was added since. A context manager."""
 
-    def __init__(self, folder: Path, header: Header, resources: ExitStack) -> None:
+    def __init__(self, folder: Path, content: Content, connection: sqlite3.Connection | None = None) -> None:
         self.folder = folder
-        self.header = header
-        self._resources = resources
-        self._appender: Appender | None = None
-        self._guard = threading.Lock()
-        self._entries: dict[str, list[Entry]] = {}
-        # For adding: the lines of the workloads that are there, and how many lines each file has.
-        self._places: dict[str, int] = {}
-        self._counts: dict[str, int] = {}
-        self._uncertain = False
+        self.header = content.header
+        self._connection = connection
+        self._trials = by_workload(content.trials)
         self._used: dict[str, str] = {}
-        self._provers = ExitStack()
-        weakref.finalize(self, self._provers.close)
-        self._prover: Prover | None = None
 
     @staticmethod
     def open(folder: Path, header: Header | None = None, progress: Progress = SILENT) -> Records:
         """Open a folder of records.
 
-        With a header it is opened to add trials: made if need be, locked, and repaired if its last lines are torn.
-        Without one it is only read.
+        With a header it is opened to add trials, and made if need be; what earlier versions left there is taken over,
+        and `progress` told so. Without one it is only read, and no file stays open.
 
         Raises:
-            RecordsError: there are no records, they are damaged, of another board, target or TVM, or another run
-                adds to them.
+            RecordsError: there are no records, they are damaged, or of another board, target or TVM.
             OutputError: the folder cannot be made or written.
         """
-        with ExitStack() as resources:
-            if header is None:
-                records = Records(folder, read_header(folder), resources)
-                records._entries = by_workload(trials_in(folder))
-            else:
-                _hold(folder, resources)
-                records = Records(folder, agree_on_header(folder, header), resources)
-                records._load(progress)
-                records._appender = resources.enter_context(Appender(folder))
-            records._resources = resources.pop_all()
+        if header is None:
+            return Records(folder, read_records(folder))
+        if present := _read(folder):
+            _require_same(folder, header, present.header)
+        connection = _connect(folder)
+        try:
+            records = Records(folder, Content(header), connection)
+            content = records._begin(header, progress)
+            _require_same(folder, header, content.header)
+            records.header, records._trials = content.header, by_workload(content.trials)
             return records
+        except BaseException:
+            _disconnect(connection)
+            raise
 
     def close(self) -> None:
-        """Let go of the folder."""
-        self._appender = None
-        self._prover = None
-        self._provers.close()
-        self._resources.close()
+        """Let go of the database."""
+        if self._connection:
+            _disconnect(self._connection)
+            self._connection = None
 
-    def add(self, workload: IRModule, trial: Trial, trace: Trace | None = None) -> None:
+    def add(self, trial: Trial) -> None:
         """Record a trial.
 
-        Args:
-            workload: the task's module, with the function `main`; its hash is the trial's `workload`.
-            trial: what came out.
-            trace: what makes the candidate; made from the trial's configuration if None. A trial of MetaSchedule's
-                space without one, or one that failed, goes into no database.
-
         Raises:
-            OutputError: the files cannot be written; they are as they were before.
-            RecordsError: the trial, its trace or its workload is too large.
-            ValueError: the trial is of another workload.
+            OutputError: the database cannot be written; it is as it was before.
+            RecordsError: the trial is too large.
         """
-        if trial.workload != workload_hash(workload):
-            raise ValueError(f"the trial is of workload {trial.workload}, not of {workload_hash(workload)}")
-        if trace is None and trial.configuration is not None and trial.seconds:
-            trace = database.trace_of(workload, trial.configuration)
-        with self._changing():
-            place = self._places.get(trial.workload)
-            workloads = []
-            if place is None:
-                place = self._counts[WORKLOADS]
-                workloads.append(WorkloadLine(trial.workload, database.workload_line(workload)))
-            records, record = [], None
-            if trial.seconds and trace is not None:
-                record = self._counts[RECORDS]
-                line = database.record_line(place, workload, trace, trial.seconds, self.header.target)
-                records.append(RecordLine(place, line))
-            if trial.error is not None:
-                trial = trial.model_copy(update={"error": trial.error[-_LONGEST_ERROR:]})
-            self._grow(Content(workloads, records, [Entry(trial, record)], []))
+        if trial.error is not None:
+            trial = trial.model_copy(update={"error": trial.error[-_LONGEST_ERROR:]})
+        if len(trial.model_dump_json().encode()) >= LONGEST_LINE:
+            raise RecordsError("a trial is too long to be read again")
+        with self._changing() as connection:
+            connection.execute(_INSERT, _row(trial))
+        self._take([trial])
 
     def absorb(self, content: Content) -> int:
-        """Add the trials of other records, all or none of them, but those that are here already.
+        """Add the trials and events of other records, all or none of them, but those that are here already.
 
-        Returns: how many were added.
+        Returns: how many trials were added.
 
         Raises:
-            OutputError: the files cannot be written; they are as they were before.
+            OutputError: the database cannot be written; it is as it was before.
         """
-        with self._changing():
-            known = {entry.identity() for entries in self._entries.values() for entry in entries}
-            added = []
-            for entry in content.entries:
-                if entry.identity() not in known:
-                    known.add(entry.identity())
-                    added.append(entry)
-            chosen = content.chosen(added)
-            first, before = self._counts[WORKLOADS], self._counts[RECORDS]
-            workloads = [workload for workload in chosen.workloads if workload.hash not in self._places]
-            places = {**self._places, **{each.hash: first + index for index, each in enumerate(workloads)}}
-            records = [record.owned_by(places[chosen.workloads[record.owner].hash]) for record in chosen.records]
-            entries = [entry.moved(before) for entry in chosen.entries]
-            present = events_in(self.folder)
-            events = [event for event in content.events if event not in present]
-            self._grow(Content(workloads, records, entries, events))
-            return len(added)
+        with self._changing() as connection:
+            present = self._present(connection)
+            trials, events = _new(content.trials, present.trials), _new(content.events, present.events)
+            _insert(connection, trials, events)
+        self._take(trials)
+        return len(trials)
+
+    def thin_out(self, worth_keeping: Callable[[Sequence[Trial]], list[Trial]]) -> tuple[int, int]:
+        """Drop all trials but those that are chosen, in one change. Returns how many stay, and how many went.
+
+        Raises:
+            OutputError: the database cannot be written; it is as it was before.
+        """
+        with self._changing() as connection:
+            present = self._present(connection).trials
+            kept = worth_keeping(present)
+            if len(kept) < len(present):
+                connection.execute("DELETE FROM trials")
+                _insert(connection, kept, [])
+        self._trials = by_workload(kept)
+        return len(kept), len(present) - len(kept)
 
     def note(self, event: Event) -> None:
         """Keep how a run began and ended, and each of its tasks; other events are not kept.
 
         Raises:
-            OutputError: the file cannot be written.
+            OutputError: the database cannot be written.
         """
         if isinstance(event, RunStarted | TaskEnded | RunEnded):
-            with self._changing():
-                self._grow(Content([], [], [], [event]))
+            with self._changing() as connection:
+                _insert(connection, [], [event])
 
     def trials(self, workload: str) -> list[Trial]:
-        """All trials of a workload, by its hash, in the order in which they were measured."""
-        return [entry.trial for entry in self._entries.get(workload, ())]
+        """All trials of a workload, by its hash, in the order in which they were recorded."""
+        return list(self._trials.get(workload, ()))
 
     def workloads(self) -> list[str]:
         """The hashes of the workloads that have trials."""
-        return list(self._entries)
+        return list(self._trials)
 
-    def best(self, workload: IRModule) -> Best | None:
-        """The candidate to build a function with, or None if no trial of it succeeded.
-
-        It is the quickest of those that the latest run measured in turns at its end; if no run came so far, the
-        quickest of all trials.
-
-        Raises:
-            RecordsError: its record is damaged.
-        """
-        key = workload_hash(workload)
-        entry = best_of(self._entries.get(key, ()))
-        if entry is None:
-            return None
-        trial = entry.trial
-        if trial.configuration is not None or entry.record is None:
-            self._used[key] = json.dumps(trial.configuration, sort_keys=True)
-            return Best(trial, None)
-        [trace] = self._traces(workload, [entry])
-        self._used[key] = str(trace)
-        return Best(trial, trace)
-
-    def candidates(self, workload: IRModule) -> list[Best]:
-        """Every candidate of MetaSchedule's space that could be measured, with its trace: what a search goes on from.
-
-        Raises:
-            RecordsError: a record is damaged.
-        """
-        entries = [
-            entry
-            for entry in self._entries.get(workload_hash(workload), ())
-            if entry.record is not None and entry.trial.space == "metaschedule" and entry.trial.configuration is None
-        ]
-        traces = self._traces(workload, entries)
-        return [Best(entry.trial, trace) for entry, trace in zip(entries, traces, strict=True)]
+    def best(self, workload: str) -> Trial | None:
+        """The trial whose candidate a build takes for a workload, by its hash; None if no trial of it succeeded."""
+        best = best_of(self._trials.get(workload, ()))
+        if best:
+            self._used[workload] = json.dumps(best.configuration, sort_keys=True)
+        return best
 
     @property
     def sha256(self) -> str | None:
         """SHA-256 over the candidates that `best` gave so far, by workload; None if it gave none."""
-        if not self._used:
-            return None
-        return key_of(self._used)
+        return key_of(self._used) if self._used else None
 
     @property
     def bests_sha256(self) -> str:
-        """SHA-256 over the best candidate of every workload: another one means that some network is built otherwise."""
-        bests = {key: best_of(entries) for key, entries in self._entries.items()}
-        said = {key: entry.trial.model_dump_json() for key, entry in bests.items() if entry}
-        return key_of(said)
+        """SHA-256 over the best trial of every workload: another one means that some network is built otherwise."""
+        bests = {key: best_of(trials) for key, trials in self._trials.items()}
+        return key_of({key: best.model_dump_json() for key, best in bests.items() if best})
+
+    def _take(self, trials: Iterable[Trial]) -> None:
+        for trial in trials:
+            self._trials.setdefault(trial.workload, []).append(trial)
+
+    def _begin(self, header: Header, progress: Progress) -> Content:
+        """What the database says, which is made if there was none."""
+        with self._changing() as connection:
+            if content := _content(connection, self.folder / DATABASE):
+                return content
+            content = read_old_files(self.folder) or Content(header)
+            for statement in (*_SCHEMA, f"PRAGMA user_version={_VERSION}"):
+                connection.execute(statement)
+            connection.execute("INSERT INTO header VALUES (?)", [content.header.model_dump_json()])
+            _insert(connection, content.trials, content.events)
+        if content.trials:
+            text = f"{self.folder}: {len(content.trials)} trials of an earlier version were taken over into {DATABASE}"
+            left_out = f"; {content.left_out} of MetaSchedule's schedules were left out" if content.left_out else ""
+            progress.note(text + left_out)
+        return content
+
+    def _present(self, connection: sqlite3.Connection) -> Content:
+        content = _content(connection, self.folder / DATABASE)
+        if content is None:
+            raise sqlite3.DatabaseError("its tables are gone")
+        return content
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """One change at a time. If one was broken off, wherever it was, the files say what came of it."""
-        with self._guard:
-            if self._appender is None:
-                raise ValueError(f"{self.folder} was opened for reading")
-            if self._uncertain:
-                self._load(SILENT)
-            self._uncertain = True
-            yield
-            self._uncertain = False
-
-    def _grow(self, content: Content) -> None:
-        """Add lines, whose numbers are those that they will have."""
-        assert self._appender is not None
-        additions = {name: lines for name, lines in content.lines().items() if lines}
-        for name, added in additions.items():
-            if max(map(len, added)) + 1 >= LONGEST[name]:
-                raise RecordsError(f"a line of {name} would be too long to be read again")
-        self._appender.append(additions)
-        for index, workload in enumerate(content.workloads, self._counts[WORKLOADS]):
-            self._places.setdefault(workload.hash, index)
-        self._counts[WORKLOADS] += len(content.workloads)
-        self._counts[RECORDS] += len(content.records)
-        for entry in content.entries:
-            self._entries.setdefault(entry.trial.workload, []).append(entry)
-
-    def _traces(self, workload: IRModule, entries: list[Entry]) -> list[Trace]:
-        """The traces of entries that have a record, from the database."""
-        seconds = {entry.record: entry.trial.seconds for entry in entries if entry.record is not None}
-        found = {}
-        for number, line in enumerate(lines(self.folder / RECORDS)):
-            if number in seconds:
-                with self._proved() as prover:
-                    found[number] = database.trace_in(line, workload, seconds[number], prover)
-        if missing := seconds.keys() - found.keys():
-            raise RecordsError(f"{self.folder / RECORDS} is damaged", why=f"it has no line {min(missing) + 1}")
-        return [found[entry.record] for entry in entries if entry.record is not None]
-
-    @contextmanager
-    def _proved(self) -> Iterator[Prover]:
-        """The process that traces are tried in: started for the first one, and anew after it failed."""
-        if self._prover is None:
-            self._prover = self._provers.enter_context(prover())
-        try:
-            yield self._prover
-        except RecordsError:
-            self._prover = None
-            self._provers.close()
-            raise
-
-    def _load(self, progress: Progress) -> None:
-        """Read all files, and cut off what was torn when a run was killed or the power failed."""
-        content = Content.read(self.folder)
-        self._counts = content.counts()
-        for name, count in self._counts.items():
-            if keep_lines(self.folder / name, count):
-                progress.note(f"{self.folder / name}: what was not whole after line {count} is cut off")
-        self._places = {}
-        for index, workload in enumerate(content.workloads):
-            self._places.setdefault(workload.hash, index)
-        self._entries = by_workload(content.entries)
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction."""
+        if self._connection is None:
+            raise ValueError(f"{self.folder} was opened for reading")
+        with _writing(self.folder / DATABASE), self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield self._connection
 
 
-def _hold(folder: Path, resources: ExitStack) -> None:
+def _read(folder: Path) -> Content | None:
+    """What the records in a folder say; None if there are none."""
+    path = folder / DATABASE
     try:
-        resources.enter_context(folder_lock(folder, wait=False))
-    except BlockingIOError as error:
+        require_plain(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return read_old_files(folder)
+    try:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=_READING_S, isolation_level=None)) as connection:
+            connection.execute("BEGIN")
+            content = _content(connection, path)
+    except sqlite3.OperationalError as error:
+        hints = ["do it again when nothing else works there"]
+        raise RecordsError(f"cannot read {path}", why=str(error), hints=hints) from error
+    except (sqlite3.Error, ValueError) as error:
+        raise damaged(str(path), error) from error
+    return content or read_old_files(folder)
+
+
+def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
+    """What a database says; None if it is empty. Its file may be hostile.
+
+    Raises:
+        RecordsError: it is of another version.
+        sqlite3.Error, ValueError: it cannot be read, or is damaged.
+    """
+    [[version]] = connection.execute("PRAGMA user_version")
+    if version not in (0, _VERSION):
+        hints = ["keep it with `edgedeploy records` of the version that made it, or tune into another folder"]
+        raise RecordsError(f"{path} is of another version of edgedeploy", hints=hints)
+    # Before any of them is looked into: a table could be a view that never ends.
+    schema = {text for (text,) in connection.execute(f"SELECT sql FROM sqlite_master LIMIT {len(_SCHEMA) + 1}")}
+    if not version and not schema:
+        return None
+    if schema != set(_SCHEMA):
+        raise ValueError("its tables are not those of tuning records")
+    rows = _Rows(connection, path)
+    headers = list(rows.of("SELECT content FROM header"))
+    if len(headers) != 1:
+        raise ValueError("it does not have one header")
+    trials = [_trial(row) for row in rows.of(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")]
+    events = [EVENT.validate_json(text) for (text,) in rows.of("SELECT content FROM events ORDER BY rowid")]
+    return Content(parse_header(str(headers[0][0]), str(path)), trials, events)
+
+
+class _Rows:
+    """Rows of a database, which all together are no larger than its files: damaged ones can give a page many times."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        files = (path, path.with_name(f"{path.name}-wal"))
+        self._left = sum(file.stat().st_size for file in files if file.exists())
+
+    def of(self, query: str) -> Iterator[tuple]:
+        for row in self._connection.execute(query):
+            self._left -= _ROW_BYTES + sum(len(value) for value in row if isinstance(value, (str, bytes)))
+            if self._left < 0:
+                raise ValueError("it claims to hold more than it does")
+            yield row
+
+
+def _new(items: Iterable[Item], present: Iterable[Item]) -> list[Item]:
+    """Those that are not present, each once."""
+    known = {item.model_dump_json() for item in present}
+    return list({said: item for item in items if (said := item.model_dump_json()) not in known}.values())
+
+
+def _row(trial: Trial) -> list[object]:
+    fields = trial.model_dump(mode="json")
+    return [json.dumps(fields[name]) if name in _NESTED else fields[name] for name in _COLUMNS]
+
+
+def _trial(row: tuple) -> Trial:
+    fields = dict(zip(_COLUMNS, row, strict=True))
+    for name in _NESTED:
+        fields[name] = from_json(str(fields[name]), allow_inf_nan=False)
+    return Trial.model_validate(fields)
+
+
+def _insert(connection: sqlite3.Connection, trials: Iterable[Trial], events: Iterable[Event]) -> None:
+    connection.executemany(_INSERT, map(_row, trials))
+    connection.executemany("INSERT INTO events VALUES (?)", ([event.model_dump_json()] for event in events))
+
+
+def _require_same(folder: Path, header: Header, present: Header) -> None:
+    if difference := header.difference(present):
         raise RecordsError(
-            f"another run adds to {folder}",
-            hints=["wait until it is done, or stop it", "tune into another folder with -o"],
-        ) from error
+            f"the records in {folder} are of something else",
+            why=difference,
+            hints=["tune into another folder with -o", "take them as a start with --tuning-records"],
+        )
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(folder, error) from error
+    with _writing(folder / DATABASE):
+        connection = sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
+        for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+
+def _disconnect(connection: sqlite3.Connection) -> None:
+    """Close a connection, with the last one leaving a single file behind."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA busy_timeout=0")
+        connection.execute("PRAGMA journal_mode=DELETE")
+    connection.close()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite as ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        hints = ["choose another folder, or make this one writable, with room on its disk"]
+        raise OutputError(f"cannot write {path}", why=str(error), hints=hints) from error
+    except (sqlite3.Error, ValueError) as error:
+        raise damaged(str(path), error) from error

@@ -10,13 +10,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgedeploy.devices import Device, runtime_of
 from edgedeploy.errors import DeviceError, last_line
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.runtime.native import BEFORE_EACH, PREPARE_MEASURING, SET_THREADS
 from edgedeploy.tune.building import Argument
+
+if TYPE_CHECKING:
+    from edgedeploy.board import Board
 
 # What of the inputs stays on the device between functions: the smallest boards have 512 MB.
 KEPT_BYTES = 128 << 20
@@ -51,6 +54,11 @@ class Evaluation:
     timeout_s: float = 10
     displaced_bytes: int = 2 << 20
     device: Device | None = None
+
+    @classmethod
+    def on(cls, board: Board, **timing: Any) -> Evaluation:
+        """How functions are timed on a board, with weights that are in no cache; `timing` has the first four fields."""
+        return cls(**timing, displaced_bytes=2 * board.cache.l2_kib * 1024, device=board.accelerator)
 
     @property
     def limit_s(self) -> float:

@@ -9,14 +9,16 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Literal, Protocol
+from typing import Protocol
 
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.tune.building import Batch, Builder
 from edgedeploy.tune.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
-from edgedeploy.tune.finals import Finals, as_json, preferred
+from edgedeploy.tune.finals import Finals, preferred
 from edgedeploy.tune.measuring import Outcome
 from edgedeploy.tune.records import Records
-from edgedeploy.tune.spaces import Candidate, Space, model_for, require_tuner, space_for
+from edgedeploy.tune.search import CostModel
+from edgedeploy.tune.space import Space
 from edgedeploy.tune.task import Task
 from edgedeploy.tune.trial import Conditions, Trial
 
@@ -59,7 +61,6 @@ class Options:
 
     Attributes:
         tuner: one of `search.TUNERS`.
-        space: one of `spaces.SPACES`.
         trials: candidates of a task that are measured at most, those of earlier runs among them.
         early_stopping: trials without a better one after which a task ends; None for no such limit.
         resume: whether trials of earlier runs count.
@@ -67,19 +68,10 @@ class Options:
     """
 
     tuner: str = "xgb"
-    space: Literal["templates", "metaschedule"] = "templates"
     trials: int = 64
     early_stopping: int | None = None
     resume: bool = True
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Check them.
-
-        Raises:
-            InputError: the tuner cannot search the space.
-        """
-        require_tuner(self.space, self.tuner)
 
 
 class TuningRun:
@@ -114,8 +106,8 @@ class TuningRun:
         self.identity = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._tasks, self._records, self._builder, self._farm = tasks, records, builder, farm
         self._options, self._listener, self._others, self._stopping = options, listener, others, stopping
-        self.finals = Finals(self.identity, tasks, self._record)
-        self._model = model_for(options.space, options.tuner, options.seed)
+        self.finals = Finals(self.identity, tasks, records.add)
+        self._model = CostModel() if options.tuner == "xgb" else None
 
     def summaries(self) -> list[TaskSummary]:
         """The tasks, with what earlier runs did of them."""
@@ -135,8 +127,8 @@ class TuningRun:
 
     def _tune(self, task: Task) -> TaskResult:
         options = self._options
-        records = self._records if options.resume else None
-        space = space_for(options.space, task, options.tuner, self._model, records, self._others, options.seed)
+        elsewhere = [trial for each in self._others for trial in each.trials(task.key)]
+        space = Space(task, options.tuner, self._model, elsewhere, options.seed)
         earlier = self._earlier(task)
         summary = self._summary(task, earlier)
         self._listener(TaskStarted(task=summary))
@@ -149,16 +141,15 @@ class TuningRun:
             proposed = space.propose(min(BATCH, summary.trials - progress.count))
             if not proposed:
                 break
-            space.learn(self._batch(proposed, progress))
+            space.learn(self._batch(task, proposed, progress))
         result = self._final(space, progress)
-        event = TaskEnded(result=result)
+        event = TaskEnded(run=self.identity, result=result)
         self._records.note(event)
         self._listener(event)
         return result
 
     def _summary(self, task: Task, earlier: Sequence[Trial]) -> TaskSummary:
-        candidates = len(task.candidates) if self._options.space == "templates" else None
-        trials = max(self._options.trials, len(earlier))
+        candidates = len(task.candidates)
         return TaskSummary(
             number=task.number,
             name=task.name,
@@ -166,38 +157,38 @@ class TuningRun:
             weight=task.weight,
             mflop=task.mflop,
             candidates=candidates,
-            trials=trials if candidates is None else min(trials, candidates),
+            trials=min(max(self._options.trials, len(earlier)), candidates),
             done=len(earlier),
         )
 
     def _earlier(self, task: Task) -> list[Trial]:
-        """Trials of earlier runs in this space, of which none is repeated."""
-        if not self._options.resume:
-            return []
-        trials = self._records.trials(task.key)
-        return [trial for trial in trials if trial.space == self._options.space and not trial.final]
+        """Trials of earlier runs, of which none is repeated."""
+        trials = self._records.trials(task.key) if self._options.resume else []
+        return [trial for trial in trials if not trial.final]
 
     def _is_settled(self, progress: _Progress) -> bool:
         limit = self._options.early_stopping
         return limit is not None and progress.since_better >= limit
 
-    def _batch(self, proposed: Sequence[Candidate], progress: _Progress) -> list[tuple[Candidate, float | None]]:
+    def _batch(
+        self, task: Task, proposed: Sequence[Configuration], progress: _Progress
+    ) -> list[tuple[Configuration, float | None]]:
         """Build, measure and record candidates; what they took, in seconds."""
-        outcomes, conditions = self._measured(proposed, self._farm.measure)
+        outcomes, conditions = self._measured(task, proposed, self._farm.measure)
         results = []
         for candidate, outcome in zip(proposed, outcomes, strict=True):
-            trial = self._trial(candidate, progress.count, outcome, conditions)
-            self._record(candidate, trial)
+            trial = self._trial(task, candidate, progress.count, outcome, conditions)
+            self._records.add(trial)
             progress.add(candidate, trial)
             self._listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
             results.append((candidate, trial.median_s))
         return results
 
     def _measured(
-        self, candidates: Sequence[Candidate], measure: Callable[[Batch], list[Outcome]]
+        self, task: Task, candidates: Sequence[Configuration], measure: Callable[[Batch], list[Outcome]]
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
         """Build and measure, and measure again where a board slowed itself down meanwhile."""
-        batch = self._builder.build(candidate.function for candidate in candidates)
+        batch = self._builder.build(map(task.scheduled, candidates))
         try:
             for repetition in range(MOST_REPETITIONS):
                 self._farm.conditions()  # what happened before is no concern of this measurement
@@ -218,11 +209,13 @@ class TuningRun:
         winner = default
         best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
         if best and not self._stopping():
-            present = self._present(task)
+            present = self._present(space)
             contenders = list(dict.fromkeys([default, *best, *([present] if present else [])]))
-            outcomes, conditions = self._measured(contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS))
+            outcomes, conditions = self._measured(
+                task, contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS)
+            )
             trials = [
-                self._trial(each, progress.numbers.get(each, progress.count), outcome, conditions, final=True)
+                self._trial(task, each, progress.numbers.get(each, progress.count), outcome, conditions, final=True)
                 for each, outcome in zip(contenders, outcomes, strict=True)
             ]
             chosen = preferred([trial.median_s for trial in trials])
@@ -230,7 +223,7 @@ class TuningRun:
             self.finals.enter(task, list(zip(contenders, trials, strict=True)))
             # Only what may be chosen is recorded as final, so that a build takes the winner.
             for index in sorted({0, chosen}):
-                self._record(contenders[index], trials[index])
+                self._records.add(trials[index])
         return TaskResult(
             number=task.number,
             name=task.name,
@@ -240,21 +233,20 @@ class TuningRun:
             best_ms=None if winner_s is None else 1000 * winner_s,
             trials=progress.count,
             failures=progress.failures,
-            configuration=as_json(winner),
+            configuration=winner.model_dump(mode="json"),
         )
 
-    def _present(self, task: Task) -> Candidate | None:
-        """What builds take at present, of whatever space and run."""
-        best = self._records.best(task.workload) if self._options.resume else None
-        return Candidate.recorded(task, best) if best else None
-
-    def _record(self, candidate: Candidate, trial: Trial) -> None:
-        trace = candidate.schedule.trace if candidate.schedule else None
-        self._records.add(candidate.task.workload, trial, trace)
+    def _present(self, space: Space) -> Configuration | None:
+        """What builds take at present, of whatever run; None if that cannot be built for this board."""
+        task = space.task
+        best = self._records.best(task.key) if self._options.resume else None
+        found = space.of(best) if best else None
+        return found if found and task.strategy.fits(found) else None
 
     def _trial(
         self,
-        candidate: Candidate,
+        task: Task,
+        candidate: Configuration,
         number: int,
         outcome: Outcome,
         conditions: Mapping[str, Conditions],
@@ -265,12 +257,10 @@ class TuningRun:
         return Trial(
             time=datetime.now(timezone.utc),
             run=self.identity,
-            task=candidate.task.name,
-            workload=candidate.task.key,
+            task=task.name,
+            workload=task.key,
             number=number,
-            space="metaschedule" if candidate.schedule else self._options.space,
-            configuration=as_json(candidate),
-            scheduled=candidate.key if candidate.schedule else None,
+            configuration=candidate.model_dump(mode="json"),
             seconds=outcome.seconds,
             failure=outcome.failure,
             error=outcome.error,
@@ -293,11 +283,11 @@ class _Progress:
 
     def __init__(self, task: Task) -> None:
         self._mflop = task.mflop
-        self.seconds: dict[Candidate, float] = {}
-        self.numbers: dict[Candidate, int] = {}
+        self.seconds: dict[Configuration, float] = {}
+        self.numbers: dict[Configuration, int] = {}
         self.count = self.failures = self.since_better = 0
 
-    def add(self, candidate: Candidate, trial: Trial) -> None:
+    def add(self, candidate: Configuration, trial: Trial) -> None:
         """Take note of a trial."""
         self.numbers[candidate] = trial.number
         self.count += 1
@@ -320,6 +310,6 @@ class _Progress:
         """The rate of the best."""
         return self._mflop / 1000 / self.best_s if self.best_s and self._mflop else None
 
-    def best(self, count: int) -> list[Candidate]:
+    def best(self, count: int) -> list[Configuration]:
         """The quickest candidates."""
         return sorted(self.seconds, key=self.seconds.__getitem__)[:count]

@@ -15,12 +15,11 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.groups import Group
 from edgedeploy.compile.packing import constant_parameters
-from edgedeploy.compile.pipeline import Optimised, optimise
+from edgedeploy.compile.pipeline import optimise
 from edgedeploy.compile.strategy import Strategy
-from edgedeploy.compile.tuned import workload_of
+from edgedeploy.compile.tuned import workload_hash, workload_of
 from edgedeploy.errors import InputError
 from edgedeploy.network import Network
-from edgedeploy.tune.database import workload_hash
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Task:
         workload: the function as records know it.
         weight: how often one inference runs it.
         processor: that it runs on.
-        group: its layer and what is fused with it; None if it has no layer.
+        group: its layer and what is fused with it.
         packable: parameters, by index, that are constants.
     """
 
@@ -42,7 +41,7 @@ class Task:
     workload: tvm.IRModule
     weight: int
     processor: Backend
-    group: Group | None
+    group: Group
     packable: frozenset[int]
 
     @property
@@ -57,57 +56,37 @@ class Task:
 
     @cached_property
     def candidates(self) -> list[Configuration]:
-        """The templates' space, the untuned default first; empty for a function without a layer."""
-        if self.group is None:
-            return []
+        """The configurations of its layer, the untuned default first."""
         return list(dict.fromkeys([self.strategy.default(), *self.strategy.candidates()]))
 
     @cached_property
     def strategy(self) -> Strategy[Any]:
-        """The ways to compute the layer; only tasks with one are asked."""
-        assert self.group is not None
+        """The ways to compute the layer."""
         return self.processor.strategy(self.group.layer)
 
     @cached_property
     def mflop(self) -> float:
         """Millions of arithmetic operations of one call; a multiply-add is two."""
-        return self.group.layer.operations / 1e6 if self.group else 0.0
+        return self.group.layer.operations / 1e6
 
-    def scheduled(self, configuration: Configuration | None) -> tvm.tirx.PrimFunc:
-        """The function with its layer in a configuration, or with none as a build without records has it."""
-        if self.group is None:
-            scheduled = self.processor.schedule(self.workload["main"], set(self.packable))
-            assert scheduled is not None, "only layers are tuned on devices"
-            return scheduled.function
-        chosen = configuration or self.candidates[0]
-        return self.processor.configured(self.group, chosen, set(self.packable)).function
+    def scheduled(self, configuration: Configuration) -> tvm.tirx.PrimFunc:
+        """The function with its layer in a configuration."""
+        return self.processor.configured(self.group, configuration, set(self.packable)).function
 
 
 def tasks_of(network: Network, board: Board) -> list[Task]:
-    """The tasks of the templates' space, those with the most work first.
+    """The functions of a network that have a layer, those with the most work first.
 
     Raises:
         CompileError: as `compile_network`.
     """
-    return _tasks(optimise(network, board), board, layers_only=True)
-
-
-def all_tasks_of(network: Network, board: Board) -> list[Task]:
-    """The tasks of MetaSchedule's space, which has schedules for any function.
-
-    Raises:
-        CompileError: as `compile_network`.
-    """
-    return _tasks(optimise(network, board), board, layers_only=False)
-
-
-def _tasks(network: Optimised, board: Board, *, layers_only: bool) -> list[Task]:
-    constants, counts = constant_parameters(network.module), call_counts(network.module)
+    optimised = optimise(network, board)
+    constants, counts = constant_parameters(optimised.module), call_counts(optimised.module)
     processor = backend_of(board)
     found: dict[str, Task] = {}
-    for name, function in network.functions.items():
-        group = network.groups.get(name)
-        if (group is None and layers_only) or name in network.on_cpu:  # beside a device, it does what is soon done
+    for name, function in optimised.functions.items():
+        group = optimised.groups.get(name)
+        if group is None or name in optimised.on_cpu:  # beside a device, the CPU does what is soon done
             continue
         packable = frozenset(constants.get(name, ()))
         task = Task(0, (name,), workload_of(function), counts[name], processor, group, packable)

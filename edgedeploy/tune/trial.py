@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from statistics import median
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from edgedeploy.documents import Record
+from edgedeploy.documents import Listed, Record
 
 # Records come from files, which may say anything: what no run can have counted or measured is refused where it is read,
 # so that nothing that calculates or draws has to look again.
@@ -53,10 +54,7 @@ class Trial(Record):
         task: the task's name, for people.
         workload: the structural hash of the task's function, which names the task in records.
         number: of the trial in its task, counted from 0, which is the untuned default.
-        space: where the candidate is from.
-        configuration: the candidate of the templates' space, as JSON; None for one of MetaSchedule's.
-        scheduled: the hash of the function as MetaSchedule scheduled it; None for one of the templates' space, and for
-            the default.
+        configuration: the candidate, as JSON.
         seconds: each measurement of one run of the kernel; empty if it failed.
         failure: of which kind, or None.
         error: what went wrong, or None.
@@ -70,10 +68,8 @@ class Trial(Record):
     task: str
     workload: str
     number: Count
-    space: Literal["templates", "metaschedule"] = "templates"
-    configuration: dict[str, Any] | None = None
-    scheduled: str | None = None
-    seconds: list[Quantity] = []
+    configuration: dict[str, Any]
+    seconds: Listed[Quantity] = []
     failure: Failure | None = None
     error: str | None = None
     final: bool = False
@@ -89,3 +85,24 @@ class Trial(Record):
     def median_ms(self) -> float | None:
         """The same in milliseconds."""
         return None if self.median_s is None else self.median_s * 1e3
+
+
+def by_workload(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """Trials by the hash of their workload, each in their order."""
+    grouped: dict[str, list[Trial]] = {}
+    for trial in trials:
+        grouped.setdefault(trial.workload, []).append(trial)
+    return grouped
+
+
+def best_of(trials: Iterable[Trial]) -> Trial | None:
+    """The trial of one workload that counts as the best, or None if none succeeded.
+
+    It is the quickest of those that the latest run measured in turns at its end; if no run came so far, the quickest
+    of all.
+    """
+    contenders = [trial for trial in trials if trial.seconds]
+    if finals := [trial for trial in contenders if trial.final]:
+        latest = max(finals, key=lambda trial: trial.time).run
+        contenders = [trial for trial in finals if trial.run == latest]
+    return min(contenders, key=lambda trial: trial.median_s or 0.0, default=None)

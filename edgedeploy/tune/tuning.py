@@ -1,4 +1,4 @@
-"""What `edgedeploy tune` does: boards and builders are set up, one network after the other is tuned and compared."""
+"""What `edgedeploy tune` does: a session with boards and workers, in which networks are tuned one after the other."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from edgedeploy.tune.measuring import Measurer
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.remote import Evaluation
 from edgedeploy.tune.run import Options, TuningRun
-from edgedeploy.tune.spaces import require_space
-from edgedeploy.tune.task import Task, all_tasks_of, selected, tasks_of
+from edgedeploy.tune.task import Task, selected, tasks_of
 
 # A network that takes so many times as long as before is slower; less is chance.
 MOST_LOSS = 1.01
@@ -65,23 +64,113 @@ class Boards:
 
 
 @dataclass(frozen=True)
-class Workshop:
-    """What is kept running for all networks.
+class TuningSession:
+    """Boards and workers that are kept running while networks are tuned.
 
     Attributes:
-        boards: whose it is.
-        builder: the workers that build.
-        farm: the boards that measure.
+        boards: that measure.
+        builder: builds candidates.
+        farm: measures them.
+        listener: is told what is measured.
+        progress: is told about everything else.
+        stopping: whether the user asked for an end.
     """
 
     boards: Boards
     builder: Builder
     farm: Farm
+    listener: Listener
+    progress: Progress
+    stopping: Callable[[], bool]
+
+    def tune(
+        self,
+        source: Source,
+        tasks: Sequence[Task],
+        options: Options,
+        folder: Path,
+        *,
+        warm_start: Sequence[Path] = (),
+        compare: bool = True,
+    ) -> RunEnded:
+        """Tune one network, and measure it before and after.
+
+        Args:
+            source: the network.
+            tasks: its functions that are tuned.
+            options: of the search.
+            folder: of the records.
+            warm_start: folders of other records, which the search learns from.
+            compare: whether the whole network is measured at the end; a tracker's devices run functions alone.
+
+        Raises:
+            EdgedeployError: of any kind; what was measured until then is recorded.
+        """
+        board, began = self.boards.board, time.monotonic()
+        with ExitStack() as stack:
+            others = [stack.enter_context(Records.open(other)) for other in warm_start]
+            header = Header.of(board.label, board.profile.target())
+            records = stack.enter_context(Records.open(folder, header, self.progress))
+            run = TuningRun(
+                tasks,
+                records,
+                self.builder,
+                self.farm,
+                options,
+                self.listener,
+                others=others,
+                stopping=self.stopping,
+            )
+            started = RunStarted(
+                run=run.identity,
+                model=source.name,
+                board=board.label,
+                hosts=self.farm.names,
+                tuner=options.tuner,
+                seed=options.seed,
+                folder=str(folder),
+                tasks=run.summaries(),
+                conditions=next(iter(self.farm.conditions().values()), None),
+            )
+            records.note(started)
+            self.listener(started)
+            run.run()
+            before_ms = after_ms = None
+            if compare and not self.boards.rpc_tracker and not self.stopping():
+                stand = Stand(source, self.boards.place, self.progress, self.stopping)
+                try:
+                    before_ms, after_ms = _concluded(run, records, stand) or (None, None)
+                except EdgedeployError as error:
+                    self.progress.note(f"the whole network was not measured: {error}")
+            ended = RunEnded(
+                run=run.identity,
+                results=list(run.finals.results.values()),
+                before_ms=before_ms,
+                after_ms=after_ms,
+                seconds=time.monotonic() - began,
+                interrupted=self.stopping(),
+            )
+            records.note(ended)
+        self.listener(ended)
+        return ended
 
 
 @contextmanager
-def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iterator[Workshop]:
-    """Set it up; everything that was started ends with the block.
+def tuning_session(
+    boards: Boards,
+    evaluation: Evaluation,
+    listener: Listener,
+    progress: Progress,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Iterator[TuningSession]:
+    """Connect to the boards and start workers; on exit all of it is closed.
+
+    Args:
+        boards: that measure.
+        evaluation: how functions are timed.
+        listener: is told what is measured.
+        progress: is told about everything else.
+        stopping: whether the user asked for an end.
 
     Raises:
         BoardConnectionError, UnsuitableBoardError, RpcError, ToolchainError: boards cannot be had.
@@ -117,113 +206,28 @@ def workshop(boards: Boards, evaluation: Evaluation, progress: Progress) -> Iter
             )
             builder.start()
             measurer.start()
-        yield Workshop(boards, builder, Farm(servers, measurer, endpoint, key, progress))
+        farm = Farm(servers, measurer, endpoint, key, progress)
+        yield TuningSession(boards, builder, farm, listener, progress, stopping)
 
 
-def list_tasks(source: Source, board: Board, space: str) -> list[Task]:
-    """The tasks of a network in a space.
-
-    Raises:
-        ModelError, CompileError: the network cannot be imported or compiled.
-        UnsupportedError: the space has no schedules for the board's device.
-    """
-    require_space(space, board)
-    network = source.read()
-    return tasks_of(network, board) if space == "templates" else all_tasks_of(network, board)
-
-
-def chosen_tasks(source: Source, board: Board, space: str, numbers: str) -> list[Task]:
+def chosen_tasks(source: Source, board: Board, numbers: str) -> list[Task]:
     """The tasks of a network that are to be tuned.
 
     Args:
-        source, board, space: as for `list_tasks`.
+        source: the network.
+        board: the board that it is tuned for.
         numbers: which of its tasks, as `selected` takes it.
 
     Raises:
         InputError: the network has nothing to tune, or not the tasks that were asked for.
-        EdgedeployError: as `list_tasks`.
+        ModelError, CompileError: the network cannot be imported or compiled.
     """
-    tasks = list_tasks(source, board, space)
+    tasks = tasks_of(source.read(), board)
     if not tasks:
-        what = f"{source.name} has nothing to tune"
-        if board.device:
-            raise InputError(what, why="the board's device runs no convolution and no dense layer of it")
-        raise InputError(
-            what,
-            why="it has no convolution and no dense layer",
-            hints=["search TVM's own schedules of its other functions: --space metaschedule"],
-        )
+        why = "the board's device runs no convolution and no dense layer of it" if board.device else None
+        why = why or "it has no convolution and no dense layer"
+        raise InputError(f"{source.name} has nothing to tune", why=why)
     return selected(tasks, numbers)
-
-
-def tune(
-    source: Source,
-    tasks: Sequence[Task],
-    shop: Workshop,
-    options: Options,
-    folder: Path,
-    listener: Listener,
-    progress: Progress,
-    *,
-    known: Sequence[Path] = (),
-    comparing: bool = True,
-    stopping: Callable[[], bool] = lambda: False,
-) -> RunEnded:
-    """Tune one network, and compare it with what it was before.
-
-    Args:
-        source: the network.
-        tasks: its functions that are tuned.
-        shop: builds and measures.
-        options: of the search.
-        folder: of the records.
-        listener: is told what is measured.
-        progress: is told about everything else.
-        known: folders of other records, to begin with.
-        comparing: whether the whole network is measured at the end.
-        stopping: whether the user asked for an end.
-
-    Raises:
-        EdgedeployError: of any kind; what was measured until then is recorded.
-    """
-    boards, began = shop.boards, time.monotonic()
-    with ExitStack() as stack:
-        others = [stack.enter_context(Records.open(other)) for other in known]
-        header = Header.of(boards.board.label, boards.board.profile.target())
-        records = stack.enter_context(Records.open(folder, header, progress))
-        run = TuningRun(tasks, records, shop.builder, shop.farm, options, listener, others=others, stopping=stopping)
-        started = RunStarted(
-            run=run.identity,
-            model=source.name,
-            board=boards.board.label,
-            hosts=shop.farm.names,
-            tuner=options.tuner,
-            space=options.space,
-            folder=str(folder),
-            tasks=run.summaries(),
-            conditions=next(iter(shop.farm.conditions().values()), None),
-        )
-        records.note(started)
-        listener(started)
-        run.run()
-        before_ms = after_ms = None
-        if comparing and not stopping():
-            stand = Stand(source, boards.place, progress, stopping)
-            try:
-                before_ms, after_ms = _concluded(run, records, stand) or (None, None)
-            except EdgedeployError as error:
-                progress.note(f"the whole network was not measured: {error}")
-        ended = RunEnded(
-            run=run.identity,
-            results=list(run.finals.results.values()),
-            before_ms=before_ms,
-            after_ms=after_ms,
-            seconds=time.monotonic() - began,
-            interrupted=stopping(),
-        )
-        records.note(ended)
-    listener(ended)
-    return ended
 
 
 def _concluded(run: TuningRun, records: Records, stand: Stand) -> tuple[float, float] | None:

@@ -14,7 +14,8 @@ from conftest import Command
 from networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import InputError, NoOpenCLError, UnsupportedError
+from edgedeploy.errors import InputError, NoOpenCLError
+from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
@@ -95,12 +96,6 @@ def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
     assert "peak is not known: networks run on an OpenCL device" in (tmp_path / "report.html").read_text()
 
 
-def test_tvms_own_space_is_refused_by_name(network: Path, board: Path, board_command: Command) -> None:
-    code, _, messages = board_command("tune", network, "--board", board, "--space", "metaschedule")
-    assert code == UnsupportedError.exit_code
-    assert "--space metaschedule has schedules for CPUs only" in messages
-
-
 @pytest.fixture(scope="module")
 def farm(board: Path) -> Iterator[Endpoint]:
     with tracker() as endpoint, BoardServer(None, load_board(str(board)), endpoint, "pocl"):
@@ -129,9 +124,16 @@ def measured(farm: Endpoint, builder: Builder, functions: list[Any], evaluation:
     ids=["in_a_group_too_large", "refused_by_the_driver", "endless"],
 )
 def test_what_a_device_does_not_do_fails_with_its_reason_and_the_others_are_measured(
-    opencl: Any, farm: Endpoint, builder: Builder, function: Any, failure: str, why: str
+    opencl: Any,
+    farm: Endpoint,
+    builder: Builder,
+    function: Any,
+    failure: str,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    evaluation = Evaluation(timeout_s=2, opencl="pthread", compiling_s=4)
+    monkeypatch.setattr(OpenCL, "compiling_s", 4)
+    evaluation = Evaluation(timeout_s=2, device=OpenCL(name="pthread"))
     functions = [kernels.doubling_on_device, function, kernels.doubling_on_device]
     outcomes = measured(farm, builder, functions, evaluation)
     assert [outcome.failure for outcome in outcomes] == [None, failure, None]
@@ -144,7 +146,7 @@ def test_a_server_without_the_device_that_the_profile_names_is_an_error(
     opencl: Any, farm: Endpoint, builder: Builder
 ) -> None:
     with pytest.raises(NoOpenCLError, match=r"no OpenCL device here has 'Mali' in its name: there is"):
-        measured(farm, builder, [kernels.doubling_on_device], Evaluation(opencl="Mali"))
+        measured(farm, builder, [kernels.doubling_on_device], Evaluation(device=OpenCL(name="Mali")))
 
 
 def test_a_device_that_this_machine_lacks_ends_tuning_with_the_code_of_opencl(
@@ -162,4 +164,4 @@ def test_a_network_whose_layers_the_cpu_does_has_nothing_to_tune(board_command: 
     path = graph.save(tmp_path / "small.onnx", graph.node("Softmax", value, axis=1))
     code, _, messages = board_command("tune", path, "--board", "local-opencl", "-o", tmp_path / "records")
     assert code == InputError.exit_code
-    assert "nothing to tune: the OpenCL device runs no convolution and no dense layer of it" in messages
+    assert "nothing to tune: the board's device runs no convolution and no dense layer of it" in messages

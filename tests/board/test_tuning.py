@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -24,15 +23,12 @@ from patience import generous
 from rpc_clients import becomes
 from virtual_boards import Start
 
-from edgedeploy.board import load_board
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
-from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
-from edgedeploy.tune.header import Header, default_folder
+from edgedeploy.tune.header import default_folder
 from edgedeploy.tune.records import Records
-from edgedeploy.tune.task import all_tasks_of
 from edgedeploy.virtual.board import VirtualBoard, down
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
@@ -210,40 +206,6 @@ def test_a_second_run_goes_on_where_the_first_one_ended(network: Path, tmp_path:
     assert len(set(tried)) == 10
     anew = tuned(*arguments, "--trials", 6, "--no-resume")
     assert [trial["number"] for trial in anew.trials()] == list(range(6))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tuner", ["random", "ga", "xgb"])
-def test_tvms_own_space_is_searched_by_the_same_command(
-    tuner: str, network: Path, board_command: Command, tmp_path: Path
-) -> None:
-    records = tmp_path / "records"
-    arguments = (network, "--space", "metaschedule", "--tuner", tuner, "--tasks", "0-1", "-o", records)
-    first = tuned(*arguments, "--trials", 8)
-    assert [trial["number"] for trial in first.trials()] == [*range(8), *range(8)]
-    assert [trial["failure"] for trial in first.trials()] == [None] * 16
-    defaults = [trial for trial in first.trials() if trial["number"] == 0]
-    assert [trial["scheduled"] for trial in defaults] == [None, None]
-    for result in first.of("run ended")[0]["results"]:
-        assert 0 < result["best_ms"] <= result["default_ms"]
-    more = tuned(*arguments, "--trials", 12, "--no-compare")
-    assert [trial["number"] for trial in more.trials()] == [*range(8, 12), *range(8, 12)]
-    tried = [trial["scheduled"] for run in (first, more) for trial in run.trials() if trial["number"]]
-    assert len(set(tried)) == 22
-    only = without_defaults(records, network, tmp_path / "only")
-    code, _, messages = board_command("build", network, "--tuning-records", only, "-o", tmp_path / "out")
-    assert code == 0, messages  # which compares it with the reference
-    assert re.search("2 of [0-9]+ functions are .*as tuned", messages)
-
-
-def without_defaults(folder: Path, network: Path, into: Path) -> Path:
-    """The same records, but for what the defaults took: builds have no other choice than MetaSchedule's functions."""
-    board = load_board("local")
-    with Records.open(folder) as records, Records.open(into, Header.of("local", board.target())) as chosen:
-        for task in all_tasks_of(read_onnx(network), board):
-            for best in records.candidates(task.workload):
-                chosen.add(task.workload, best.trial, best.trace)
-    return into
 
 
 @pytest.mark.slow

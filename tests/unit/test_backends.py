@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +75,7 @@ def test_what_a_backend_has_no_template_for_runs_on_the_cpu(
 
 def test_candidates_of_a_third_backend_are_built_and_read_again(board: str, network: Path, tmp_path: Path) -> None:
     resolved = resolve(board, {"device": {"unroll": True}}).profile
-    with closing(Builder(resolved, workers=1)) as builder:
+    with Builder(resolved, workers=1) as builder:
         for task in tasks_of(read_onnx(network), resolved):
             assert [each.unroll for each in task.candidates] == [True, False]
             assert all(known_configuration(each.model_dump()) == each for each in task.candidates)

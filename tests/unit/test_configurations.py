@@ -21,9 +21,8 @@ from edgedeploy.compile.layers import LAYER
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder
-from edgedeploy.compile.tuned import workload_of
+from edgedeploy.compile.tuned import workload_hash, workload_of
 from edgedeploy.network import Network
-from edgedeploy.tune.database import workload_hash
 
 LOCAL = load_board("local")
 
@@ -125,20 +124,6 @@ def test_a_function_is_one_workload_whatever_board_its_form_is_chosen_for(tmp_pa
         modules = [workload_of(function) for function in optimise(network, narrow).functions.values()]
         hashes.append(sorted(map(workload_hash, modules)))
     assert hashes[0] == hashes[1]
-
-
-def test_a_function_that_metaschedule_scheduled_takes_the_place_of_ours(tmp_path: Path) -> None:
-    network = NETWORKS["1x1"](tmp_path)
-
-    def plain(workload: tvm.IRModule) -> tvm.tirx.PrimFunc:
-        return workload["main"]
-
-    compiled = compile_network(network, LOCAL, tuned=plain)
-    assert set(compiled.templates.values()) == {"metaschedule"}
-    data = {"data": np.random.default_rng(1).standard_normal((1, 3, 9, 9)).astype("float32")}
-    [found] = outputs_of(compiled, data)
-    [wanted] = network.reference(data).values()
-    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max()
 
 
 TILE = {"rows": 1, "columns": 4, "channels": 8}

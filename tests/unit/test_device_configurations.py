@@ -29,8 +29,7 @@ from edgedeploy.tune.building import Builder
 from edgedeploy.tune.header import Header
 from edgedeploy.tune.records import Records
 from edgedeploy.tune.search import CostModel
-from edgedeploy.tune.spaces import Candidate
-from edgedeploy.tune.spaces.templates import TemplateSpace
+from edgedeploy.tune.space import Space
 from edgedeploy.tune.task import Task, tasks_of
 from edgedeploy.tune.trial import Trial
 
@@ -131,11 +130,6 @@ def test_a_cpu_takes_nothing_that_a_device_was_measured_with(tmp_path: Path) -> 
     assert not any(entry.tuned for entry in lowered.functions.values())
 
 
-def test_a_device_takes_nothing_that_metaschedule_scheduled_for_cpus(tmp_path: Path) -> None:
-    lowered = lower_network(NETWORKS["1x1"](tmp_path), GPU, tuned=lambda workload: workload["main"])
-    assert {template.split()[0] for template in lowered.templates.values()} == {"gpu"}
-
-
 def test_each_candidate_is_a_library_of_its_own_that_runs_on_the_device(opencl: Any, tmp_path: Path) -> None:
     [task] = tasks_of(NETWORKS["one row"](tmp_path), GPU)
     with Builder(GPU, workers=1) as builder:
@@ -159,9 +153,9 @@ def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
     [ours, theirs] = [tasks_of(network, each)[-1] for each in (GPU, load_board("local"))]
     assert ours.key == theirs.key
     known = [trial(theirs, number, 1.0) for number in (0, 1)] + [trial(ours, 5, 1.0)]
-    proposed = TemplateSpace(ours, "xgb", CostModel(), known).propose(4)
-    assert [each.configuration for each in proposed[:2]] == [ours.candidates[0], ours.candidates[5]]
-    assert all(isinstance(each.configuration, WorkItem) for each in proposed)
+    proposed = Space(ours, "xgb", CostModel(), known).propose(4)
+    assert proposed[:2] == [ours.candidates[0], ours.candidates[5]]
+    assert all(isinstance(each, WorkItem) for each in proposed)
 
 
 def test_what_is_soon_done_on_the_cpu_is_no_task(tmp_path: Path) -> None:
@@ -176,7 +170,7 @@ def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:
     folder = tmp_path / "records"
     with Records.open(folder, Header.of("local-opencl", GPU.target())) as records:
         for number in (0, 3):
-            records.add(task.workload, trial(task, number, 1 / (1 + number)))
+            records.add(trial(task, number, 1 / (1 + number)))
     with Records.open(folder) as records:
         lowered = lower_network(network, GPU, tuned=tuned_by(records))
     [taken] = [entry.configuration for entry in lowered.functions.values() if entry.tuned]
@@ -184,14 +178,12 @@ def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:
 
 
 def trial(task: Task, number: int, seconds: float) -> Trial:
-    candidate = Candidate.configured(task, task.candidates[number])
-    assert candidate.configuration is not None
     return Trial(
         time=datetime.now(timezone.utc),
         run="run",
         task=task.name,
         workload=task.key,
         number=number,
-        configuration=candidate.configuration.model_dump(mode="json"),
+        configuration=task.candidates[number].model_dump(mode="json"),
         seconds=[seconds],
     )

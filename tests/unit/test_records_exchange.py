@@ -1,30 +1,33 @@
-"""Tuning records on the move: nothing is lost, nothing is there twice, and hostile archives change nothing."""
+"""Tuning records on the move: nothing is lost, nothing is there twice, and hostile files change nothing."""
 
 from __future__ import annotations
 
 import json
-import tarfile
-import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import tvm
-import tvm_ffi
-from archives import add
-from tuning_records import START, TARGET, configuration_in, files_of, filled, header, product, scheduled, trial
-from tvm.s_tir import Schedule
-from tvm.s_tir.meta_schedule.database import JSONDatabase, TuningRecord
+from tuning_records import (
+    LARGER,
+    PRODUCT,
+    SMALLER,
+    START,
+    TRIALS,
+    content_of,
+    files_of,
+    filled,
+    header,
+    trial,
+    write_old_files,
+)
 
-from edgedeploy.errors import InputError, OutputError, RecordsError
-from edgedeploy.tune import exchange
-from edgedeploy.tune.content import RUNS, TRIALS, Content, events_in, trials_in
-from edgedeploy.tune.database import RECORDS, WORKLOADS, trace_of, workload_hash
+from edgedeploy.errors import OutputError, RecordsError
+from edgedeploy.tune import records as module
 from edgedeploy.tune.events import RunStarted
 from edgedeploy.tune.exchange import Merged, Pruned, export, import_records, merge, prune
-from edgedeploy.tune.header import HEADER, default_folder
-from edgedeploy.tune.records import Records
+from edgedeploy.tune.header import DATABASE, default_folder
+from edgedeploy.tune.records import Records, read_records
 
 LATER = START + timedelta(hours=1)
 
@@ -32,56 +35,34 @@ LATER = START + timedelta(hours=1)
 def other(folder: Path) -> Path:
     """Records of another machine's runs: a trial that `filled` has, and two of its own, one of a new task."""
     with Records.open(folder, header(created=LATER)) as records:
-        records.add(product(8), trial(0, 0.5, module=product(8), task="smaller"))
-        records.add(product(), trial(1, 2.0, 2.2))
-        records.add(product(), trial(7, 1.0, space="metaschedule", run="second"), scheduled(product(), 4).trace)
+        records.add(trial(0, 0.5, workload=SMALLER, task="smaller"))
+        records.add(trial(1, 2.0, 2.2))
+        records.add(trial(7, 1.0, run="second"))
         records.note(started("second"))
     return folder
 
 
 def started(run: str) -> RunStarted:
-    return RunStarted(
-        run=run, model="net", board="rpi4", hosts=["a"], tuner="xgb", space="templates", folder="f", tasks=[]
-    )
-
-
-def numbers(folder: Path) -> list[tuple[str, int]]:
-    """The trials that are there, whatever their order."""
-    return sorted((entry.trial.task, entry.trial.number) for entry in trials_in(folder))
+    return RunStarted(run=run, model="net", board="rpi4", hosts=["a"], tuner="xgb", folder="f", tasks=[])
 
 
 class TestMerge:
     def test_adds_what_is_new_and_counts_each_trial_once(self, tmp_path: Path) -> None:
         folders = [filled(tmp_path / "a"), other(tmp_path / "b")]
         assert merge(folders, tmp_path / "all") == Merged(tmp_path / "all", added=7, known=1)
-        assert numbers(tmp_path / "all") == [
+        assert sorted((each.task, each.number) for each in read_records(tmp_path / "all").trials) == [
             ("larger", 0),
             *[("product", number) for number in (0, 1, 2, 3, 7)],
             ("smaller", 0),
         ]
         assert merge(folders, tmp_path / "all") == Merged(tmp_path / "all", added=0, known=8)
-        assert events_in(tmp_path / "all") == [started("second")]
+        assert read_records(tmp_path / "all").events == [started("second")]
 
     def test_may_be_done_in_any_order(self, tmp_path: Path) -> None:
         first, second = filled(tmp_path / "a"), other(tmp_path / "b")
         merge([first, second], tmp_path / "ab")
         merge([second, first], tmp_path / "ba")
-        assert numbers(tmp_path / "ab") == numbers(tmp_path / "ba")
-
-    def test_keeps_each_record_with_its_workload(self, tmp_path: Path) -> None:
-        filled(tmp_path / "a")
-        merge([other(tmp_path / "b")], tmp_path / "a")
-        with Records.open(tmp_path / "a") as records:
-            best = records.best(product())
-            assert records.best(product(8)) is not None
-        assert best is not None
-        assert best.trace is not None
-        again = Schedule(product())
-        best.trace.apply_to_schedule(again, remove_postproc=False)
-        assert tvm_ffi.structural_equal(again.mod, scheduled(product(), 4).mod)
-        database = JSONDatabase(work_dir=str(tmp_path / "a"))
-        assert len(database) == 6
-        assert all(database.has_workload(product(size)) for size in (8, 16, 32))
+        assert content_of(tmp_path / "ab").trials == content_of(tmp_path / "ba").trials
 
     @pytest.mark.parametrize("changes", [{"board": "rpi3"}, {"target": {"kind": "llvm"}}, {"tvm": "0.1"}])
     def test_of_different_boards_is_refused_before_anything_changes(
@@ -98,211 +79,105 @@ class TestMerge:
 
     def test_of_a_damaged_folder_changes_nothing(self, tmp_path: Path) -> None:
         before = files_of(filled(tmp_path / "a"))
-        path = other(tmp_path / "b") / RECORDS
-        path.write_bytes(path.read_bytes().replace(b"0.0005", b"oops"))
+        path = other(tmp_path / "b") / DATABASE
+        path.write_bytes(path.read_bytes().replace(b"[0.0005]", b"[0.0oop]"))
         with pytest.raises(RecordsError, match="damaged"):
             merge([tmp_path / "b"], tmp_path / "a")
         assert files_of(tmp_path / "a") == before
 
-    def test_waits_for_no_run(self, tmp_path: Path) -> None:
-        with Records.open(filled(tmp_path / "a"), header()), pytest.raises(RecordsError, match="another run"):
-            merge([other(tmp_path / "b")], tmp_path / "a")
-
-    def test_of_a_folder_that_a_run_adds_to_takes_what_is_there(self, tmp_path: Path) -> None:
-        with Records.open(filled(tmp_path / "a"), header()):
+    def test_reads_and_adds_while_a_run_adds(self, tmp_path: Path) -> None:
+        with Records.open(filled(tmp_path / "a"), header()) as run:
             assert merge([tmp_path / "a"], tmp_path / "b").added == 5
+            assert merge([other(tmp_path / "c")], tmp_path / "a").added == 2
+            run.add(trial(9, 1.0))
+        assert len(read_records(tmp_path / "a").trials) == 8
 
 
-class TestArchive:
-    def test_gives_the_same_records_back(self, tmp_path: Path) -> None:
-        assert export(other(tmp_path / "a"), tmp_path / "a.tar.gz") == 3
-        assert import_records(tmp_path / "a.tar.gz", tmp_path / "b") == Merged(tmp_path / "b", added=3, known=0)
-        assert files_of(tmp_path / "b") == files_of(tmp_path / "a")
+class TestLines:
+    def test_give_the_same_records_back(self, tmp_path: Path) -> None:
+        assert export(other(tmp_path / "a"), tmp_path / "a.jsonl") == 3
+        lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+        assert [line.get("event") or line.get("board") or line["task"] for line in lines] == [
+            "rpi4", "smaller", "product", "product", "run started"
+        ]  # fmt: skip
+        assert import_records(tmp_path / "a.jsonl", tmp_path / "b") == Merged(tmp_path / "b", added=3, known=0)
+        assert read_records(tmp_path / "b") == read_records(tmp_path / "a")
 
-    def test_has_the_same_bytes_for_the_same_records(self, tmp_path: Path) -> None:
-        export(other(tmp_path / "a"), tmp_path / "first.tar.gz")
-        (tmp_path / "elsewhere").mkdir()
-        export(other(tmp_path / "elsewhere" / "b"), tmp_path / "second.tar.gz")
-        assert (tmp_path / "first.tar.gz").read_bytes() == (tmp_path / "second.tar.gz").read_bytes()
+    def test_are_the_same_bytes_for_the_same_records(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            export(other(tmp_path / name), tmp_path / f"{name}.jsonl")
+        assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
 
-    def test_goes_to_the_records_of_its_board(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_go_to_the_records_of_their_board(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-        export(other(tmp_path / "a"), tmp_path / "a.tar.gz")
-        assert import_records(tmp_path / "a.tar.gz").folder == default_folder("rpi4")
-        assert len(trials_in(tmp_path / "data" / "edgedeploy" / "records" / "rpi4")) == 3
-
-    def test_without_a_torn_line(self, tmp_path: Path) -> None:
-        with (other(tmp_path / "a") / TRIALS).open("ab") as stream:
-            stream.write(b'{"time": "2026')
-        export(tmp_path / "a", tmp_path / "a.tar.gz")
-        with tarfile.open(tmp_path / "a.tar.gz") as archive:
-            member = archive.extractfile(TRIALS)
-            assert member
-            assert member.read().count(b"\n") == 3
+        export(other(tmp_path / "a"), tmp_path / "a.jsonl")
+        assert import_records(tmp_path / "a.jsonl").folder == default_folder("rpi4")
+        assert len(read_records(tmp_path / "data" / "edgedeploy" / "records" / "rpi4").trials) == 3
 
     def test_cannot_be_written_into_a_full_disk(self, tmp_path: Path) -> None:
         with pytest.raises(OutputError):
-            export(other(tmp_path / "a"), Path("/dev/full/a.tar.gz"))
+            export(other(tmp_path / "a"), Path("/dev/full/a.jsonl"))
 
 
-Pack = Callable[[tarfile.TarFile, dict[str, bytes]], None]
+def test_a_folder_of_an_earlier_version_is_imported_without_metaschedules_schedules(tmp_path: Path) -> None:
+    write_old_files(tmp_path / "old")
+    for added in (5, 0):
+        merged = import_records(tmp_path / "old", tmp_path / "a")
+        assert merged == Merged(tmp_path / "a", added=added, known=5 - added, left_out=2)
+    assert read_records(tmp_path / "a").trials == TRIALS
 
 
-def add_all(archive: tarfile.TarFile, files: dict[str, bytes], **changes: bytes) -> None:
-    for name, content in files.items():
-        add(archive, name, changes.get(name.split(".", 1)[0], content))
+Change = Callable[[list[bytes]], list[bytes]]
 
 
-def then(name: str, content: bytes = b"x", kind: bytes = tarfile.REGTYPE, link: str = "") -> Pack:
-    """All that belongs there, and one thing more."""
+def replaced(number: int, old: bytes, new: bytes) -> Change:
+    """Change a line in one place."""
 
-    def pack(archive: tarfile.TarFile, files: dict[str, bytes]) -> None:
-        add_all(archive, files)
-        add(archive, name, b"" if kind != tarfile.REGTYPE else content, kind, link)
+    def change(lines: list[bytes]) -> list[bytes]:
+        assert lines[number].count(old) == 1
+        return [*lines[:number], lines[number].replace(old, new), *lines[number + 1 :]]
 
-    return pack
+    return change
 
 
-HOSTILE: dict[str, Pack] = {
-    "an absolute name": then("/etc/passwd"),
-    "a name that climbs out": then("../escape"),
-    "a name that climbs out to a file of records": then("../" + TRIALS),
-    "a file twice": then(TRIALS),
-    "a file twice by another name": then("./" + TRIALS),
-    "another file": then("notes.txt"),
-    "a symbolic link": then(RUNS, kind=tarfile.SYMTYPE, link="/etc/passwd"),
-    "a hard link": then(RUNS, kind=tarfile.LNKTYPE, link=TRIALS),
-    "a device": then("sda", kind=tarfile.BLKTYPE),
-    "a pipe": then("pipe", kind=tarfile.FIFOTYPE),
-    "a folder": then("folder", kind=tarfile.DIRTYPE),
-    "nothing": lambda archive, files: None,
-    "a header that is no JSON": lambda archive, files: add_all(archive, files, header=b"{"),
-    "a board whose name is a path": lambda archive, files: add_all(
-        archive, files, header=files[HEADER].replace(b'"rpi4"', b'"../../rpi4"')
-    ),
-    "another board": lambda archive, files: add_all(archive, files, header=files[HEADER].replace(b'"rpi4"', b'"rpi3"')),
-    "a record of no workload": lambda archive, files: add_all(archive, files, database_workload=b""),
-    "a trial of no record": lambda archive, files: add_all(
-        archive, files, trials=files[TRIALS].replace(b'"record": 0', b'"record": 1234567')
-    ),
-    "a record of another workload": lambda archive, files: add_all(
-        archive, files, trials=files[TRIALS].replace(b'"record": 0', b'"record": 1')
-    ),
-    "a time below zero": lambda archive, files: add_all(
-        archive, files, trials=files[TRIALS].replace(b"[0.0005]", b"[-0.0005]")
-    ),
-    "a time that is no number": lambda archive, files: add_all(
-        archive, files, trials=files[TRIALS].replace(b"[0.0005]", b"[NaN]")
-    ),
-    "a torn last line": lambda archive, files: add_all(archive, files, trials=files[TRIALS][:-1]),
-    "a damaged last line": lambda archive, files: add_all(archive, files, runs=files[RUNS][:-3] + b"\n"),
-    "a trial of an unknown space": lambda archive, files: add_all(
-        archive, files, trials=files[TRIALS].replace(b'"templates"', b'"elsewhere"', 1)
-    ),
+HOSTILE: dict[str, Change] = {
+    "nothing": lambda lines: [],
+    "an empty line": lambda lines: [*lines, b"\n"],
+    "a header that is no JSON": lambda lines: [b"{\n", *lines[1:]],
+    "a board whose name is a path": replaced(0, b'"rpi4"', b'"../../rpi4"'),
+    "another board": replaced(0, b'"rpi4"', b'"rpi3"'),
+    "a later version": replaced(0, b'"format":2', b'"format":3'),
+    "no header": lambda lines: lines[1:],
+    "two headers": lambda lines: [lines[0], *lines],
+    "a time below zero": replaced(1, b"[0.0005]", b"[-0.0005]"),
+    "a time that is no number": replaced(1, b"[0.0005]", b"[NaN]"),
+    "a name that no text has": replaced(1, b'"smaller"', rb'"\ud800"'),
+    "an unknown field": replaced(1, b'"number":', b'"extra":1,"number":'),
+    "a trial without a candidate": replaced(1, b'"configuration":', b'"scheduled":'),
+    "an unknown event": replaced(4, b"run started", b"run over"),
+    "a torn last line": lambda lines: [*lines[:-1], lines[-1][:-1]],
+    "a damaged last line": lambda lines: [*lines[:-1], lines[-1][:-3] + b"\n"],
+    "a line that is too long": lambda lines: [*lines[:-1], lines[-1][:-2] + b" " * (1 << 20) + b"}\n"],
+    "a packed archive": lambda lines: [b"\x1f\x8b\x08" + bytes(20)],
+    "another kind of file": lambda lines: [b"no records"],
 }
-
-BOMBS: dict[str, Pack] = {
-    "a long name": lambda archive, files: add(archive, "x", bytes(64 << 20), kind=tarfile.GNUTYPE_LONGNAME),
-    "an extended header": lambda archive, files: add(archive, "pax", bytes(64 << 20), kind=tarfile.XHDTYPE),
-    "a long line": lambda archive, files: add_all(archive, files, trials=b"[" * (64 << 20)),
-    "many lines": lambda archive, files: add_all(archive, files, trials=files[TRIALS] * 40_000),
-}
-
-
-def packed(path: Path, pack: Pack, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as archive:
-        pack(archive, files)
-    return path
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_refuses_an_archive_with(what: str, tmp_path: Path) -> None:
+def test_refuses_a_file_with(what: str, tmp_path: Path) -> None:
     before = files_of(filled(tmp_path / "a"))
-    path = packed(tmp_path / "hostile.tar.gz", HOSTILE[what], files_of(other(tmp_path / "b")))
-    (tmp_path / "b").rename(tmp_path / "c")
+    path = tmp_path / "hostile.jsonl"
+    export(other(tmp_path / "b"), path)
+    path.write_bytes(b"".join(HOSTILE[what](path.read_bytes().splitlines(keepends=True))))
     with pytest.raises(RecordsError):
         import_records(path, tmp_path / "a")
     assert files_of(tmp_path / "a") == before
-    assert {entry.name for entry in tmp_path.iterdir()} == {"a", "c", "hostile.tar.gz"}
-
-
-@pytest.mark.parametrize("what", BOMBS)
-def test_a_bomb_is_refused_before_it_is_unpacked(what: str, tmp_path: Path) -> None:
-    path = packed(tmp_path / "bomb.tar.gz", BOMBS[what], files_of(other(tmp_path / "b")))
-    assert path.stat().st_size < 1 << 20
-    tracemalloc.start()
-    try:
-        with pytest.raises(RecordsError):
-            import_records(path, tmp_path / "a")
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
-    assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08" + bytes(20)])
-def test_a_file_that_is_no_archive_is_told(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "file").write_bytes(content)
-    with pytest.raises(RecordsError, match="no archive of tuning records"):
-        import_records(tmp_path / "file", tmp_path / "a")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"a", "b", "hostile.jsonl"}
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(RecordsError, match="there are no records"):
         import_records(tmp_path / "none", tmp_path / "a")
-
-
-def foreign(folder: Path) -> Path:
-    """A database as TVM itself writes it: three successes, of which one is of x86, a failure, and one of ours."""
-    folder.mkdir()
-    database = JSONDatabase(work_dir=str(folder))
-    workload = database.commit_workload(product())
-    pi, intel = tvm.target.Target(TARGET), tvm.target.Target({"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu"})
-    for factor, seconds, target in ((4, 2e-3, pi), (8, 1e-3, pi), (2, 1e-5, intel), (16, 1e10, pi)):
-        trace = scheduled(product(), factor).trace
-        database.commit_tuning_record(TuningRecord(trace, workload, [seconds], target))
-    ours = trace_of(product(32), {"tile": [1, 2]})
-    database.commit_tuning_record(TuningRecord(ours, database.commit_workload(product(32)), [1e-3], pi))
-    return folder
-
-
-class TestMetaSchedulesDatabase:
-    def test_is_imported_for_the_board_that_is_named(self, tmp_path: Path) -> None:
-        merged = import_records(foreign(tmp_path / "work"), tmp_path / "a", header())
-        assert merged == Merged(tmp_path / "a", added=4, known=0, unfit=1)
-        with Records.open(tmp_path / "a") as records:
-            best = records.best(product())
-            trials = records.trials(workload_hash(product()))
-            assert records.best(product(32)) is not None
-        assert best is not None
-        assert best.trace is not None
-        assert best.trial.seconds == [1e-3]
-        again = Schedule(product())
-        best.trace.apply_to_schedule(again, remove_postproc=False)
-        assert tvm_ffi.structural_equal(again.mod, scheduled(product(), 8).mod)
-        assert [(found.number, found.failure) for found in trials] == [(1, None), (2, None), (3, "error")]
-
-    def test_is_imported_once(self, tmp_path: Path) -> None:
-        foreign(tmp_path / "work")
-        for added in (4, 0):
-            assert import_records(tmp_path / "work", tmp_path / "a", header()).added == added
-
-    def test_in_an_archive_is_imported_too(self, tmp_path: Path) -> None:
-        files = files_of(foreign(tmp_path / "work"))
-        path = packed(tmp_path / "work.tar.gz", add_all, {f"./{name}": content for name, content in files.items()})
-        assert import_records(path, tmp_path / "a", header()).added == 4
-
-    def test_keeps_configurations_of_our_own(self, tmp_path: Path) -> None:
-        import_records(foreign(tmp_path / "work"), tmp_path / "a", header())
-        with Records.open(tmp_path / "a") as records:
-            best = records.best(product(32))
-        assert best is not None
-        assert best.trial.space == "templates"
-        assert best.trial.configuration == {"tile": [1, 2]}
-
-    def test_needs_to_be_told_its_board(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="does not say of which board"):
-            import_records(foreign(tmp_path / "work"), tmp_path / "a")
 
 
 class TestPrune:
@@ -311,48 +186,43 @@ class TestPrune:
         with Records.open(folder, header()) as records:
             for number in range(20):
                 times = [] if number % 3 == 2 else [20.0 - number]
-                records.add(product(), trial(number, *times))
+                records.add(trial(number, *times))
             for run, time in (("early", START), ("late", LATER)):
-                records.add(product(), trial(0, 20.5, final=True, run=run, time=time))
-                records.add(product(), trial(19, 1.5, final=True, run=run, time=time))
-            records.add(product(32), trial(0, 1.0, module=product(32), task="larger"))
+                records.add(trial(0, 20.5, final=True, run=run, time=time))
+                records.add(trial(19, 1.5, final=True, run=run, time=time))
+            records.add(trial(0, 1.0, workload=LARGER, task="larger"))
             records.note(started("late"))
         return folder
 
     def test_keeps_the_best_the_default_and_the_last_final_ones(self, tmp_path: Path) -> None:
         assert prune(self.records(tmp_path / "a"), keep=2) == Pruned(kept=6, removed=19)
-        kept = [(entry.trial.run, entry.trial.number) for entry in trials_in(tmp_path / "a")]
+        content = read_records(tmp_path / "a")
+        kept = [(each.run, each.number) for each in content.trials]
         assert kept == [("first", 0), ("first", 18), ("first", 19), ("late", 0), ("late", 19), ("first", 0)]
-        assert events_in(tmp_path / "a") == [started("late")]
+        assert content.events == [started("late")]
 
     def test_builds_come_out_as_before(self, tmp_path: Path) -> None:
         self.records(tmp_path / "a")
         hashes = []
         for _ in range(2):
             with Records.open(tmp_path / "a") as records:
-                bests = [records.best(product()), records.best(product(32))]
-                hashes.append((records.sha256, [best and best.trial for best in bests]))
+                bests = [records.best(PRODUCT), records.best(LARGER)]
+                hashes.append((records.sha256, records.bests_sha256, bests))
             prune(tmp_path / "a", keep=1)
         assert hashes[0] == hashes[1]
 
-    def test_leaves_a_database_that_tvm_reads(self, tmp_path: Path) -> None:
-        prune(self.records(tmp_path / "a"), keep=1)
-        database = JSONDatabase(work_dir=str(tmp_path / "a"))
-        content = Content.read(tmp_path / "a")
-        assert len(database) == len(content.records) == 5
-        for entry in content.entries:
-            assert entry.record is not None
-            record = content.records[entry.record]
-            assert record.seconds() == entry.trial.seconds
-            assert content.workloads[record.owner].hash == entry.trial.workload
-        configurations = {json.dumps(configuration_in(each.trace)) for each in database.get_all_tuning_records()}
-        assert len(configurations) == 2
+    def test_makes_the_file_smaller(self, tmp_path: Path) -> None:
+        with Records.open(self.records(tmp_path / "a"), header()) as records:
+            records.add(trial(40, configuration={"text": "x" * 500_000}))
+        assert (tmp_path / "a" / DATABASE).stat().st_size > 500_000
+        prune(tmp_path / "a", keep=2)
+        assert (tmp_path / "a" / DATABASE).stat().st_size < 100_000
 
     def test_a_second_time_removes_nothing(self, tmp_path: Path) -> None:
         prune(self.records(tmp_path / "a"), keep=3)
-        before = files_of(tmp_path / "a")
+        before = read_records(tmp_path / "a")
         assert prune(tmp_path / "a", keep=3).removed == 0
-        assert files_of(tmp_path / "a") == before
+        assert read_records(tmp_path / "a") == before
 
     def test_can_be_tried_without_a_change(self, tmp_path: Path) -> None:
         before = files_of(self.records(tmp_path / "a"))
@@ -363,29 +233,23 @@ class TestPrune:
         (self.records(tmp_path / "a") / "report.html").write_text("mine")
         (tmp_path / "link").symlink_to("a")
         prune(tmp_path / "link", keep=2)
-        assert (tmp_path / "a" / "report.html").read_text() == "mine"
+        assert files_of(tmp_path / "a").keys() == {DATABASE, "report.html"}
         assert {entry.name for entry in tmp_path.iterdir()} == {"a", "link"}
         assert (tmp_path / "link").is_symlink()
 
-    def test_waits_for_no_run(self, tmp_path: Path) -> None:
-        with Records.open(self.records(tmp_path / "a"), header()), pytest.raises(RecordsError, match="another run"):
-            prune(tmp_path / "a", keep=1)
-
     def test_that_cannot_be_written_changes_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = files_of(self.records(tmp_path / "a"))
+        before = read_records(self.records(tmp_path / "a"))
 
-        def refuse(first: Path, second: Path) -> None:
-            raise OSError(28, "No space left on device")
+        def refuse(*arguments: object) -> None:
+            raise module.sqlite3.OperationalError("database or disk is full")
 
-        monkeypatch.setattr(exchange, "exchange", refuse)
-        with pytest.raises(OutputError, match="No space left"):
+        monkeypatch.setattr(module, "_insert", refuse)
+        with pytest.raises(OutputError, match="disk is full"):
             prune(tmp_path / "a", keep=1)
-        assert files_of(tmp_path / "a") == before
-        assert {entry.name for entry in tmp_path.iterdir()} == {"a"}
+        assert read_records(tmp_path / "a") == before
 
-    def test_more_can_be_added_afterwards(self, tmp_path: Path) -> None:
-        prune(self.records(tmp_path / "a"), keep=1)
-        with Records.open(tmp_path / "a", header()) as records:
-            records.add(product(), trial(30, 0.5))
-        assert Content.read(tmp_path / "a").entries[-1].record == 5
-        assert (tmp_path / "a" / WORKLOADS).read_bytes().count(b"\n") == 2
+    def test_of_records_that_a_run_adds_to_loses_nothing_of_the_run(self, tmp_path: Path) -> None:
+        with Records.open(self.records(tmp_path / "a"), header()) as run:
+            prune(tmp_path / "a", keep=1)
+            run.add(trial(30, 0.5))
+        assert [each.number for each in read_records(tmp_path / "a").trials] == [0, 19, 0, 19, 0, 30]

@@ -5,104 +5,112 @@ from __future__ import annotations
 
 import json
 import random
-import tarfile
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fuzzing import damaged, peak_of, survive
-from tuning_records import TARGET, filled, header, product, scheduled, trial
-from tvm.s_tir import Schedule
+from tuning_records import LARGER, filled, header, trial, write_old_files
 
 from edgedeploy.errors import EdgedeployError, RecordsError
-from edgedeploy.tune.content import RUNS, TRIALS, Content
-from edgedeploy.tune.database import RECORDS, WORKLOADS, record_line, trace_in
 from edgedeploy.tune.events import RunEnded
 from edgedeploy.tune.exchange import export, import_records, merge, prune
-from edgedeploy.tune.header import HEADER
+from edgedeploy.tune.header import DATABASE
+from edgedeploy.tune.lines import read_lines
 from edgedeploy.tune.overview import overview
-from edgedeploy.tune.proving import prover
-from edgedeploy.tune.records import Records
-
-FILES = (HEADER, WORKLOADS, RECORDS, TRIALS, RUNS)
+from edgedeploy.tune.records import Records, read_records
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The files of small records of every kind."""
-    folder = filled(tmp_path_factory.mktemp("records"))
-    with Records.open(folder, header()) as records:
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small records of every kind: a database in `new`, the files of earlier versions in `old`, and exported lines."""
+    root = tmp_path_factory.mktemp("records")
+    with Records.open(filled(root / "new"), header()) as records:
         records.note(RunEnded(run="first", results=[], seconds=1.0))
-    return {name: (folder / name).read_bytes() for name in FILES}
+    write_old_files(root / "old")
+    export(root / "new", root / "lines")
+    return root
 
 
-def written(folder: Path, files: dict[str, bytes]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        (folder / name).write_bytes(files[name])
-    return folder
-
-
-def use(folder: Path, elsewhere: Path, case: int) -> None:
+def use(source: Path, elsewhere: Path, case: int) -> None:
     """Read records, and do one of the things that are done with them; only our errors may come of it.
 
     Raises:
         RecordsError: they cannot be read.
     """
 
-    def pack() -> None:
-        export(folder, elsewhere / "a.tar.gz")
-        import_records(elsewhere / "a.tar.gz", elsewhere / "new")
+    def look() -> None:
+        with Records.open(source) as records:
+            records.best(LARGER)
+        overview(read_records(source).trials)
 
     def add() -> None:
-        with Records.open(folder, header()) as records:
-            records.add(product(32), trial(9, 1.0, module=product(32)))
+        with Records.open(source, header()) as records:
+            records.add(trial(9, 1.0, workload=LARGER))
 
-    def look() -> None:
-        with Records.open(folder) as records:
-            for workload in records.workloads():
-                records.trials(workload)
-            records.best(product(32))
-        overview(Content.read(folder).entries)
-
+    if source.is_file():
+        survive(lambda: import_records(source, elsewhere / "new"))
+        read_lines(source)
+        return
     survive(look)
-    others = (pack, add, lambda: merge([folder], elsewhere / "merged"), lambda: prune(folder, 1))
+    others = (
+        add,
+        lambda: export(source, elsewhere / "a"),
+        lambda: merge([source], elsewhere / "b"),
+        lambda: prune(source, 1),
+    )
     survive(others[case % len(others)])
-    Records.open(folder)
+    Records.open(source).close()
 
 
-def use_all(variants: Iterable[dict[str, bytes]], tmp_path: Path) -> int:
-    """Use records in many variants; returns how often they could be used."""
+def use_all(variants: Iterator[dict[Path, bytes]], tmp_path: Path) -> int:
+    """Use records in many variants, each some files with their paths; returns how often they could be used."""
     useful = 0
     for case, files in enumerate(variants):
-        folder = written(tmp_path / f"{case % 8}", files)
+        place = tmp_path / f"{case}"
+        for path, content in files.items():
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_bytes(content)
         try:
-            use(folder, tmp_path / "elsewhere" / f"{case % 50}", case)
+            use(place / path.parts[0], place / "elsewhere", case)
             useful += 1
         except EdgedeployError:
             pass
     return useful
 
 
-def damaged_variants(sound: dict[str, bytes], cases: int, seed: int) -> Iterator[dict[str, bytes]]:
-    """Files of records, some of them damaged."""
+def files_in(sound: Path, what: str) -> dict[Path, bytes]:
+    """The files of one kind of records."""
+    paths = [sound / what] if (sound / what).is_file() else sorted((sound / what).iterdir())
+    return {
+        path.relative_to(sound): path.read_bytes() for path in paths if path.suffix != ".json" or "header" in path.name
+    }
+
+
+def damaged_variants(sound: Path, what: str, cases: int, seed: int) -> Iterator[dict[Path, bytes]]:
     generator = np.random.default_rng(seed)
+    files = files_in(sound, what)
     for _ in range(cases):
-        names = generator.choice(FILES, size=int(generator.integers(1, 3)), replace=False)
-        yield {**sound, **{str(name): damaged(sound[str(name)], generator) for name in names}}
+        path = list(files)[int(generator.integers(len(files)))]
+        yield {**files, path: damaged(files[path], generator)}
 
 
-def test_damaged_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
-    useful = use_all(damaged_variants(sound, 200, seed=1), tmp_path)
-    assert 20 < useful < 180  # what is torn is repaired, what is damaged refused
+KINDS = ["new", "old", "lines"]
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_damaged_files_end_in_our_errors(what: str, sound: Path, tmp_path: Path) -> None:
+    assert 0 < use_all(damaged_variants(sound, what, 100, seed=1), tmp_path) < 100
 
 
 @pytest.mark.slow
-def test_thousands_of_damaged_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
-    assert 500 < use_all(damaged_variants(sound, 5000, seed=2), tmp_path) < 4500
+@pytest.mark.parametrize("what", KINDS)
+def test_thousands_of_damaged_files_end_in_our_errors(what: str, sound: Path, tmp_path: Path) -> None:
+    assert 20 < use_all(damaged_variants(sound, what, 3000, seed=2), tmp_path) < 2980
 
 
 def values(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -114,7 +122,7 @@ def values(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from values(below, (*path, key))
 
 
-STRANGE = [None, [], {}, "", "b0", "l2", '"', '"x"', True, -1, 0, 1.5, 1e300, 2**31, 2**63, -(2**63), "main", "\0", "é"]
+STRANGE = [None, [], {}, "", "b0", '"x"', True, -1, 0, 1.5, 1e300, 2**31, 2**63, -(2**63), 2**70, "\0", "é", "\ud800"]
 
 
 def strange(value: Any, source: random.Random) -> Any:
@@ -131,109 +139,145 @@ def strange(value: Any, source: random.Random) -> Any:
         other = changed
         for key in source.choice(paths):
             other = other[key]
-        match source.randrange(5):
+        match source.randrange(4):
             case 0:
                 del node[last]
             case 1 if isinstance(node, list):
                 node.insert(last, node[last])
             case 2:
                 node[last] = json.loads(json.dumps(other))
-            case 3 if type(node[last]) is int:
-                node[last] = source.choice([0, 1, -1, 7, 2**31 - 1, 2**40])
             case _:
                 node[last] = source.choice(STRANGE)
     return changed
 
 
-def strange_variants(sound: dict[str, bytes], cases: int, seed: int) -> Iterator[dict[str, bytes]]:
+def strange_variants(sound: Path, what: str, cases: int, seed: int) -> Iterator[dict[Path, bytes]]:
     """Files of records with a line that is JSON but says something else."""
-    source = random.Random(seed)
+    source, files = random.Random(seed), files_in(sound, what)
     for _ in range(cases):
-        name = source.choice(FILES)
-        lines = [sound[name]] if name == HEADER else sound[name].splitlines()
+        path = source.choice(list(files))
+        lines = [files[path]] if path.suffix == ".json" else files[path].splitlines()
         chosen = source.randrange(len(lines))
         lines[chosen] = json.dumps(strange(json.loads(lines[chosen]), source)).encode()
-        yield {**sound, name: b"".join(line + b"\n" for line in lines)}
+        yield {**files, path: b"".join(line + b"\n" for line in lines)}
 
 
-def test_strange_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
-    assert 20 < use_all(strange_variants(sound, 200, seed=1), tmp_path) < 180
+@pytest.mark.parametrize("what", ["old", "lines"])
+def test_strange_lines_end_in_our_errors(what: str, sound: Path, tmp_path: Path) -> None:
+    assert 2 < use_all(strange_variants(sound, what, 100, seed=1), tmp_path) < 98
 
 
 @pytest.mark.slow
-def test_thousands_of_strange_files_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
-    assert 500 < use_all(strange_variants(sound, 5000, seed=2), tmp_path) < 4500
+@pytest.mark.parametrize("what", ["old", "lines"])
+def test_thousands_of_strange_lines_end_in_our_errors(what: str, sound: Path, tmp_path: Path) -> None:
+    assert 100 < use_all(strange_variants(sound, what, 3000, seed=2), tmp_path) < 2900
 
 
-def test_damaged_archives_end_in_our_errors(sound: dict[str, bytes], tmp_path: Path) -> None:
-    export(written(tmp_path / "a", sound), tmp_path / "a.tar.gz")
-    packed = (tmp_path / "a.tar.gz").read_bytes()
-    with tarfile.open(tmp_path / "plain.tar.gz", "w:gz", compresslevel=0, format=tarfile.USTAR_FORMAT) as archive:
-        for name in FILES:
-            archive.add(tmp_path / "a" / name, name)
-    plain = (tmp_path / "plain.tar.gz").read_bytes()
-    generator = np.random.default_rng(3)
-    for case in range(300):
-        path = tmp_path / "damaged.tar.gz"
-        path.write_bytes(damaged(plain if case % 2 else packed, generator))
-        survive(lambda path=path: import_records(path, tmp_path / "new"))  # type: ignore[misc]
+@pytest.mark.parametrize(
+    "value", ["NULL", "-1", "1e300", "x'00ff'", "''", "'null'", "'[' || hex(zeroblob(100))", "'{}'", "'\ud7ff'"]
+)
+def test_strange_values_in_a_database_end_in_our_errors(value: str, sound: Path, tmp_path: Path) -> None:
+    columns = [("trials", name) for name in type(trial(0)).model_fields] + [
+        ("header", "content"),
+        ("events", "content"),
+    ]
+    refused = 0
+    for number, (table, column) in enumerate(columns):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path = folder / DATABASE
+        path.write_bytes((sound / "new" / DATABASE).read_bytes())
+        with closing(sqlite3.connect(path)) as connection, connection:
+            try:
+                connection.execute(f"UPDATE {table} SET {column} = {value} WHERE rowid = 1")
+            except sqlite3.IntegrityError:
+                continue
+        survive(lambda folder=folder: use(folder, tmp_path / "elsewhere", 0))  # type: ignore[misc]
+        try:
+            read_records(folder)
+        except RecordsError:
+            refused += 1
+    assert refused >= 3
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["DROP TABLE events"],
+        ["CREATE TABLE more (content TEXT)"],
+        ["DROP TABLE trials", "CREATE TABLE trials (time TEXT)"],
+        ["CREATE TRIGGER t AFTER INSERT ON trials BEGIN DELETE FROM trials; END"],
+        [
+            "DROP TABLE events",
+            "CREATE VIEW events AS WITH RECURSIVE n(content) AS (SELECT 1 UNION ALL SELECT 1 FROM n) SELECT * FROM n",
+        ],
+        ["PRAGMA user_version = 3"],
+        ["DELETE FROM header"],
+        ["INSERT INTO header SELECT content FROM header"],
+    ],
+    ids=lambda statements: statements[-1][:24],
+)
+def test_a_database_of_other_tables_is_refused_and_not_changed(
+    statements: list[str], sound: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / DATABASE
+    path.write_bytes((sound / "new" / DATABASE).read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+    before = path.read_bytes()
+    for given in (None, header()):
+        with pytest.raises(RecordsError):
+            Records.open(tmp_path, given)
+    assert path.read_bytes() == before
+
+
+def test_a_database_that_shows_one_page_many_times_is_refused(tmp_path: Path) -> None:
+    """Its tree leads to the same leaves again and again: a few kilobytes that would be rows without number."""
+    with Records.open(tmp_path, header()) as records:
+        for number in range(300):
+            records.add(trial(number, 1.0))
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection:
+        [[root]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'trials'")
+        [[size]] = connection.execute("PRAGMA page_size")
+    content = bytearray((tmp_path / DATABASE).read_bytes())
+    page = (root - 1) * size
+    assert content[page] == 5, "an inner page of a table"
+    count = int.from_bytes(content[page + 3 : page + 5], "big")
+    cells = [int.from_bytes(content[page + 12 + 2 * n : page + 14 + 2 * n], "big") for n in range(count)]
+    first = bytes(content[page + cells[0] : page + cells[0] + 4])
+    for cell in cells:
+        content[page + cell : page + cell + 4] = first
+    many = (size - 12) // 2 - 400
+    content[page + 3 : page + 5] = many.to_bytes(2, "big")
+    for number in range(many):
+        content[page + 12 + 2 * number : page + 14 + 2 * number] = cells[0].to_bytes(2, "big")
+    (tmp_path / DATABASE).write_bytes(content)
+    with pytest.raises(RecordsError, match="damaged"):
+        read_records(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["lines", "header.json", "trials.jsonl", "runs.jsonl", DATABASE])
 @pytest.mark.parametrize(
     "content",
     [
         b"[" * (4 << 20),
         b"[" * (4 << 20) + b"\n",
         b"[0," + b"1," * (2 << 20) + b"1]\n",
-        b'{"format":1,"seconds":[' + b"1," * (2 << 20) + b"1]}\n",
+        b'{"format":1,"seconds":[' + b"1," * (1 << 18) + b"1]}\n",
+        b'{"seconds":[' + b"null," * (1 << 17) + b"1]}\n",
+        b'{"event":"run ended","results":[' + b"{}," * (1 << 18) + b"{}]}\n",
         b"9" * (4 << 20) + b"\n",
         b"\n" * (4 << 20),
         b'"' + b"\\u0000" * (1 << 19) + b'"\n',
     ],
-    ids=["open", "deep", "long", "many", "huge", "empty", "escaped"],
+    ids=["open", "deep", "long", "many", "wrong", "events", "huge", "empty", "escaped"],
 )
-def test_what_claims_a_lot_takes_little(sound: dict[str, bytes], tmp_path: Path, name: str, content: bytes) -> None:
-    folder = written(tmp_path / "a", {**sound, name: content})
-    most = 4 * len(content) + (4 << 20)
-    assert peak_of(lambda: Content.read(folder)) < most
-    assert peak_of(lambda: Records.open(folder)) < most
-
-
-def apply_strange_traces(cases: int, seed: int) -> tuple[int, int]:
-    """Apply traces that say something else; returns how many could be applied, and how many crashed the prover."""
-    tiled = Schedule(product())
-    rows = tiled.get_loops(tiled.get_sblock("C"))[0]
-    tiled.split(rows, tiled.sample_perfect_tile(rows, 2, 64, [2, 8]))
-    tiled.annotate(tiled.get_sblock("root"), "meta_schedule.parallel", 4)
-    sound = [
-        json.loads(record_line(0, product(), schedule.trace, [1e-3], TARGET))[1]
-        for schedule in (tiled, scheduled(product()))
-    ]
-    source = random.Random(seed)
-    applied = crashed = 0
-    with ExitStack() as stack:
-        helper = stack.enter_context(prover())
-        for _ in range(cases):
-            line = json.dumps([0, strange(source.choice(sound), source)]).encode()
-            try:
-                trace_in(line, product(), [1e-3], helper)
-                applied += 1
-            except RecordsError as error:
-                if "crashes TVM" in str(error):
-                    crashed += 1
-                    stack.close()
-                    helper = stack.enter_context(prover())
-    return applied, crashed
-
-
-def test_strange_traces_end_in_our_errors() -> None:
-    applied, _ = apply_strange_traces(100, seed=1)
-    assert 5 < applied < 95
-
-
-@pytest.mark.slow
-def test_thousands_of_strange_traces_end_in_our_errors() -> None:
-    applied, crashed = apply_strange_traces(2000, seed=2)
-    assert applied > 100
-    assert crashed > 0  # or the other process is needed no more
+def test_what_claims_a_lot_takes_little(sound: Path, tmp_path: Path, name: str, content: bytes) -> None:
+    if name == "lines":
+        (tmp_path / name).write_bytes((sound / "lines").read_bytes() + content)
+    else:
+        write_old_files(tmp_path)
+        (tmp_path / name).write_bytes(content)
+    most = 8 * len(content) + (8 << 20)
+    assert peak_of(lambda: read_lines(tmp_path / name) if name == "lines" else Records.open(tmp_path)) < most

@@ -17,9 +17,9 @@ from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.formats import describing
-from edgedeploy.frontends.network import Network
 from edgedeploy.frontends.planes import on_planes
 from edgedeploy.frontends.tflite import FORMAT
+from edgedeploy.network import Network
 
 needed = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),

@@ -16,6 +16,7 @@ TRIAL = Trial(
     task="t",
     workload="w",
     number=3,
+    configuration={},
     seconds=[2e-3, 1e-3],
 )
 

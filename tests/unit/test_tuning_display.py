@@ -241,7 +241,7 @@ class TestPipe:
         assert "\x1b" not in printed.out + printed.err
         start, *tasks, end = printed.err.splitlines()
         assert start == (
-            "mobilenet_v1 on rpi4: 3 tasks, at most 48 trials, space templates, tuner xgb, measured by pi@a; "
+            "mobilenet_v1 on rpi4: 3 tasks, at most 48 trials, tuner xgb, measured by pi@a; "
             "records in /home/user/records/rpi4"
         )
         assert [line.split(" (")[0] for line in tasks[::2]] == [
@@ -262,7 +262,9 @@ class TestPipe:
         assert "[bold red]<script>" in printed.out
         assert r"conv\x1b[2J\n[bold red]" in printed.out
         assert len(printed.out.splitlines()) == 4
-        assert len(printed.err.splitlines()) == 5
+        marked = [line for line in printed.err.splitlines() if line.startswith("  | ")]
+        assert len(printed.err.splitlines()) == 5 + len(marked)
+        assert len(marked) == 1, "of the note: no line of ours is cut by a name"
 
     def test_a_batch_that_comes_at_once_is_one_line_however_large(self, capsys: pytest.CaptureFixture[str]) -> None:
         run, clock = Simulation(names=["a"], trials=256), Clock()

@@ -12,7 +12,9 @@ import pytest
 from networks import Graph, three_convolutions
 from notebook import Notebook
 
+from edgedeploy import build as building
 from edgedeploy.board import load_board
+from edgedeploy.compile.configuration import Configuration, known_configuration
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
@@ -20,15 +22,15 @@ from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.source import Source
+from edgedeploy.selftest.recording import recorded as recording
+from edgedeploy.source import Source, find_source
 from edgedeploy.tune import comparison
 from edgedeploy.tune.events import TaskResult
 from edgedeploy.tune.finals import Finals
-from edgedeploy.tune.spaces import Candidate
 from edgedeploy.tune.task import Task, tasks_of
 from edgedeploy.tune.trial import Trial
 
-Recorded = list[tuple[Candidate, Trial]]
+Recorded = list[Trial]
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +48,11 @@ def recorded() -> Recorded:
 @pytest.fixture
 def finals(tasks: list[Task], recorded: Recorded) -> Finals:
     """The first task has two finalists beside its default, the second one."""
-    found = Finals("run", tasks, lambda candidate, trial: recorded.append((candidate, trial)))
+    found = Finals("run", tasks, recorded.append)
     for task, count in zip(tasks, (3, 2), strict=True):
-        candidates = [Candidate.configured(task, each) for each in task.candidates[:count]]
-        found.finalists[task.key] = [(each, trial_of(each, number)) for number, each in enumerate(candidates)]
+        found.finalists[task.key] = [
+            (each, trial_of(task, each, number)) for number, each in enumerate(task.candidates[:count])
+        ]
         found.results[task.key] = TaskResult(
             number=task.number,
             name=task.name,
@@ -63,16 +66,21 @@ def finals(tasks: list[Task], recorded: Recorded) -> Finals:
     return found
 
 
-def trial_of(candidate: Candidate, number: int) -> Trial:
+def trial_of(task: Task, candidate: Configuration, number: int) -> Trial:
     return Trial(
         time=datetime.now(timezone.utc),
         run="run",
-        task=candidate.task.name,
-        workload=candidate.task.key,
+        task=task.name,
+        workload=task.key,
         number=number,
+        configuration=candidate.model_dump(mode="json"),
         seconds=[0.001],
         final=True,
     )
+
+
+def configurations(trials: Recorded) -> list[Configuration | None]:
+    return [known_configuration(trial.configuration) for trial in trials]
 
 
 def times_of(tasks: list[Task], *seconds: tuple[float, float]) -> list[dict[str, float]]:
@@ -100,16 +108,16 @@ def test_what_is_quickest_in_the_network_is_recorded_beside_the_default(
     results = finals.results[first.key], finals.results[second.key]
     assert [(each.default_ms, each.best_ms) for each in results] == [(2.0, 1.0), (1.0, 0.9)]
     assert results[0].configuration == first.candidates[2].model_dump(mode="json")
-    assert [candidate.configuration for candidate, _ in recorded] == [
+    assert configurations(recorded) == [
         first.candidates[0], first.candidates[2], second.candidates[0], second.candidates[1]
     ]  # fmt: skip
-    assert [trial.seconds for _, trial in recorded] == [[0.002], [0.001], [0.001], [0.0009]]
-    assert {trial.run for _, trial in recorded} == {"run-network"}
+    assert [trial.seconds for trial in recorded] == [[0.002], [0.001], [0.001], [0.0009]]
+    assert {trial.run for trial in recorded} == {"run-network"}
 
 
 def test_a_gain_that_may_be_chance_is_none(finals: Finals, tasks: list[Task], recorded: Recorded) -> None:
     finals.settle(times_of(tasks, (0.004, 0.001), (0.00396, 0.00099), (0.00395, 0.002)))
-    assert [candidate.configuration for candidate, _ in recorded] == [task.candidates[0] for task in tasks]
+    assert configurations(recorded) == [task.candidates[0] for task in tasks]
     assert all(result.default_ms == result.best_ms for result in finals.results.values())
 
 
@@ -117,22 +125,33 @@ def test_a_withdrawal_leaves_the_defaults(finals: Finals, tasks: list[Task], rec
     finals.settle(times_of(tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))
     before = len(recorded)
     finals.withdraw()
-    assert [candidate.configuration for candidate, _ in recorded[before:]] == [task.candidates[0] for task in tasks]
-    assert {trial.run for _, trial in recorded[before:]} == {"run-withdrawn"}
+    assert configurations(recorded[before:]) == [task.candidates[0] for task in tasks]
+    assert {trial.run for trial in recorded[before:]} == {"run-withdrawn"}
     assert all(result.speed_up == 1 for result in finals.results.values())
 
 
 def test_a_run_without_finalists_has_no_variants(tasks: list[Task]) -> None:
-    assert Finals("run", tasks, lambda candidate, trial: None).variants() == []
+    assert Finals("run", tasks, lambda trial: None).variants() == []
 
 
-class Network:
+def test_all_variants_share_one_inference_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    references = []
+    monkeypatch.setattr(building, "recorded", lambda network: references.append(network) or recording(network))
+    stand = comparison.Stand(find_source("digits"), Place(resolve("local")), Notebook(), lambda: False)
+    times = stand.function_times_s([untuned, untuned])
+    assert times is not None
+    assert all(seconds > 0 for each in times for seconds in each.values())
+    assert stand.inference_times_ms([untuned]) is not None
+    assert len(references) == 1
+
+
+class Running:
     """A network that is ready to run, and takes a second."""
 
     inputs: ClassVar[list[TensorSpec]] = [TensorSpec(name="data", shape=[1], dtype="float32")]
 
     @property
-    def runner(self) -> Network:
+    def runner(self) -> Running:
         return self
 
     def measure(self, tensors: Tensors, *, repeat: int, warmup: int) -> Timing:
@@ -143,10 +162,11 @@ class Network:
 
 
 def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=Network.inputs))
+    built = SimpleNamespace(path=None, manifest=SimpleNamespace(inputs=Running.inputs))
+    monkeypatch.setattr(comparison.Referenced, "of", lambda source: None)
     monkeypatch.setattr(comparison, "build", lambda *_, **__: built)
     monkeypatch.setattr(
-        comparison, "opened_together", lambda packages, *_, **__: nullcontext([Network() for _ in packages])
+        comparison, "opened_together", lambda packages, *_, **__: nullcontext([Running() for _ in packages])
     )
     told = Notebook()
     source = cast(Source, SimpleNamespace(name="net"))

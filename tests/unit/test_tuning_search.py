@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import mean
 
+import numpy as np
 import pytest
 from networks import Graph, three_convolutions
 
@@ -14,7 +16,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.tune.search import TUNERS, CostModel, search_for
-from edgedeploy.tune.search.model import LEAST_RESULTS
+from edgedeploy.tune.search.model import LEAST_RESULTS, features
 from edgedeploy.tune.task import Task, selected, tasks_of
 
 
@@ -65,6 +67,24 @@ def test_a_time_of_nothing_is_no_rate(task: Task) -> None:
     model = CostModel()
     model.learn(task, [(each, 0.0) for each in task.candidates[:LEAST_RESULTS]])
     assert model.predict(task, task.candidates[:1]) == [pytest.approx(0.0, abs=1e-6)]
+
+
+def test_the_cost_model_sees_every_number_of_a_candidate(task: Task) -> None:
+    candidate = next(each for each in task.candidates if isinstance(each, Direct))
+    seen = features(task, candidate)
+    for name, value in candidate.genes.items():
+        field, _, part = name.partition(".")
+        inner = replace(getattr(candidate, field), **{part: value + 1}) if part else value + 1
+        assert not np.array_equal(features(task, candidate.model_copy(update={field: inner})), seen), name
+
+
+def test_a_candidate_that_the_cost_model_cannot_tell_apart_is_refused(task: Task) -> None:
+    class Deeper(Direct):
+        unrolled: int = 1
+
+    candidate = Deeper(**dict(next(each for each in task.candidates if isinstance(each, Direct))))
+    with pytest.raises(ValueError, match="no gene unrolled of Deeper"):
+        CostModel().learn(task, [(candidate, 1.0)])
 
 
 def test_tasks_are_functions_with_layers_each_once_those_with_most_work_first(tasks: list[Task]) -> None:

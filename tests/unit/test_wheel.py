@@ -75,6 +75,9 @@ def test_it_carries_all_data(wheel: Path) -> None:
         ROOT / "models" / "digit.png",
     ]
     assert {DATA + path.relative_to(ROOT).as_posix() for path in data} <= members
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "edgedeploy").rglob("*.html")}
+    assert templates
+    assert templates <= members
 
 
 def test_it_carries_nothing_large(wheel: Path) -> None:

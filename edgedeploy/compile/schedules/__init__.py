@@ -62,12 +62,6 @@ class Scheduled:
         """The sizes of the layer's tile, for reports; empty where there is none."""
         return str(self.configuration) if self.configuration else ""
 
-    @staticmethod
-    def elsewhere(function: tvm.tirx.PrimFunc) -> Scheduled:
-        """A function that MetaSchedule's own rules have scheduled, under a name of its own."""
-        anonymous = function.without_attr("global_symbol")
-        return Scheduled(_final(anonymous), "metaschedule", None, None, 0, parallel=True, tuned=True)
-
 
 def schedule_function(
     templates: Sequence[Template],
@@ -93,13 +87,9 @@ def schedule_function(
     if template.partitions:
         kernel = Kernel(_with_narrow_indices(function), packable, configuration)
     packing = template.apply(kernel, board)
-    scheduled = _final(kernel.schedule.mod["main"])
+    # The attribute makes TVM's pipeline leave the function as it is.
+    scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
     return Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
-
-
-def _final(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
-    """The function with the attribute that makes TVM's pipeline leave it as it is."""
-    return function.with_attr("tirx.is_scheduled", True)
 
 
 def _with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:

@@ -1,7 +1,6 @@
 """A page about tuning records: one file of HTML that needs neither a network nor a script.
 
-`history` orders what the records say, `page` lays it out, `charts` draws with the axes of `axis`, `markup` makes the
-elements.
+`history` orders what the records say, `charts` draws it, `page` gives it to the template `tuning.html`.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedeploy.files import replacing
+from edgedeploy.report import require_report
 from edgedeploy.tune.report.history import read_history
 from edgedeploy.tune.report.page import page
 
@@ -26,7 +26,9 @@ def write_report(folder: Path, output: Path) -> Path:
     Raises:
         RecordsError: the folder holds no records, or they are damaged.
         OutputError: the page cannot be written.
+        UnsupportedError: what pages need is not installed.
     """
+    require_report()
     text = page(read_history(folder))
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgedeploy.tune.content import Entry, by_workload, events_in, trials_in
 from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
-from edgedeploy.tune.header import Header, read_header
+from edgedeploy.tune.header import Header
 from edgedeploy.tune.overview import overview
-from edgedeploy.tune.trial import Trial
+from edgedeploy.tune.records import read_records
+from edgedeploy.tune.trial import Trial, by_workload
 
 
 @dataclass
@@ -81,58 +81,57 @@ def read_history(folder: Path) -> History:
     Raises:
         RecordsError: it holds none, or they are damaged.
     """
-    header = read_header(folder)
-    # A run tells of a task before it measures it, so that trials are read first where one is adding to both.
-    entries = by_workload(trials_in(folder))
-    runs = _runs(events_in(folder))
+    content = read_records(folder)
+    trials = by_workload(content.trials)
+    runs = _runs(content.events)
     by_run = {run.started.run: run for run in runs}
-    for each in entries.values():
-        for entry in each:
-            if run := by_run.get(entry.trial.run):
-                run.trials.append(entry.trial)
+    for trial in content.trials:
+        if run := by_run.get(trial.run):
+            run.trials.append(trial)
     networks = [
-        Network(name, own, _tasks(own, entries))
+        Network(name, own, _tasks(own, trials))
         for name in dict.fromkeys(run.started.model for run in runs)
         if (own := [run for run in runs if run.started.model == name])
     ]
     told = {task.result.workload for network in networks for task in network.tasks}
-    if strays := [_task(number, each) for number, (key, each) in enumerate(entries.items()) if key not in told]:
+    if strays := [_task(number, each) for number, (key, each) in enumerate(trials.items()) if key not in told]:
         networks.append(Network(None, [], strays))
-    return History(folder, header, networks)
+    return History(folder, content.header, networks)
 
 
 def _runs(events: Iterable[Event]) -> list[Run]:
-    """Runs with what each told, in order. One begins after the other: the folder is locked."""
-    runs: list[Run] = []
+    """Runs with what each told, in order. The end of a task that names no run is of the last one before it."""
+    runs: dict[str, Run] = {}
+    last = ""
     for event in events:
         if isinstance(event, RunStarted):
-            runs.append(Run(event))
-        elif runs and isinstance(event, TaskEnded):
-            runs[-1].results[event.result.workload] = event.result
-        elif runs and isinstance(event, RunEnded) and event.run == runs[-1].started.run:
-            runs[-1].ended = event
-    return runs
+            last = event.run
+            runs[last] = Run(event)
+        elif isinstance(event, TaskEnded) and (run := runs.get(event.run or last)):
+            run.results[event.result.workload] = event.result
+        elif isinstance(event, RunEnded) and (run := runs.get(event.run)):
+            run.ended = event
+    return list(runs.values())
 
 
-def _tasks(runs: list[Run], entries: dict[str, list[Entry]]) -> list[Task]:
+def _tasks(runs: list[Run], trials: dict[str, list[Trial]]) -> list[Task]:
     """The tasks of a network's runs, each as the last run tells it."""
     summaries = {summary.workload: summary for run in runs for summary in run.started.tasks}
     results = {workload: result for run in runs for workload, result in run.results.items()}
     tasks = [
-        _task(summary.number, entries.get(workload, []), summary, results.get(workload))
+        _task(summary.number, trials.get(workload, []), summary, results.get(workload))
         for workload, summary in summaries.items()
     ]
     return sorted(tasks, key=lambda task: task.result.number)
 
 
 def _task(
-    number: int, entries: list[Entry], summary: TaskSummary | None = None, result: TaskResult | None = None
+    number: int, trials: list[Trial], summary: TaskSummary | None = None, result: TaskResult | None = None
 ) -> Task:
-    trials = [entry.trial for entry in entries]
     mflop = summary.mflop if summary else None
     if result:
         return Task(result, True, mflop, trials)
-    known = next(iter(overview(entries)), None)
+    known = next(iter(overview(trials)), None)
     last = trials[-1] if trials else None
     derived = TaskResult(
         number=number,

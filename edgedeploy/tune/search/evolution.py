@@ -1,8 +1,8 @@
 """Evolutionary search: the best candidates so far are varied and crossed; a cost model may say which are worth a trial.
 
-A candidate's genes are the numbers of its configuration. Two candidates of a form are crossed by taking each gene from
-either; one is varied by giving a gene another value. What comes out is seldom a candidate itself, as sizes depend on
-each other: the nearest one that was not tried takes its place.
+A candidate's genes are the numbers of its configuration, by field. Two candidates of a form are crossed by taking each
+gene from either; one is varied by giving a gene another value. What comes out is seldom a candidate itself, as sizes
+depend on each other: the nearest one that was not tried takes its place.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Population:
     def __init__(self, members: Sequence[Configuration]) -> None:
         self.members = list(members)
         self._index = {each: index for index, each in enumerate(self.members)}
-        genes = np.log2(1 + np.array([each.numbers for each in self.members], dtype=np.float64))
+        genes = np.log2(1 + np.array([list(each.genes.values()) for each in self.members], dtype=np.float64))
         self._genes = genes / np.maximum(np.ptp(genes, axis=0), 1e-9)
         self._values = [np.unique(column) for column in self._genes.T]
         self._variable = [gene for gene, values in enumerate(self._values) if len(values) > 1]

@@ -7,6 +7,7 @@ candidate, not the task. Source of the approach: T. Chen et al., Learning to Opt
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from math import log2, prod
 from typing import Any
 
@@ -17,6 +18,9 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.types import bytes_of
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.tune.task import Task
+
+# Of data and of weights, at most.
+_DIMENSIONS = 4
 
 # Fewer results than this teach nothing.
 LEAST_RESULTS = 12
@@ -85,7 +89,11 @@ class CostModel:
 
 
 def features(task: Task, configuration: Configuration) -> np.ndarray:
-    """Numbers that describe a candidate: its layer, its form and sizes, what the model of the board expects of it."""
+    """Numbers that describe a candidate: its layer, its form and genes, what the model of the board expects of it.
+
+    Raises:
+        ValueError: the model has no place for a dimension of the layer or a gene of the candidate.
+    """
     assert task.group is not None
     layer, board = task.group.layer, task.processor.board
     estimates = log2(1 + task.strategy.estimate(configuration)), log2(1 + layer.operations)
@@ -93,13 +101,13 @@ def features(task: Task, configuration: Configuration) -> np.ndarray:
     weights = log2(bytes_of(layer.types.weights) * prod(layer.weights[:-1]) * tile.channels)
     return np.array(
         [
-            *(log2(size) for size in _padded([*layer.data], 4)),
-            *(log2(size) for size in _padded([*layer.weights], 4)),
+            *_logarithms(layer.data),
+            *_logarithms(layer.weights),
             *(float(isinstance(configuration, form)) for form in forms()),
             *estimates,
             estimates[0] - estimates[1],
             *(log2(size) for size in (tile.rows, tile.columns, tile.channels)),
-            *(log2(1 + size) for size in _padded(configuration.numbers, 7)),
+            *_genes(configuration),
             weights - log2(1024 * board.cache.l1_kib),
             weights - log2(1024 * board.cache.l2_kib),
         ],
@@ -107,5 +115,20 @@ def features(task: Task, configuration: Configuration) -> np.ndarray:
     )
 
 
-def _padded(sizes: list[int], length: int) -> list[int]:
-    return (sizes + [1] * length)[:length]
+def _logarithms(sizes: Sequence[int]) -> list[float]:
+    if len(sizes) > _DIMENSIONS:
+        raise ValueError(f"the cost model knows {_DIMENSIONS} dimensions, not {len(sizes)}")
+    return [log2(size) for size in (*sizes, *[1] * (_DIMENSIONS - len(sizes)))]
+
+
+def _genes(configuration: Configuration) -> list[float]:
+    genes = configuration.genes
+    if unknown := genes.keys() - set(_gene_names()):
+        raise ValueError(f"the cost model knows no gene {', '.join(sorted(unknown))} of {type(configuration).__name__}")
+    return [log2(1 + genes.get(name, 0)) for name in _gene_names()]
+
+
+@cache
+def _gene_names() -> list[str]:
+    """The genes of all forms: a form lacks those of the others."""
+    return list(dict.fromkeys(name for form in forms() for name in form.gene_names()))

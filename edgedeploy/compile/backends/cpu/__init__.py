@@ -36,7 +36,7 @@ class CpuBackend(Backend):
         Args:
             channels: of its result.
             pixels: of its result.
-            types: its.
+            types: that it computes with.
         """
         wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
         return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted

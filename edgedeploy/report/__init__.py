@@ -1,0 +1,20 @@
+"""Pages about measurements, as one HTML file each: `charts.py` draws, `page.py` lays out. Needs the extra `report`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from edgedeploy.errors import UnsupportedError
+
+
+def require_report() -> None:
+    """Check that pages can be made. Call it before the work that a page is about.
+
+    Raises:
+        UnsupportedError: Matplotlib or Jinja2 is not installed.
+    """
+    absent = [name for name in ("Matplotlib", "Jinja2") if find_spec(name.lower()) is None]
+    if absent:
+        raise UnsupportedError(
+            f"pages need {' and '.join(absent)}, not installed here", hints=["pip install 'edgedeploy[report]'"]
+        )

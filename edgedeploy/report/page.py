@@ -1,0 +1,46 @@
+"""Pages: Jinja2 lays out what a template of the package says, in one file that loads nothing and runs nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgedeploy import __version__
+from edgedeploy.text import printable, significant
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+def render(package: str, template: str, **values: object) -> str:
+    """A page as HTML.
+
+    Args:
+        package: the Python package that the template lies in.
+        template: its file; it extends `page.html` and may import `macros.html` of this package.
+        values: what it shows. Text is escaped and made printable, but for that of `html`.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(name, ".") for name in (package, __package__)]),
+        autoescape=True,
+        finalize=_printable,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["significant"] = significant
+    return environment.get_template(template).render(version=__version__, **values)
+
+
+def html(text: str | None) -> Markup | None:
+    """Text that is HTML or SVG by itself, such as a chart, and is not escaped."""
+    from markupsafe import Markup
+
+    return None if text is None else Markup(text)
+
+
+def _printable(value: object) -> object:
+    """What a template shows; foreign text may hold what turns the direction of writing, HTML is not touched."""
+    return printable(value) if type(value) is str else value
