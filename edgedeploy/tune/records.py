@@ -89,6 +89,9 @@ class Records(Closing):
             _require_same(folder, header, present.header)
         connection = _connect(folder)
         try:
+            with _writing(folder / DATABASE):
+                for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
+                    connection.execute(f"PRAGMA {pragma}")
             records = Records(folder, Content(header), connection)
             content = records._begin(header, progress)
             _require_same(folder, header, content.header)
@@ -321,10 +324,7 @@ def _connect(folder: Path) -> sqlite3.Connection:
     except OSError as error:
         raise cannot_write(folder, error) from error
     with _writing(folder / DATABASE):
-        connection = sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
-        for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
-            connection.execute(f"PRAGMA {pragma}")
-        return connection
+        return sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
 
 
 def _disconnect(connection: sqlite3.Connection) -> None:
