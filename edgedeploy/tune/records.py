@@ -202,7 +202,7 @@ class Records(Closing):
                 connection.execute(statement)
             connection.execute("INSERT INTO header VALUES (?)", [content.header.model_dump_json()])
             _insert(connection, content.trials, content.events)
-        if content.trials:
+        if content.trials or content.left_out:
             text = f"{self.folder}: {len(content.trials)} trials of an earlier version were taken over into {DATABASE}"
             left_out = f"; {content.left_out} of MetaSchedule's schedules were left out" if content.left_out else ""
             progress.note(text + left_out)
