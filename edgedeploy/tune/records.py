@@ -89,6 +89,9 @@ class Records(Closing):
             _require_same(folder, header, present.header)
         connection = _connect(folder)
         try:
+            with _writing(folder / DATABASE):
+                for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
+                    connection.execute(f"PRAGMA {pragma}")
             records = Records(folder, Content(header), connection)
             content = records._begin(header, progress)
             _require_same(folder, header, content.header)
@@ -199,7 +202,7 @@ class Records(Closing):
                 connection.execute(statement)
             connection.execute("INSERT INTO header VALUES (?)", [content.header.model_dump_json()])
             _insert(connection, content.trials, content.events)
-        if content.trials:
+        if content.trials or content.left_out:
             text = f"{self.folder}: {len(content.trials)} trials of an earlier version were taken over into {DATABASE}"
             left_out = f"; {content.left_out} of MetaSchedule's schedules were left out" if content.left_out else ""
             progress.note(text + left_out)
@@ -321,10 +324,7 @@ def _connect(folder: Path) -> sqlite3.Connection:
     except OSError as error:
         raise cannot_write(folder, error) from error
     with _writing(folder / DATABASE):
-        connection = sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
-        for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
-            connection.execute(f"PRAGMA {pragma}")
-        return connection
+        return sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
 
 
 def _disconnect(connection: sqlite3.Connection) -> None:

@@ -41,16 +41,17 @@ STARTED = RunStarted(run="first", model="net", board="rpi4", hosts=["a"], tuner=
 RESULT = TaskResult(number=0, name="product", workload=PRODUCT, weight=1, default_ms=4, best_ms=2, trials=4, failures=1)
 ENDED = RunEnded(run="first", results=[RESULT], seconds=1.5)
 
-# Adds trials without an end, and says the number of each when it is recorded.
+# Adds trials, says the number of each when it is recorded, and opens the folder anew every twenty.
 ADDING = """
 import sys
 from pathlib import Path
 from tuning_records import Records, header, trial
 
-with Records.open(Path(sys.argv[1]), header()) as records:
-    for number in range(int(sys.argv[3])):
-        records.add(trial(number, 1.0, run=sys.argv[2]))
-        print(number, flush=True)
+for first in range(0, int(sys.argv[3]), 20):
+    with Records.open(Path(sys.argv[1]), header()) as records:
+        for number in range(first, first + 20):
+            records.add(trial(number, 1.0, run=sys.argv[2]))
+            print(number, flush=True)
 """
 
 
