@@ -15,7 +15,7 @@ from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu import winograd
-from edgedeploy.compile.backends.cpu.tiles import choose_tile, whole_columns
+from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_tile, whole_columns
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.compile.tiles import padded_count
 from edgedeploy.compile.types import FLOAT32
@@ -292,7 +292,7 @@ def test_a_single_pixel_is_computed_by_several_vectors(network: Save, kernel: in
     assert compiled.templates
     profile = load_board("rpi4")
     assert whole_columns(1, 124, padded_count(124, 4), FLOAT32, profile) == 128
-    assert choose_tile(1, 1, 128, (kernel, kernel), 24, FLOAT32, profile).channels >= 16
+    assert choose_tile(ConvolutionShape(1, 1, 128, (kernel, kernel), 24, FLOAT32), profile).channels >= 16
 
 
 def test_a_division_by_padded_channels_makes_no_nan(network: Save) -> None:

@@ -17,6 +17,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.tiles import (
+    ConvolutionShape,
     choose_order,
     choose_tile,
     direct_cycles,
@@ -140,7 +141,7 @@ def test_winograd_s_transforms_are_in_the_type_of_the_sums(tmp_path: Path, size:
     types = LayerTypes("float16", "float32", "float32", "float32")
     layer = layers(types)["convolution"]
     assert isinstance(layer, Convolution)
-    check(layer, winograd.best_plan([size], *layer.size, layer.inputs, layer.outputs, types, LOCAL), tmp_path)
+    check(layer, winograd.best_plan([size], ConvolutionShape(11, 13, 48, (3, 3), 24, types), LOCAL), tmp_path)
 
 
 def test_only_what_winograd_was_measured_for_is_computed_so() -> None:
@@ -160,7 +161,7 @@ def test_only_what_winograd_was_measured_for_is_computed_so() -> None:
 )
 def test_registers_hold_sums(types: LayerTypes, lanes: int) -> None:
     board = load_board("rpi4")
-    tile = choose_tile(56, 56, 64, (3, 3), 64, types, board)
+    tile = choose_tile(ConvolutionShape(56, 56, 64, (3, 3), 64, types), board)
     vectors = tile.channels // lanes
     assert tile.channels % lanes == 0
     assert tile.rows * tile.columns * vectors + vectors + 1 <= tile_registers(board)
@@ -172,11 +173,13 @@ def test_the_bytes_of_weights_say_what_fits_the_caches() -> None:
     board = LOCAL.model_copy(update={"cache": LOCAL.cache.model_copy(update={"l2_kib": 1024})})
     tile = Tile(1, 7, 32)
     slices = {
-        types.weights: choose_order(7, 7, 512, (3, 3), 512, tile, types, board).slices
+        types.weights: choose_order(ConvolutionShape(7, 7, 512, (3, 3), 512, types), tile, board).slices
         for types in (FLOAT32, HALF, INTEGER)
     }
     assert slices == {"float32": 3, "float16": 3, "int8": 1}  # 576, 288 and 144 KiB for a tile
-    cycles = [direct_cycles(1, 1, (1, 1), 4096, 4096, types, LOCAL) for types in (FLOAT32, HALF, INTEGER)]
+    cycles = [
+        direct_cycles(ConvolutionShape(1, 1, 4096, (1, 1), 4096, types), LOCAL) for types in (FLOAT32, HALF, INTEGER)
+    ]
     assert [first - second for first, second in itertools.pairwise(cycles)] == pytest.approx([2 * 2**24 / 4, 2**24 / 4])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu import winograd
-from edgedeploy.compile.backends.cpu.tiles import choose_order, choose_tile
+from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_order, choose_tile
 from edgedeploy.compile.tiles import WeightOrder, vector_length
 from edgedeploy.compile.types import FLOAT32, lanes_for
 
@@ -26,7 +26,7 @@ AVX512 = load_board("rpi4").model_copy(
 @pytest.mark.parametrize("channels", [1, 6, 8, 24, 32, 64, 255])
 def test_accumulators_weights_and_an_input_fit_the_registers(board: str, width: int, channels: int) -> None:
     profile = load_board(board)
-    tile = choose_tile(width, width, channels, (1, 1), 64, FLOAT32, profile)
+    tile = choose_tile(ConvolutionShape(width, width, channels, (1, 1), 64, FLOAT32), profile)
     vectors = tile.channels // vector_length(tile.channels, lanes_for(profile, "float32"))
     assert channels % tile.channels == 0
     assert tile.rows * tile.columns * vectors + vectors + 1 <= profile.vector.registers
@@ -34,7 +34,7 @@ def test_accumulators_weights_and_an_input_fit_the_registers(board: str, width: 
 
 @pytest.mark.parametrize("width", [13, 79, 113, 119, 157, 237])
 def test_odd_pictures_are_tiled_with_little_waste(width: int) -> None:
-    tile = choose_tile(width, width, 64, (1, 1), 512, FLOAT32, AVX512)
+    tile = choose_tile(ConvolutionShape(width, width, 64, (1, 1), 512, FLOAT32), AVX512)
     assert tile.useful(width, width) >= 0.92
     assert tile.rows * tile.columns * tile.channels // 16 >= 16
 
@@ -51,7 +51,7 @@ def test_odd_pictures_are_tiled_with_little_waste(width: int) -> None:
     ],
 )
 def test_winograd_is_chosen_where_it_wins(size: int, inputs: int, outputs: int, wanted: int | None) -> None:
-    plan = winograd.choose_plan(size, size, inputs, outputs, FLOAT32, AVX512)
+    plan = winograd.choose_plan(ConvolutionShape(size, size, outputs, (3, 3), inputs, FLOAT32), AVX512)
     assert (plan.size if plan else None) == wanted
 
 
@@ -77,8 +77,9 @@ def test_the_transforms_give_the_convolution(size: int) -> None:
     ],
 )
 def test_weights_come_from_memory_once_and_slice_by_slice(size: int, inputs: int, kernel: int, wanted: object) -> None:
-    tile = choose_tile(size, size, 512, (kernel, kernel), inputs, FLOAT32, AVX512)
-    order = choose_order(size, size, 512, (kernel, kernel), inputs, tile, FLOAT32, AVX512)
+    shape = ConvolutionShape(size, size, 512, (kernel, kernel), inputs, FLOAT32)
+    tile = choose_tile(shape, AVX512)
+    order = choose_order(shape, tile, AVX512)
     assert order == wanted
     if order.interval:
         second_cache = AVX512.cache.l2_kib * 1024
@@ -88,5 +89,5 @@ def test_weights_come_from_memory_once_and_slice_by_slice(size: int, inputs: int
 @pytest.mark.parametrize("board", BOARDS[:4])
 def test_nothing_is_fetched_ahead_where_it_was_not_measured(board: str) -> None:
     profile = load_board(board)
-    tile = choose_tile(7, 7, 512, (3, 3), 512, FLOAT32, profile)
-    assert choose_order(7, 7, 512, (3, 3), 512, tile, FLOAT32, profile).interval == 0
+    shape = ConvolutionShape(7, 7, 512, (3, 3), 512, FLOAT32)
+    assert choose_order(shape, choose_tile(shape, profile), profile).interval == 0

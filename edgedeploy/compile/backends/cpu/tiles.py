@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from edgedeploy.board import Board
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, round_up, vector_length
@@ -64,64 +65,73 @@ def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: 
     return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
 
 
-def choose_tile(
-    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
-) -> Tile:
+@dataclass(frozen=True)
+class ConvolutionShape:
+    """What the models go by of a convolution.
+
+    Attributes:
+        height, width: of the output, in pixels.
+        channels: output channels, of one group; a tile's divide them.
+        kernel: rows and columns of kernel elements.
+        inputs: input channels, of one group.
+        types: of the layer; registers hold its sums.
+    """
+
+    height: int
+    width: int
+    channels: int
+    kernel: tuple[int, int]
+    inputs: int
+    types: LayerTypes
+
+    @property
+    def terms(self) -> int:
+        """The products that are summed up for each value of the output."""
+        return math.prod(self.kernel) * self.inputs
+
+
+def choose_tile(shape: ConvolutionShape, board: Board) -> Tile:
     """The tile that does the most useful arithmetic in a cycle.
 
     Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
     picture: what lies beyond it is computed and cropped, and counts as useless.
-
-    Args:
-        height, width: of the output, in pixels.
-        channels: output channels, of one group; the tile's divide them.
-        kernel: rows and columns of taps.
-        inputs: input channels, of one group.
-        types: of the layer; registers hold its sums.
-        board: whose registers and multiply-add units are modelled.
     """
     best, best_rate = Tile(1, 1, 1), 0.0
-    for tile in fitting_tiles(height, width, channels, kernel, inputs, types, board):
-        rate = tile_rate(tile, height, width, kernel, inputs, types, board)
+    for tile in fitting_tiles(shape, board):
+        rate = tile_rate(tile, shape, board)
         if rate > best_rate * 1.001:
             best, best_rate = tile, rate
     return best
 
 
-def fitting_tiles(
-    height: int, width: int, channels: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
-) -> Iterator[Tile]:
-    """The tiles that fit the registers; arguments as for `choose_tile`."""
-    for vectors, length in _vectors(channels, lanes_for(board, types.accumulator)):
-        for rows in range(1, min(MAX_ROWS, height) + 1):
-            for columns in range(1, min(width, tile_registers(board)) + 1):
+def fitting_tiles(shape: ConvolutionShape, board: Board) -> Iterator[Tile]:
+    """The tiles that fit the registers."""
+    for vectors, length in _vectors(shape.channels, lanes_for(board, shape.types.accumulator)):
+        for rows in range(1, min(MAX_ROWS, shape.height) + 1):
+            for columns in range(1, min(shape.width, tile_registers(board)) + 1):
                 tile = Tile(rows, columns, vectors * length)
-                if not tile_fits(tile, height, width, kernel, inputs, types, board):
+                if not tile_fits(tile, shape, board):
                     break
                 yield tile
 
 
-def tile_fits(
-    tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
-) -> bool:
-    """Whether a tile's sums fit the registers beside its weights and one input; arguments as for `choose_tile`."""
-    vectors = _vectors_of(tile.channels, types, board)
-    steps = _steps_at_once(kernel[1], inputs, board)
+def tile_fits(tile: Tile, shape: ConvolutionShape, board: Board) -> bool:
+    """Whether a tile's sums fit the registers beside its weights and one input."""
+    vectors = _vectors_of(tile.channels, shape.types, board)
+    steps = _steps_at_once(shape.kernel[1], shape.inputs, board)
     return (
-        1 <= tile.rows <= min(MAX_ROWS, height)
-        and 1 <= tile.columns <= width
+        1 <= tile.rows <= min(MAX_ROWS, shape.height)
+        and 1 <= tile.columns <= shape.width
         and tile.rows * tile.columns * vectors + vectors * steps + 1 <= tile_registers(board)
     )
 
 
-def tile_rate(
-    tile: Tile, height: int, width: int, kernel: tuple[int, int], inputs: int, types: LayerTypes, board: Board
-) -> float:
-    """Useful sums that a tile gives in a cycle; arguments as for `choose_tile`."""
-    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
-    useful = tile.useful(height, width)
-    depth = math.prod(kernel) * inputs
-    return pixels * tile.channels * useful / tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
+def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
+    """Useful sums that a tile gives in a cycle."""
+    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
+    useful = tile.useful(shape.height, shape.width)
+    cycles = tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
+    return pixels * tile.channels * useful / cycles
 
 
 def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board) -> tuple[int, int]:
@@ -255,63 +265,35 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
             length //= 2
 
 
-def choose_order(
-    height: int,
-    width: int,
-    channels: int,
-    kernel: tuple[int, int],
-    inputs: int,
-    tile: Tile,
-    types: LayerTypes,
-    board: Board,
-) -> WeightOrder:
+def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrder:
     """The order in which weights come from memory once, and from the second cache after that.
 
     Small pictures are split over channels, so that each weight is read once, and by one thread. A slice and the next
     one, which is fetched meanwhile, must fit the second cache. Fetching was measured on x86 only.
-
-    Args:
-        height, width: of the output, in pixels.
-        channels: output channels, of one group.
-        kernel: rows and columns of taps.
-        inputs: input channels, of one group.
-        tile: of the convolution.
-        types: of the layer.
-        board: whose cores and second cache are modelled.
     """
-    whole_height, whole_width = tile.whole(height, width)
-    tiles_down, tiles_deep = whole_height // tile.rows, channels // tile.channels
-    if height >= SMALL_PICTURE or tiles_deep < min(tiles_down, 2 * board.cores):
+    whole_height, whole_width = tile.whole(shape.height, shape.width)
+    tiles_down, tiles_deep = whole_height // tile.rows, shape.channels // tile.channels
+    if shape.height >= SMALL_PICTURE or tiles_deep < min(tiles_down, 2 * board.cores):
         return WeightOrder()
     second_cache = board.cache.l2_kib * 1024
-    weights = bytes_of(types.weights) * math.prod(kernel) * inputs * tile.channels
-    slices = kernel[0] if weights > second_cache // 4 else 1
+    weights = bytes_of(shape.types.weights) * shape.terms * tile.channels
+    slices = shape.kernel[0] if weights > second_cache // 4 else 1
     passes = tiles_down * (whole_width // tile.columns)
     worthwhile = board.is_x86 and passes > 1 and 2 * weights // slices <= second_cache
     # Each pass fetches its part of the next slice, but for what does not come out even.
-    interval = max(count for count in divisors(inputs) if count < 2 * passes) if worthwhile else 0
+    interval = max(count for count in divisors(shape.inputs) if count < 2 * passes) if worthwhile else 0
     return WeightOrder(True, slices, interval)
 
 
-def direct_cycles(
-    height: int,
-    width: int,
-    kernel: tuple[int, int],
-    inputs: int,
-    outputs: int,
-    types: LayerTypes,
-    board: Board,
-    tile: Tile | None = None,
-) -> float:
+def direct_cycles(shape: ConvolutionShape, board: Board, tile: Tile | None = None) -> float:
     """An estimate of a direct convolution with the best tile or a given one, its weights read once from memory."""
-    depth = math.prod(kernel) * inputs
-    tile = tile or choose_tile(height, width, outputs, kernel, inputs, types, board)
-    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, types, board)
-    useful = tile.useful(height, width)
-    tiles = height * width / useful / pixels * outputs / tile.channels
+    tile = tile or choose_tile(shape, board)
+    pixels, vectors = tile.rows * tile.columns, _vectors_of(tile.channels, shape.types, board)
+    useful = tile.useful(shape.height, shape.width)
+    tiles = shape.height * shape.width / useful / pixels * shape.channels / tile.channels
     return (
-        tiles * tile_cycles(pixels, vectors, depth, cropped=useful < 1, board=board)
-        + bytes_of(types.weights) * depth * outputs / MEMORY_BYTES
+        tiles * tile_cycles(pixels, vectors, shape.terms, cropped=useful < 1, board=board)
+        + bytes_of(shape.types.weights) * shape.terms * shape.channels / MEMORY_BYTES
     )
 
 

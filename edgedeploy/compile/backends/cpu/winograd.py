@@ -20,7 +20,13 @@ from tvm import te
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Winograd
-from edgedeploy.compile.backends.cpu.tiles import MEMORY_BYTES, direct_cycles, step_cycles, tile_registers
+from edgedeploy.compile.backends.cpu.tiles import (
+    MEMORY_BYTES,
+    ConvolutionShape,
+    direct_cycles,
+    step_cycles,
+    tile_registers,
+)
 from edgedeploy.compile.operators.direct import Window, crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
@@ -80,27 +86,16 @@ _TRANSFORM_CYCLES = 30
 _TRANSFORM_ROUNDINGS = 8
 
 
-def choose_plan(rows: int, columns: int, inputs: int, outputs: int, types: LayerTypes, board: Board) -> Winograd | None:
-    """The division that costs the least, or None where a direct convolution costs no more.
-
-    Args:
-        rows, columns: of the output.
-        inputs, outputs: channels.
-        types: of the layer; registers hold its sums, and caches what is transformed in their type.
-        board: whose vectors, registers and second cache are modelled.
-    """
-    shape = (rows, columns, inputs, outputs, types, board)
-    plan = best_plan(TRANSFORMS, *shape)
-    direct = direct_cycles(rows, columns, (KERNEL, KERNEL), inputs, outputs, types, board)
-    return plan if cycles(plan, *shape) < 0.9 * direct else None
+def choose_plan(shape: ConvolutionShape, board: Board) -> Winograd | None:
+    """The division that costs the least, or None where a direct convolution costs no more."""
+    plan = best_plan(TRANSFORMS, shape, board)
+    return plan if cycles(plan, shape, board) < 0.9 * direct_cycles(shape, board) else None
 
 
-def best_plan(
-    sizes: Iterable[int], rows: int, columns: int, inputs: int, outputs: int, types: LayerTypes, board: Board
-) -> Winograd:
-    """The division with one of these sizes of tiles that costs the least; other arguments as for `choose_plan`."""
-    shape = (rows, columns, inputs, outputs, types, board)
-    return min((plan for size in sizes for plan in _likely(size, *shape)), key=lambda plan: cycles(plan, *shape))
+def best_plan(sizes: Iterable[int], shape: ConvolutionShape, board: Board) -> Winograd:
+    """The division with one of these sizes of tiles that costs the least."""
+    likely = (plan for size in sizes for plan in _likely(size, shape, board))
+    return min(likely, key=lambda plan: cycles(plan, shape, board))
 
 
 def roundings(size: int, inputs: int) -> float:
@@ -116,56 +111,60 @@ def roundings(size: int, inputs: int) -> float:
     return growth**2 * (summed(inputs) + ROUNDING * _TRANSFORM_ROUNDINGS)
 
 
-def plans(rows: int, columns: int, inputs: int, outputs: int, types: LayerTypes, board: Board) -> Iterator[Winograd]:
-    """All divisions with register tiles that fit; arguments as for `choose_plan`."""
+def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
+    """All divisions with register tiles that fit."""
     for size, shared in itertools.product(TRANSFORMS, (False, True)):
-        tile_rows, tile_columns = -(-rows // size), -(-columns // size)
+        tile_rows, tile_columns = -(-shape.height // size), -(-shape.width // size)
         for band in [tile_rows] if shared else range(1, tile_rows + 1):
-            for product in _product_tiles(outputs, types, board):
+            for product in _product_tiles(shape, board):
                 if product.columns > round_up(band * tile_columns, 2):
                     continue
                 plan = Winograd(size=size, band=band, product=product, shared=shared)
-                between = (
-                    bytes_of(types.accumulator) * plan.values**2 * plan.tiles(columns) * (inputs + product.channels)
-                )
-                if shared or band == 1 or between <= board.cache.l2_kib * 1024:
+                if shared or band == 1 or _bytes_between(plan, shape) <= board.cache.l2_kib * 1024:
                     yield plan
 
 
-def fits(plan: Winograd, rows: int, columns: int, outputs: int, types: LayerTypes, board: Board) -> bool:
-    """Whether a convolution can be divided so; arguments as for `choose_plan`."""
-    tile_rows = -(-rows // plan.size)
+def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
+    """Whether a convolution can be divided so."""
+    tile_rows = -(-shape.height // plan.size)
     return (
         (plan.band == tile_rows if plan.shared else plan.band <= tile_rows)
-        and plan.product.columns <= round_up(plan.band * -(-columns // plan.size), 2)
-        and plan.product in _product_tiles(outputs, types, board)
+        and plan.product.columns <= round_up(plan.band * -(-shape.width // plan.size), 2)
+        and plan.product in _product_tiles(shape, board)
     )
 
 
-def _likely(
-    size: int, rows: int, columns: int, inputs: int, outputs: int, types: LayerTypes, board: Board
-) -> list[Winograd]:
+def _likely(size: int, shape: ConvolutionShape, board: Board) -> list[Winograd]:
     """The divisions that fit the caches, each with the register tile that the model prefers."""
-    tile_rows, tile_columns = -(-rows // size), -(-columns // size)
-    values = (size + KERNEL - 1) ** 2
+    tile_rows, tile_columns = -(-shape.height // size), -(-shape.width // size)
     cache = board.cache.l2_kib * 1024
-    shared = bytes_of(types.weights) * values * inputs * outputs > cache
+    shared = _weight_bytes(size, shape) > cache
     plans = []
     for band in [tile_rows] if shared else range(1, tile_rows + 1):
-        product = _product_tile(band * tile_columns, outputs, types, board)
+        product = _product_tile(band * tile_columns, shape, board)
         plan = Winograd(size=size, band=band, product=product, shared=shared)
-        between = bytes_of(types.accumulator) * values * plan.tiles(columns) * (inputs + product.channels)
-        if not shared and between > cache / 3 and band > 1:
+        if not shared and _bytes_between(plan, shape) > cache / 3 and band > 1:
             break
         plans.append(plan)
     return plans
 
 
-def _product_tile(tiles: int, channels: int, types: LayerTypes, board: Board) -> Tile:
+def _weight_bytes(size: int, shape: ConvolutionShape) -> int:
+    """Of all transformed weights."""
+    return bytes_of(shape.types.weights) * (size + KERNEL - 1) ** 2 * shape.inputs * shape.channels
+
+
+def _bytes_between(plan: Winograd, shape: ConvolutionShape) -> int:
+    """Of a band's transformed data and products, which are of the type of the sums."""
+    values = plan.values**2 * plan.tiles(shape.width) * (shape.inputs + plan.product.channels)
+    return bytes_of(shape.types.accumulator) * values
+
+
+def _product_tile(tiles: int, shape: ConvolutionShape, board: Board) -> Tile:
     """The register tile of the products: `tiles` pixels in one row."""
-    length = vector_length(channels, lanes_for(board, types.accumulator))
+    length = vector_length(shape.channels, lanes_for(board, shape.types.accumulator))
     best, best_rate = Tile(1, 1, length), 0.0
-    for tile in _product_tiles(channels, types, board):
+    for tile in _product_tiles(shape, board):
         vectors = tile.channels // length
         rate = tile.columns * vectors * tile.useful(1, tiles) / step_cycles(tile.columns, vectors, board)
         if rate > best_rate * 1.001:
@@ -173,31 +172,31 @@ def _product_tile(tiles: int, channels: int, types: LayerTypes, board: Board) ->
     return best
 
 
-def _product_tiles(channels: int, types: LayerTypes, board: Board) -> list[Tile]:
+def _product_tiles(shape: ConvolutionShape, board: Board) -> list[Tile]:
     """The register tiles of products that fit the registers and divide the channels."""
-    length, registers = vector_length(channels, lanes_for(board, types.accumulator)), tile_registers(board)
+    length = vector_length(shape.channels, lanes_for(board, shape.types.accumulator))
+    registers = tile_registers(board)
     return [
         Tile(1, columns, vectors * length)
         for vectors in (2, 1, 3, 4)
-        if channels % (vectors * length) == 0
+        if shape.channels % (vectors * length) == 0
         for columns in range(1, registers)
         if columns * vectors + vectors + 1 <= registers
     ]
 
 
-def cycles(
-    plan: Winograd, rows: int, columns: int, inputs: int, outputs: int, types: LayerTypes, board: Board
-) -> float:
-    """An estimate of a division's cost for all cores together; arguments as for `choose_plan`."""
-    bands = -(-rows // (plan.size * plan.band))
-    tiles, values = plan.tiles(columns), plan.values**2
-    length = vector_length(plan.product.channels, lanes_for(board, types.accumulator))
+def cycles(plan: Winograd, shape: ConvolutionShape, board: Board) -> float:
+    """An estimate of a division's cost for all cores together."""
+    inputs, outputs, lanes = shape.inputs, shape.channels, lanes_for(board, shape.types.accumulator)
+    bands = -(-shape.height // (plan.size * plan.band))
+    tiles, values = plan.tiles(shape.width), plan.values**2
+    length = vector_length(plan.product.channels, lanes)
     vectors = plan.product.channels // length
     steps = tiles / plan.product.columns * outputs / plan.product.channels * values * inputs
     product = steps * step_cycles(plan.product.columns, vectors, board)
-    transformed = inputs / vector_length(inputs, lanes_for(board, types.accumulator)) + outputs / length
+    transformed = inputs / vector_length(inputs, lanes) + outputs / length
     transforms = _TRANSFORM_CYCLES * values * tiles * transformed / 2 / max(1.0, board.fma.per_cycle)
-    weights = bytes_of(types.weights) * values * inputs * outputs
+    weights = _weight_bytes(plan.size, shape)
     balance = 1.0 if plan.shared else -(-bands // board.cores) * board.cores / bands
     reading = weights / MEMORY_BYTES + (0 if plan.shared else (bands - 1) * weights / (4 * MEMORY_BYTES))
     return bands * balance * (product + transforms) + reading

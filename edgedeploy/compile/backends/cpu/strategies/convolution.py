@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from typing_extensions import override
 from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Direct, Winograd
 from edgedeploy.compile.backends.cpu.tiles import (
+    ConvolutionShape,
     choose_order,
     choose_tile,
     direct_cycles,
@@ -49,27 +50,26 @@ class _DirectStrategy(Strategy[AnyConvolution]):
     @override
     def estimate(self, configuration: Configuration) -> float:
         assert isinstance(configuration, Direct)
-        layer, tile = self.layer, configuration.tile
-        cycles = direct_cycles(
-            *layer.size, layer.window.kernel, layer.inputs, layer.outputs, layer.types, self.board, tile
-        )
-        return cycles * layer.groups * imbalance(self._tasks(configuration), self.board.cores)
+        cycles = direct_cycles(self._shape, self.board, configuration.tile)
+        return cycles * self.layer.groups * imbalance(self._tasks(configuration), self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
-        if not isinstance(configuration, Direct):
-            return False
-        layer, tile = self.layer, configuration.tile
         return (
-            layer.outputs % tile.channels == 0
-            and tile_fits(tile, *layer.size, layer.window.kernel, layer.inputs, layer.types, self.board)
+            isinstance(configuration, Direct)
+            and self.layer.outputs % configuration.tile.channels == 0
+            and tile_fits(configuration.tile, self._shape, self.board)
             and self._fits_order(configuration.order)
-            and self._tiles_down(tile) % configuration.rows_per_task == 0
+            and self._tiles_down(configuration.tile) % configuration.rows_per_task == 0
         )
 
-    def _directly(self) -> Direct:
+    @cached_property
+    def _shape(self) -> ConvolutionShape:
         layer = self.layer
-        tile = choose_tile(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, layer.types, self.board)
+        return ConvolutionShape(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, layer.types)
+
+    def _directly(self) -> Direct:
+        tile = choose_tile(self._shape, self.board)
         order = self._order(tile)
         tiles_down = self._tiles_down(tile)
         return Direct(
@@ -91,13 +91,10 @@ class _DirectStrategy(Strategy[AnyConvolution]):
         return -(-self.layer.size[0] // tile.rows)
 
     def _all_direct(self) -> Iterator[Direct]:
-        layer = self.layer
-        kernel, inputs, types = layer.window.kernel, layer.inputs, layer.types
-
         def rate(tile: Tile) -> float:
-            return tile_rate(tile, *layer.size, kernel, inputs, types, self.board)
+            return tile_rate(tile, self._shape, self.board)
 
-        tiles = list(fitting_tiles(*layer.size, layer.outputs, kernel, inputs, types, self.board))
+        tiles = list(fitting_tiles(self._shape, self.board))
         best = max(map(rate, tiles), default=0.0)
         for tile in tiles:
             if rate(tile) * WORTH_TRYING < best:
@@ -116,8 +113,7 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
 
     @override
     def default(self) -> Configuration:
-        shape = (*self.layer.size, self.layer.inputs, self.layer.outputs, self.layer.types)
-        plan = winograd.choose_plan(*shape, self.board) if self._may_be_winograd else None
+        plan = winograd.choose_plan(self._shape, self.board) if self._may_be_winograd else None
         return plan or self._directly()
 
     @override
@@ -129,15 +125,13 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
     @override
     def estimate(self, configuration: Configuration) -> float:
         if isinstance(configuration, Winograd):
-            shape = (*self.layer.size, self.layer.inputs, self.layer.outputs, self.layer.types)
-            return winograd.cycles(configuration, *shape, self.board)
+            return winograd.cycles(configuration, self._shape, self.board)
         return super().estimate(configuration)
 
     @override
     def alternatives(self) -> list[Configuration]:
-        shape = (*self.layer.size, self.layer.inputs, self.layer.outputs, self.layer.types, self.board)
-        plans = [winograd.best_plan([size], *shape) for size in winograd.TRANSFORMS] if self._may_be_winograd else []
-        return [self._directly(), *plans]
+        sizes = winograd.TRANSFORMS if self._may_be_winograd else ()
+        return [self._directly(), *(winograd.best_plan([size], self._shape, self.board) for size in sizes)]
 
     @override
     def roundings(self, configuration: Configuration) -> float:
@@ -148,8 +142,7 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
     @override
     def fits(self, configuration: Configuration) -> bool:
         if isinstance(configuration, Winograd):
-            fits = winograd.fits(configuration, *self.layer.size, self.layer.outputs, self.layer.types, self.board)
-            return self._may_be_winograd and fits
+            return self._may_be_winograd and winograd.fits(configuration, self._shape, self.board)
         return super().fits(configuration)
 
     @override
@@ -189,21 +182,15 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
         return fits and layer.constant and layer.types == FLOAT32 and layer.data[0] == layer.groups == 1
 
     def _all_winograd(self) -> Iterator[Winograd]:
-        layer, board = self.layer, self.board
-        shape = (*layer.size, layer.inputs, layer.outputs, layer.types)
-        plans = [(winograd.cycles(plan, *shape, board), plan) for plan in winograd.plans(*shape, board)]
+        shape, board = self._shape, self.board
+        plans = [(winograd.cycles(plan, shape, board), plan) for plan in winograd.plans(shape, board)]
         best = min((cycles for cycles, _ in plans), default=0.0)
-        if best < WORTH_TRYING * direct_cycles(
-            *layer.size, layer.window.kernel, layer.inputs, layer.outputs, layer.types, board
-        ):
+        if best < WORTH_TRYING * direct_cycles(shape, board):
             yield from (plan for cycles, plan in plans if cycles <= WORTH_TRYING * best)
 
     @override
     def _order(self, tile: Tile) -> WeightOrder:
-        layer = self.layer
-        return choose_order(
-            *layer.size, layer.outputs, layer.window.kernel, layer.inputs, tile, layer.types, self.board
-        )
+        return choose_order(self._shape, tile, self.board)
 
     @override
     def _fits_order(self, order: WeightOrder) -> bool:
