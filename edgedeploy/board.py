@@ -21,6 +21,7 @@ from edgedeploy.facts import defaults, probed_opencl_device
 from edgedeploy.hosts import host_facts
 from edgedeploy.opencl.device import Device
 from edgedeploy.opencl.settings import settings_of
+from edgedeploy.triples import architecture_of
 
 Filled = TypeVar("Filled", bound=Record)
 
@@ -52,9 +53,12 @@ NO_OVERRIDES: Overrides = {}
 
 
 class Vector(Record):
-    """The vector unit: register width in bits, and how many registers instructions can name."""
+    """The vector unit: register width in bits, and how many registers instructions can name.
 
-    bits: Literal[64, 128, 256, 512]
+    One without a vector unit has 32 bits: its vectors are single values of float32.
+    """
+
+    bits: Literal[32, 64, 128, 256, 512]
     registers: Positive
 
 
@@ -185,7 +189,7 @@ class Board(Record):
     @property
     def family(self) -> str:
         """The architecture under one name for all that different tools call it."""
-        return family(self.architecture)
+        return architecture_of(self.triple).name
 
     @property
     def runs_here(self) -> bool:
@@ -235,6 +239,7 @@ class Board(Record):
             "mtriple": self.triple,
             "mcpu": self.cpu,
             "num-cores": self.cores,
+            **architecture_of(self.triple).target,
         }
         if self.features:
             target["mattr"] = list(self.features)
@@ -286,10 +291,3 @@ def _filled(record: Filled, known: Mapping[str, Any]) -> Filled:
     """A record with what is known of fields that it does not state."""
     missing = {name: value for name, value in known.items() if name not in record.model_fields_set}
     return record.model_copy(update=missing)
-
-
-def family(architecture: str) -> str:
-    """One name for what different tools call the same architecture: `armv7a` is `arm`, `arm64` is `aarch64`."""
-    if architecture.startswith("arm") and architecture != "arm64":
-        return "arm"
-    return {"arm64": "aarch64", "amd64": "x86_64", "i386": "i686"}.get(architecture, architecture)

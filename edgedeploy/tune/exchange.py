@@ -15,11 +15,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 
-from edgedeploy.board import family
 from edgedeploy.errors import InputError, RecordsError
 from edgedeploy.files import cannot_write, exchange, is_file, is_folder, replacing, sha256_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
+from edgedeploy.triples import architecture_of
 from edgedeploy.tune.content import RUNS, TRIALS, Content, Entry, best_of, by_workload
 from edgedeploy.tune.database import RECORDS, WORKLOADS, RecordLine
 from edgedeploy.tune.header import HEADER, Header, cpu_of, default_folder, read_header
@@ -212,7 +212,7 @@ def _fits(record: RecordLine, header: Header) -> bool:
     if target.get("kind") != header.target.get("kind"):
         return False
     triples = [str(cpu_of(each).get("mtriple", "")) for each in (target, header.target)]
-    families = {family(triple.split("-", 1)[0]) for triple in triples if triple}
+    families = {architecture_of(triple).name for triple in triples if triple}
     return len(families) < 2
 
 
