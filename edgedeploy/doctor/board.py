@@ -5,10 +5,11 @@ from __future__ import annotations
 from edgedeploy.agent.build import built_agent
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, ok, warning
-from edgedeploy.doctor.machine import CANNOT_RUN, Completed, end_of, run_program
+from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.facts import VIRTUAL
 from edgedeploy.package.abi import System, misfits, needs_of
+from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE, probe
 from edgedeploy.tune.conditions import Throttling
 
@@ -137,7 +138,7 @@ def forwarding(case: Case) -> Finding:
 @check("program there", Group.BOARD, needs=("architecture", "toolchain"), applies=_is_remote, limit_s=_PROGRAM_S + 5)
 def program_there(case: Case) -> Finding:
     """Whether a program that the toolchain made runs on the board."""
-    return _ran(run_program(case.machine, case.program, limit_s=_PROGRAM_S), "what the toolchain makes runs there")
+    return _ran(run_program(case.place, case.program, limit_s=_PROGRAM_S), "what the toolchain makes runs there")
 
 
 @check("agent", Group.BOARD, needs=("architecture",), applies=_is_remote, limit_s=25, if_stuck="try it again")
@@ -155,7 +156,7 @@ def agent(case: Case) -> Finding:
         older = "an older one runs there; the one of this edgedeploy" if case.facts.agent else "it"
         push = f"edgedeploy push digits --board {case.name} --host {case.address}"
         return warning(f"{older} is not built yet: the next push does so, which takes minutes", push)
-    done = run_program(case.machine, built.path, "--version", limit_s=_PROGRAM_S)
+    done = run_program(case.place, built.path, "--version", limit_s=_PROGRAM_S)
     return _ran(done, "the one of this edgedeploy runs there; nothing of it was left")
 
 
@@ -171,7 +172,7 @@ def _ran(done: Completed, well: str) -> Finding:
 @check("state", Group.BOARD, needs=("login",))
 def state(case: Case) -> Finding:
     """Whether the board runs as fast as it can; times that are measured depend on it."""
-    now = Throttling(lambda script: case.machine.run(script).text).conditions()
+    now = Throttling(lambda script: case.place.run(script).text).conditions()
     facts = {
         "governor": now.governor,
         "frequency": f"{now.frequency_mhz:.0f} MHz" if now.frequency_mhz else None,
