@@ -67,8 +67,9 @@ def needs_of(board: Board) -> Abi:
 
 
 def elf_machine(number: int) -> str:
-    """ELF's name of a machine; its number where it has none."""
-    return next((name for name, value in ENUM_E_MACHINE.items() if value == number), str(number))
+    """ELF's name of a machine; the number where the table of triples lacks it."""
+    named = (name for name, value in ENUM_E_MACHINE.items() if value == number)
+    return next(filter(architecture_of_elf, named), str(number))
 
 
 def machine_of(path: Path) -> tuple[str, Literal["hard", "soft"] | None] | None:
