@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from edgedeploy.runtime.interface import Tensors
+from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board

@@ -16,10 +16,10 @@ from edgedeploy.board import NO_OVERRIDES, load_board
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.source import Source
+from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.tune import comparison
 from edgedeploy.tune.events import TaskResult
 from edgedeploy.tune.finals import Finals
