@@ -179,7 +179,7 @@ class Board(Record):
     @property
     def is_x86(self) -> bool:
         """Whether it is an x86 machine, of 32 or 64 bits."""
-        return self.family in ("i686", "x86_64")
+        return architecture_of(self.triple).memory_operands
 
     @property
     def architecture(self) -> str:

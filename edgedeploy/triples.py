@@ -80,6 +80,7 @@ class Architecture(Record):
         float_abi: how ELF headers state the float ABI, where there is more than one.
         zig: zig's name; the triple's own if absent.
         target: what TVM's target has beside triple, CPU and features.
+        memory_operands: whether multiply-adds read an operand from memory, as on x86.
         qemu: qemu's name.
         debian: Debian's name.
         suite: the Debian that virtual boards have unless another one is named.
@@ -103,6 +104,7 @@ class Architecture(Record):
     float_abi: FloatAbi | None = None
     zig: str | None = None
     target: dict[str, str] = {}
+    memory_operands: bool = False
     qemu: str | None = None
     debian: str | None = None
     suite: str = "bookworm"
