@@ -50,19 +50,21 @@ std::map<std::string, std::string> Pairs(const std::string& text, char separator
 
 // The header of the shell: what programs of this system look like.
 Json Elf() {
-  Elf32_Ehdr header{};
+  Elf64_Ehdr header{};
+  Elf32_Ehdr narrow{};
   const Descriptor file(open("/bin/sh", O_RDONLY | O_CLOEXEC));
   if (!file || read(file.get(), &header, sizeof header) != sizeof header) return Json();
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return Json();
-  // The machine stands at the same place in both classes; the flags are only asked of 32-bit ARM.
-  std::string machine = std::to_string(header.e_machine);
-  if (header.e_machine == EM_X86_64) machine = "EM_X86_64";
-  if (header.e_machine == EM_AARCH64) machine = "EM_AARCH64";
-  if (header.e_machine == EM_ARM) machine = "EM_ARM";
+  std::memcpy(&narrow, &header, sizeof narrow);
+  const bool wide = header.e_ident[EI_CLASS] == ELFCLASS64;
+  const uint32_t flags = wide ? header.e_flags : narrow.e_flags;
+  // The machine stands at the same place in both classes. Of other architectures than its own the agent knows no more.
+  const bool own = header.e_machine == AGENT_ELF_MACHINE;
+  const std::string machine = own ? OwnElfMachine() : std::to_string(header.e_machine);
   Json float_abi;
-  if (header.e_machine == EM_ARM) float_abi = header.e_flags & EF_ARM_ABI_FLOAT_HARD ? "hard" : "soft";
+  if (own && AGENT_FLOAT_MASK != 0) float_abi = (flags & AGENT_FLOAT_MASK) == AGENT_FLOAT_HARD ? "hard" : "soft";
   Json elf = Json::NewObject();
-  elf.Set("class", header.e_ident[EI_CLASS] == ELFCLASS64 ? 64 : 32).Set("machine", machine).Set("float_abi", float_abi);
+  elf.Set("class", wide ? 64 : 32).Set("machine", machine).Set("float_abi", float_abi);
   return elf;
 }
 

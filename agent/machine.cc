@@ -15,15 +15,7 @@
 
 namespace agent {
 
-const char* OwnElfMachine() {
-#if defined(__x86_64__)
-  return "EM_X86_64";
-#elif defined(__aarch64__)
-  return "EM_AARCH64";
-#elif defined(__arm__)
-  return "EM_ARM";
-#endif
-}
+const char* OwnElfMachine() { return AGENT_ELF_NAME; }
 
 std::string GlibcVersion() { return gnu_get_libc_version(); }
 

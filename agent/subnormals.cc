@@ -1,43 +1,22 @@
 #include "subnormals.h"
 
-#include <cstdint>
+#include <fenv.h>
 
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
+#include <cstdint>
+#include <cstring>
 
 namespace agent {
-namespace {
 
-// The control register of floating point, and its bits that flush: Intel SDM volume 1, section 10.2.3 (MXCSR: FTZ, DAZ);
-// Arm ARM, FPCR and FPSCR (FZ). NEON on 32-bit ARM always flushes; the bit does it for VFP.
-#if defined(__x86_64__)
-constexpr uintptr_t kFlush = 0x8040;
-uintptr_t Control() { return _mm_getcsr(); }
-void SetControl(uintptr_t value) { _mm_setcsr(static_cast<unsigned>(value)); }
-#elif defined(__aarch64__)
-constexpr uintptr_t kFlush = uintptr_t{1} << 24;
-uintptr_t Control() {
-  uintptr_t value;
-  __asm__ volatile("mrs %0, fpcr" : "=r"(value));
-  return value;
+// Where glibc stores the control register of floating point, and its bits that flush, are the build's to say (triples/).
+// Without bits, the architecture has no such mode.
+void FlushSubnormals() {
+  uint32_t words[sizeof(fenv_t) / sizeof(uint32_t)];
+  fenv_t environment;
+  if (AGENT_FLUSH_BITS == 0 || fegetenv(&environment) != 0) return;
+  std::memcpy(words, &environment, sizeof words);
+  words[AGENT_FLUSH_WORD] |= AGENT_FLUSH_BITS;
+  std::memcpy(&environment, words, sizeof words);
+  fesetenv(&environment);
 }
-void SetControl(uintptr_t value) { __asm__ volatile("msr fpcr, %0" : : "r"(value)); }
-#elif defined(__arm__)
-constexpr uintptr_t kFlush = uintptr_t{1} << 24;
-uintptr_t Control() {
-  uintptr_t value;
-  __asm__ volatile("vmrs %0, fpscr" : "=r"(value));
-  return value;
-}
-void SetControl(uintptr_t value) { __asm__ volatile("vmsr fpscr, %0" : : "r"(value)); }
-#else
-#error "no way is known to flush subnormal numbers on this architecture"
-#endif
-
-}  // namespace
-
-void FlushSubnormals() { SetControl(Control() | kFlush); }
-bool SubnormalsAreFlushed() { return (Control() & kFlush) == kFlush; }
 
 }  // namespace agent

@@ -5,7 +5,5 @@ namespace agent {
 
 // Operands and results of this thread that are too small for a normal float become zero.
 void FlushSubnormals();
-// Whether this thread does so.
-bool SubnormalsAreFlushed();
 
 }  // namespace agent

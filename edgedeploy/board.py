@@ -17,6 +17,7 @@ from edgedeploy.devices import AnyDevice, Device
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.hosts import host_facts
+from edgedeploy.triples import architecture_of
 
 Filled = TypeVar("Filled", bound=Record)
 
@@ -48,9 +49,12 @@ NO_OVERRIDES: Overrides = {}
 
 
 class Vector(Record):
-    """The vector unit: register width in bits, and how many registers instructions can name."""
+    """The vector unit: register width in bits, and how many registers instructions can name.
 
-    bits: Literal[64, 128, 256, 512]
+    One without a vector unit has 32 bits: its vectors are single values of float32.
+    """
+
+    bits: Literal[32, 64, 128, 256, 512]
     registers: Positive
 
 
@@ -152,7 +156,7 @@ class Board(Record):
     @property
     def is_x86(self) -> bool:
         """Whether it is an x86 machine, of 32 or 64 bits."""
-        return self.family in ("i686", "x86_64")
+        return architecture_of(self.triple).memory_operands
 
     @property
     def architecture(self) -> str:
@@ -162,7 +166,7 @@ class Board(Record):
     @property
     def family(self) -> str:
         """The architecture under one name for all that different tools call it."""
-        return family(self.architecture)
+        return architecture_of(self.triple).name
 
     @property
     def runs_here(self) -> bool:
@@ -222,6 +226,7 @@ class Board(Record):
             "mtriple": self.triple,
             "mcpu": self.cpu,
             "num-cores": self.cores,
+            **architecture_of(self.triple).target,
         }
         if self.features:
             target["mattr"] = list(self.features)
@@ -251,10 +256,3 @@ def filled(record: Filled, known: Mapping[str, Any]) -> Filled:
     """A record with what is known of fields that it does not state."""
     missing = {name: value for name, value in known.items() if name not in record.model_fields_set}
     return record.model_copy(update=missing)
-
-
-def family(architecture: str) -> str:
-    """One name for what different tools call the same architecture: `armv7a` is `arm`, `arm64` is `aarch64`."""
-    if architecture.startswith("arm") and architecture != "arm64":
-        return "arm"
-    return {"arm64": "aarch64", "amd64": "x86_64", "i386": "i686"}.get(architecture, architecture)

@@ -61,6 +61,7 @@ def build_key(
         "options": asdict(source.options),
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
         "board": board.model_dump(mode="json", exclude=_NOT_BUILT_BY),
+        "target": board.cpu_target(),
         "linker": [linker.identity, *linker.static_options],
         "versions": versions(source.format),
         "code": _code(folder()),

@@ -19,18 +19,17 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from edgedeploy.board import Board, family
+from edgedeploy.board import Board
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import ToolchainError
 from edgedeploy.files import is_folder
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.triples import architecture_of
 
 # How long a compiler or linker may take: only one that hangs is to be ended. At its first start zig compiles parts of
 # the C library, and for C++ the C++ library: minutes on an idle machine, many times that on a busy one.
 TOOL_TIMEOUT_S = 3600
-
-ELF_MACHINES = {"aarch64": "EM_AARCH64", "arm": "EM_ARM", "x86_64": "EM_X86_64"}
 
 # A compiler's drivers for C and for C++, and their names as they stand at the end of a program's.
 _DRIVERS = (("gcc", "g++"), ("clang", "clang++"), ("cc", "c++"))
@@ -215,13 +214,13 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
     """
     from edgedeploy.package.abi import machine_of
 
-    hints, wanted = _other_toolchain(name), family(triple.split("-", 1)[0])
+    hints, wanted = _other_toolchain(name), architecture_of(triple)
 
     def refuse(why: str) -> ToolchainError:
         return ToolchainError(f"toolchain {name!r} does not make code for {triple}", why=why, hints=hints)
 
     stated = _stated_target(driver)
-    if stated and family(stated.split("-", 1)[0]) != wanted:
+    if stated and architecture_of(stated).name != wanted.name:
         raise refuse(f"it makes code for {stated}")
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         source, library = Path(folder) / "line", Path(folder) / "line.so"
@@ -229,7 +228,7 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
         command = [*driver, "-x", language, "-shared", "-fPIC", "-o", str(library), str(source)]
         run_tool(command, timeout_s=TOOL_TIMEOUT_S, hints=hints)
         machine, made_float_abi = machine_of(library) or (None, None)
-    if machine is None or machine != ELF_MACHINES.get(wanted, machine):
+    if machine is None or machine != (wanted.elf_machine or machine):
         raise refuse(f"it made {machine or 'nothing'}")
     if float_abi and made_float_abi != float_abi:
         raise refuse(f"it made code of the {made_float_abi}-float ABI, the board has the {float_abi}-float one")
@@ -254,7 +253,7 @@ def zig_triple(board: Board) -> str:
     `armv7a-unknown-linux-gnueabihf` with glibc 2.28 is `arm-linux-gnueabihf.2.28`.
     """
     architecture, _, system, abi = board.triple.split("-")
-    architecture = "arm" if architecture.startswith("armv") else architecture
+    architecture = architecture_of(architecture).zig or architecture
     glibc = f".{board.glibc}" if board.glibc else ""
     return f"{architecture}-{system}-{abi}{glibc}"
 
@@ -276,7 +275,9 @@ def _toolchain_of(board: Board) -> tuple[str, Toolchain]:
             install="install it, or name another one with --cross-compiler",
         )
     toolchain = TOOLCHAINS.load(board.toolchain)
-    if toolchain.architectures is not None and board.family not in map(family, toolchain.architectures):
+    if toolchain.architectures is not None and board.family not in {
+        architecture_of(each).name for each in toolchain.architectures
+    }:
         raise ToolchainError(
             f"toolchain {board.toolchain!r} does not link for {board.architecture}",
             why=f"it links for {', '.join(toolchain.architectures)}",

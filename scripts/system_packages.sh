@@ -11,9 +11,13 @@ for subject; do
         packages=(python3-venv) serves="making virtual environments"
         lacks() { ! python3 -c 'import ensurepip, venv' 2>/dev/null; } ;;
     virtual-boards)
-        packages=(qemu-user-static binfmt-support mmdebstrap openssh-client libc6-arm64-cross libc6-armhf-cross)
+        packages=(qemu-user-static binfmt-support mmdebstrap openssh-client)
+        # With the C libraries of other architectures, builds are checked under emulation.
+        for each in $(sed -n 's/^debian: *//p' "${BASH_SOURCE%/*}"/../triples/*.yaml); do
+            [ "$each" = "$(dpkg --print-architecture 2>/dev/null)" ] || packages+=("libc6-$each-cross")
+        done
         serves="virtual boards"
-        lacks() { ! has mmdebstrap qemu-arm-static ssh; } ;;
+        lacks() { ! has mmdebstrap qemu-arm-static ssh || { has dpkg && ! dpkg -s "${packages[@]}" &>/dev/null; }; } ;;
     drawing)
         packages=(graphviz) serves="drawing networks"
         lacks() { ! has dot; } ;;

@@ -19,28 +19,26 @@ from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
+from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
 
 # The user's own, which is known before tests get folders of their own.
 KEPT = platformdirs.user_cache_path()
 
 
-# By board, qemu's name of its architecture, and Debian's folder of C libraries for it.
-EMULATED = {
-    "rpi4": ("aarch64", "aarch64-linux-gnu"),
-    "rpi-armhf": ("arm", "arm-linux-gnueabihf"),
-}
+# One board of each architecture that this machine may not be, and qemu's name of it.
+EMULATED = {name: architecture_of(load_board(name).triple).qemu for name in ("rpi4", "rpi-armhf", "visionfive2")}
 
 
 def command_of(board: str) -> list[str]:
     """How a board's agent is called here, under emulation if need be; skips the test where that is not installed."""
-    if board not in EMULATED:
-        return [str(agent_for(load_board(board)).path)]
-    qemu, system = EMULATED[board]
-    program, root = emulator(qemu), Path("/usr") / system
+    profile, qemu = load_board(board), EMULATED.get(board)
+    if qemu is None:
+        return [str(agent_for(profile).path)]
+    program, root = emulator(qemu), Path("/usr", multiarch(profile.triple))
     if program is None or not (root / "lib").is_dir():
-        pytest.skip(f"needs qemu-{qemu} and {root}: apt install qemu-user-static libc6-arm64-cross libc6-armhf-cross")
-    return [program, "-L", str(root), str(agent_for(load_board(board)).path)]
+        pytest.skip(f"needs qemu-{qemu} and {root}: scripts/system_packages.sh virtual-boards")
+    return [program, "-L", str(root), str(agent_for(profile).path)]
 
 
 def keep_agents(cache_home: Path) -> None:

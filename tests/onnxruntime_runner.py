@@ -9,8 +9,8 @@ from time import perf_counter
 import numpy as np
 import onnxruntime
 
-from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.tensors import Tensors, TensorSpec
 
 _DTYPES = {"tensor(float)": "float32", "tensor(uint8)": "uint8", "tensor(int8)": "int8", "tensor(int64)": "int64"}
 

@@ -12,7 +12,7 @@ from archives import add
 
 from edgedeploy.package.archive import describe, manifest_bytes
 from edgedeploy.package.manifest import Abi, Case, Check, Manifest, Memory, SelfTest
-from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.tensors import TensorSpec
 
 CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}
 

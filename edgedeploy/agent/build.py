@@ -36,6 +36,7 @@ from edgedeploy.files import digest_of
 from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.toolchain import TOOL_TIMEOUT_S, Driver, cxx_compiler, run_tool
+from edgedeploy.triples import ControlBits, FloatAbi, architecture_of
 
 # The oldest system that the agent is built for, unless the board's profile states an older one.
 OLDEST_GLIBC = "2.28"
@@ -85,7 +86,7 @@ def built_agent(board: Board, toolchain: str = DEFAULT_TOOLCHAIN) -> Agent | Non
     """The agent for a board's triple if it was built before.
 
     Raises:
-        ToolchainError: the toolchain is not installed, or does not fit the board.
+        ToolchainError: the toolchain is not installed, or does not fit the board; no agent can be built for it.
     """
     _, _, agent = _wanted(_sources_for(board), board, toolchain, name="agent")
     return agent if agent.path.is_file() else None
@@ -103,7 +104,7 @@ def build_executable(
 
     def jobs(tree: Path) -> Iterator[_Job]:
         yield from _unit_jobs(recipe, tree)
-        yield from _own_jobs(sources, recipe.flags, agent.key)
+        yield from _own_jobs(sources, [*recipe.flags, *_definitions(board)], agent.key)
 
     def make(folder: Path) -> None:
         options = [*compiler.static_options, *recipe.link_flags]
@@ -161,7 +162,7 @@ def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> 
     """What an executable is built with and from, and where it then lies."""
     recipe = load_recipe()
     compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
-    key = _key(sources, compiler, recipe)
+    key = _key(sources, compiler, recipe, _definitions(board))
     return compiler, recipe, Agent(_AGENTS.path(key[:16]) / name, key)
 
 
@@ -198,11 +199,37 @@ def _versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in ("apache-tvm", "apache-tvm-ffi")}
 
 
-def _key(sources: list[Path], compiler: Driver, recipe: Recipe) -> str:
+def _definitions(board: Board) -> list[str]:
+    """What the agent's own sources are told of the board's architecture.
+
+    Raises:
+        ToolchainError: the table of triples lacks it.
+    """
+    row = architecture_of(board.triple)
+    if row.elf_machine is None:
+        raise ToolchainError(
+            f"no agent can be built for the architecture {row.name}",
+            why="the table of triples does not have it",
+            hints=["describe it in a file of the folder `triples`: docs/data-files.md"],
+        )
+    floats, control = row.float_abi or FloatAbi(mask=0, hard=0), row.flush_subnormals or ControlBits(word=0, bits=0)
+    values = {
+        "ELF_MACHINE": row.elf_machine,
+        "ELF_NAME": f'"{row.elf_machine}"',
+        "FLOAT_MASK": f"{floats.mask}u",
+        "FLOAT_HARD": f"{floats.hard}u",
+        "FLUSH_WORD": f"{control.word}",
+        "FLUSH_BITS": f"{control.bits}u",
+    }
+    return [f"-DAGENT_{name}={value}" for name, value in values.items()]
+
+
+def _key(sources: list[Path], compiler: Driver, recipe: Recipe, definitions: list[str]) -> str:
     """SHA-256 over everything that an executable depends on."""
     return key_of(
         {
             "compiler": compiler.identity,
+            "definitions": definitions,
             "edgedeploy": __version__,
             "recipe": recipe.model_dump(mode="json"),
             "sources": digest_of(sorted({*own_files(), *sources}), agent_folder()),

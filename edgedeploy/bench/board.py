@@ -17,9 +17,9 @@ from edgedeploy.bench.report import Report, Row, Skipped
 from edgedeploy.bench.worker import Turn
 from edgedeploy.errors import CompileError
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.interface import Tensors
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.remote import RemoteSession
+from edgedeploy.tensors import Tensors
 
 # The reference runs on this machine, for its outputs only.
 _REFERENCE_THREADS = 1

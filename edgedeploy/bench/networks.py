@@ -17,8 +17,8 @@ from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.source import Source, find_source
+from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.entry import MODELS
 
 

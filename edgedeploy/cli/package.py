@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from edgedeploy.heads import Head
-    from edgedeploy.runtime.interface import TensorSpec
+    from edgedeploy.tensors import TensorSpec
 
 app = typer.Typer(help="Look into packages.", no_args_is_help=True)
 

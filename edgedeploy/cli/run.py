@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from edgedeploy.board import Overrides
-    from edgedeploy.runtime.interface import TensorSpec
+    from edgedeploy.tensors import TensorSpec
 
 
 class FillMode(str, Enum):

@@ -29,7 +29,10 @@ def up(
     board: Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)],
     name: Annotated[str | None, typer.Option("--name", help="What to call it; as the board unless given.")] = None,
     suite: Annotated[
-        str | None, typer.Option("--suite", help="The Debian suite: bookworm unless given; bullseye has glibc 2.31.")
+        str | None,
+        typer.Option(
+            "--suite", help="The Debian suite: bookworm (RISC-V: trixie) unless given; bullseye has glibc 2.31."
+        ),
     ] = None,
     disk: Annotated[int, typer.Option("--disk", metavar="MIB", min=16, help="Room for what it writes, in MiB.")] = 1024,
     json_output: JsonOption = False,

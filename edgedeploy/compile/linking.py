@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.codegen import Code
@@ -21,7 +24,12 @@ def link(code: Code, library: Path, board: Board) -> None:
     def compile_with(output: str, objects: list[str], **_: Any) -> None:
         link_shared([*map(Path, objects), THREAD_POOL], Path(output), board)
 
-    # TVM asks its linker for the form of the inputs, and for the triple of the object that holds the weights.
+    def pack_weights(module: Any, in_program: bool, prefix: str, folder: str) -> str:
+        """The object that holds the weights. TVM by itself forgets the CPU and the ABI, which linkers compare."""
+        path = str(Path(folder) / f"{prefix}devc.o")
+        pack = tvm.get_global_func("runtime.ModulePackImportsToLLVM")
+        pack(module, in_program, json.dumps(board.cpu_target()), prefix).write_to_file(path)
+        return path
+
     compile_with.object_format = "o"  # type: ignore[attr-defined]
-    compile_with.get_target_triple = lambda: board.triple  # type: ignore[attr-defined]
-    code.executable.export_library(str(library), fcompile=compile_with)
+    code.executable.export_library(str(library), fcompile=compile_with, fpack_imports=pack_weights)

@@ -11,8 +11,9 @@ import numpy as np
 
 from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.errors import InputError
-from edgedeploy.runtime.interface import Runner, TensorSpec
+from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.crop import Box
 from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection

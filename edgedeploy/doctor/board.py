@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from edgedeploy.agent.build import built_agent
-from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, ok, warning
-from edgedeploy.doctor.machine import CANNOT_RUN, Completed, end_of, run_program
+from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.facts import VIRTUAL
-from edgedeploy.package.abi import System, misfits
-from edgedeploy.package.manifest import Abi
+from edgedeploy.package.abi import System, misfits, needs_of
+from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE, probe
-from edgedeploy.toolchain import ELF_MACHINES
 from edgedeploy.tune.conditions import Throttling
 
 _PROGRAM_S = 15
 _ROOM_BYTES = 64 << 20
-
-_BITS: dict[str, Literal[32, 64]] = {"arm": 32, "i686": 32}
 
 # The fault of a real write tells more than permissions and numbers do. 8 MiB are an agent and a network.
 _WRITE = """
@@ -57,7 +51,7 @@ def architecture(case: Case) -> Finding:
     """
     case.facts = facts = probe(case.line)
     system = System(facts.elf_class, facts.elf_machine, facts.float_abi, None, facts.features)
-    reasons = misfits(_needs_of(case.board), system, "the board")
+    reasons = misfits(needs_of(case.board), system, "the board")
     name = f"{facts.line()}; {facts.system}, kernel {facts.machine}"
     if reasons:
         return failed(
@@ -72,20 +66,6 @@ def architecture(case: Case) -> Finding:
     return ok(name, **facts.model_dump(exclude_none=True))
 
 
-def _needs_of(board: Board) -> Abi:
-    """What code for a board asks of a machine, beside its libraries."""
-    family = board.family
-    return Abi(
-        elf_class=_BITS.get(family, 64),
-        machine=ELF_MACHINES.get(family, family),
-        float_abi=board.float_abi,
-        glibc=None,
-        libraries=[],
-        cpu=board.cpu,
-        features=board.features,
-    )
-
-
 @check("glibc", Group.BOARD, needs=("architecture",), applies=_is_remote)
 def glibc(case: Case) -> Finding:
     """Whether the board's C library is as new as its profile says."""
@@ -96,7 +76,7 @@ def glibc(case: Case) -> Finding:
     if wanted is None:
         hint = f"edgedeploy boards probe --board {case.name} keeps what it has; packages are then built for that"
         return ok(f"{has}; the profile states none", hint)
-    abi = _needs_of(case.board).model_copy(update={"glibc": wanted})
+    abi = needs_of(case.board).model_copy(update={"glibc": wanted})
     if misfits(abi, System(glibc=has), "the board"):
         return failed(
             f"{has}, the profile states {wanted}: programs built for that do not start",
@@ -158,7 +138,7 @@ def forwarding(case: Case) -> Finding:
 @check("program there", Group.BOARD, needs=("architecture", "toolchain"), applies=_is_remote, limit_s=_PROGRAM_S + 5)
 def program_there(case: Case) -> Finding:
     """Whether a program that the toolchain made runs on the board."""
-    return _ran(run_program(case.machine, case.program, limit_s=_PROGRAM_S), "what the toolchain makes runs there")
+    return _ran(run_program(case.place, case.program, limit_s=_PROGRAM_S), "what the toolchain makes runs there")
 
 
 @check("agent", Group.BOARD, needs=("architecture",), applies=_is_remote, limit_s=25, if_stuck="try it again")
@@ -176,7 +156,7 @@ def agent(case: Case) -> Finding:
         older = "an older one runs there; the one of this edgedeploy" if case.facts.agent else "it"
         push = f"edgedeploy push digits --board {case.name} --host {case.address}"
         return warning(f"{older} is not built yet: the next push does so, which takes minutes", push)
-    done = run_program(case.machine, built.path, "--version", limit_s=_PROGRAM_S)
+    done = run_program(case.place, built.path, "--version", limit_s=_PROGRAM_S)
     return _ran(done, "the one of this edgedeploy runs there; nothing of it was left")
 
 
@@ -192,7 +172,7 @@ def _ran(done: Completed, well: str) -> Finding:
 @check("state", Group.BOARD, needs=("login",))
 def state(case: Case) -> Finding:
     """Whether the board runs as fast as it can; times that are measured depend on it."""
-    now = Throttling(lambda script: case.machine.run(script).text).conditions()
+    now = Throttling(lambda script: case.place.run(script).text).conditions()
     facts = {
         "governor": now.governor,
         "frequency": f"{now.frequency_mhz:.0f} MHz" if now.frequency_mhz else None,

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.board import Board
-from edgedeploy.doctor.machine import Here, Machine
 from edgedeploy.errors import LoginError, VirtualBoardError
 from edgedeploy.facts import Facts
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.place import OnBoard, Place, ThisMachine
 from edgedeploy.resolved import ResolvedBoard
 
 
@@ -54,9 +54,9 @@ class Case:
         return not self.is_here
 
     @property
-    def machine(self) -> Machine:
+    def place(self) -> Place:
         """Where programs of the board run; a remote board must be logged in to."""
-        return Here() if self.is_here else self.line
+        return ThisMachine() if self.is_here else OnBoard(self.line)
 
     @property
     def line(self) -> Connection:

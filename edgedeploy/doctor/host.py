@@ -23,10 +23,10 @@ from edgedeploy.files import is_folder
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.rpc import DEFAULT_PORT
 from edgedeploy.rpc.tracker import Endpoint, summary
+from edgedeploy.triples import architecture_of, architectures
 from edgedeploy.zoo.store import MIRRORS_VARIABLE, mirror_folders
 
 # What Apache TVM's wheels are built for (their tags), and edgedeploy with them.
-_MACHINES = ("x86_64", "aarch64")
 _OLDEST_GLIBC = (2, 28)
 _OLDEST_PYTHON = (3, 10)
 
@@ -43,8 +43,9 @@ def system(case: Case) -> Finding:
     libc, version = platform.libc_ver()
     python = platform.python_version()
     found = f"{platform.system()} on {platform.machine()}, {libc or 'no glibc'} {version}, Python {python}".strip()
-    if sys.platform != "linux" or platform.machine() not in _MACHINES:
-        return failed(found, f"use a machine with Linux on one of {', '.join(_MACHINES)}")
+    if sys.platform != "linux" or not architecture_of(platform.machine()).tvm_wheels:
+        machines = ", ".join(row.name for row in architectures() if row.tvm_wheels)
+        return failed(found, f"use a machine with Linux on one of {machines}")
     if libc != "glibc" or tuple(map(int, version.split(".")[:2])) < _OLDEST_GLIBC:
         return failed(found, "use a system with glibc 2.28 or later, such as Debian 10")
     if sys.version_info < _OLDEST_PYTHON:

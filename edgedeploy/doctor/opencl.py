@@ -10,12 +10,13 @@ from pathlib import Path
 from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, State, check, not_applicable, ok
-from edgedeploy.doctor.machine import end_of, run_program
+from edgedeploy.doctor.running import end_of, run_program
 from edgedeploy.doctor.tools import compiled
 from edgedeploy.opencl.device import DEVICE_VARIABLE, Device, named, parse
 from edgedeploy.opencl.listing import LIST_S, NO_LIBRARY, NO_PLATFORMS, listing_source
 from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.remote.connection import Connection
+from edgedeploy.remote.place import OnBoard
 from edgedeploy.toolchain import link_program
 
 # What stands before the paths of nodes.
@@ -49,7 +50,7 @@ def _install(case: Case) -> str:
 
 def _files(case: Case) -> list[list[str]]:
     script = (resources.files("edgedeploy.doctor") / "opencl_files.sh").read_text(encoding="utf-8")
-    return [line.split("|") for line in case.machine.run(f"root={shlex.quote(ROOT)}\n{script}").text.splitlines()]
+    return [line.split("|") for line in case.place.run(f"root={shlex.quote(ROOT)}\n{script}").text.splitlines()]
 
 
 def _part(case: Case, stated: OpenCL) -> str:
@@ -100,7 +101,7 @@ def devices(case: Case) -> Finding:
         built = compiled(case, source, program)
     if built.state is not State.OK:
         return built
-    done = run_program(case.machine, program, limit_s=LIST_S)
+    done = run_program(case.place, program, limit_s=LIST_S)
     if done.code == NO_LIBRARY:
         return _bad(case, f"no libOpenCL: {done.messages}", f"{_where(case)}sudo apt install ocl-icd-libopencl1")
     if done.code == NO_PLATFORMS:
@@ -135,5 +136,5 @@ def devices_on(connection: Connection, board: Board) -> list[Device]:
     with listing_source() as source, tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         program = Path(folder) / "opencl-devices"
         link_program(source, program, board)
-        done = run_program(connection, program, limit_s=LIST_S)
+        done = run_program(OnBoard(connection), program, limit_s=LIST_S)
     return parse(done.text) if done.code == 0 else []

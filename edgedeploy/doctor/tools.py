@@ -10,13 +10,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from edgedeploy.board import Board, family
+from edgedeploy.board import Board
 from edgedeploy.doctor.case import Case
 from edgedeploy.doctor.check import Finding, Group, check, failed, not_applicable, ok
 from edgedeploy.doctor.isolation import isolated
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.hosts import busyness
 from edgedeploy.toolchain import TOOLCHAINS, is_installed, link_program
+from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulation_of, emulator, require_means
 
 _COMPILE_S = 28
@@ -52,7 +53,7 @@ def _compile(board: Board, source: Path, program: Path) -> Finding:
 def program(case: Case) -> Finding:
     """Whether what the toolchain makes runs: here, or emulated."""
     board = case.board
-    if board.family == family(platform.machine()):
+    if board.family == architecture_of(platform.machine()).name:
         return _said([str(case.program)], {}, "this machine runs it")
     try:
         emulation = emulation_of(board)
@@ -60,7 +61,7 @@ def program(case: Case) -> Finding:
         return not_applicable(str(error), *error.hints[:1])
     assert emulation.qemu is not None
     qemu = emulator(emulation.qemu)
-    libraries = Path("/usr", f"{family(board.architecture)}-linux-{board.triple.rpartition('-')[2]}")
+    libraries = Path("/usr", multiarch(board.triple))
     if qemu is None or not libraries.is_dir():
         return not_applicable(
             f"there is no C library of {emulation.debian} in {libraries}, so that it was not run here",

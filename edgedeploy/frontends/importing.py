@@ -12,7 +12,7 @@ from typing import Any
 
 from edgedeploy.errors import InputError, ModelError, last_line
 from edgedeploy.frontends.format import Shapes, check_given_shapes
-from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.tensors import TensorSpec
 
 
 @contextlib.contextmanager

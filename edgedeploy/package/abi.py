@@ -10,6 +10,7 @@ from typing import Literal
 from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+from elftools.elf.enums import ENUM_E_MACHINE
 from elftools.elf.gnuversions import GNUVerNeedSection
 from elftools.elf.sections import ARMAttributesSection
 
@@ -17,11 +18,10 @@ from edgedeploy.board import Board
 from edgedeploy.errors import PackageError
 from edgedeploy.hosts import missing_features
 from edgedeploy.package.manifest import Abi
+from edgedeploy.triples import architecture_of, architecture_of_elf
 
-# Values of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3, and the flag
-# of executables that pass floats in registers, "ELF for the Arm Architecture", section 5.2.
+# Value of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3.
 _VFP_REGISTERS = 1
-ARM_FLOAT_HARD = 0x400
 
 
 def read_abi(library: Path, board: Board) -> Abi:
@@ -50,6 +50,26 @@ def read_abi(library: Path, board: Board) -> Abi:
             )
     except ELFError as error:
         raise PackageError(f"{library} is not an ELF file", why=str(error)) from error
+
+
+def needs_of(board: Board) -> Abi:
+    """What any code for a board needs; which glibc and which libraries is known only of what was linked."""
+    architecture = architecture_of(board.triple)
+    return Abi(
+        elf_class=architecture.bits,
+        machine=architecture.elf_machine or architecture.name,
+        float_abi=board.float_abi,
+        glibc=None,
+        libraries=[],
+        cpu=board.cpu,
+        features=list(board.features),
+    )
+
+
+def elf_machine(number: int) -> str:
+    """ELF's name of a machine; the number where the table of triples lacks it."""
+    named = (name for name, value in ENUM_E_MACHINE.items() if value == number)
+    return next(filter(architecture_of_elf, named), str(number))
 
 
 def machine_of(path: Path) -> tuple[str, Literal["hard", "soft"] | None] | None:
@@ -110,13 +130,12 @@ def _newest_glibc(versions: set[str]) -> str | None:
 
 
 def _float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
-    """The float calling convention that a 32-bit ARM file states in its build attributes, or in its head."""
-    if elf["e_machine"] != "EM_ARM":
-        return None
+    """The calling convention of floats that a file states in its build attributes, as 32-bit ARM has, or its head."""
     for section in elf.iter_sections():
         if isinstance(section, ARMAttributesSection):
             for part in section.iter_subsections():
                 for group in part.iter_subsubsections():
                     for attribute in group.iter_attributes("TAG_ABI_VFP_ARGS"):
                         return "hard" if attribute.value == _VFP_REGISTERS else "soft"
-    return "hard" if elf["e_flags"] & ARM_FLOAT_HARD else "soft"
+    architecture = architecture_of_elf(elf["e_machine"])
+    return architecture.float_abi_of(elf["e_flags"]) if architecture else None

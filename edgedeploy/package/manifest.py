@@ -18,7 +18,7 @@ from pydantic import AliasChoices, Field, ValidationError, field_validator, mode
 from edgedeploy.documents import Listed, Record
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.heads import Head
-from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.tensors import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"

@@ -11,14 +11,12 @@ from pydantic import ValidationError
 
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.facts import Facts
-from edgedeploy.package.abi import ARM_FLOAT_HARD
+from edgedeploy.package.abi import elf_machine
 from edgedeploy.remote.connection import Connection
+from edgedeploy.triples import architecture_of_elf
 
 # Below the home folder on the board; what lies there is described in docs/boards.md.
 BASE = ".local/share/edgedeploy"
-
-# ELF's e_machine.
-_MACHINES = {3: "EM_386", 40: "EM_ARM", 62: "EM_X86_64", 183: "EM_AARCH64", 243: "EM_RISCV"}
 
 
 def probe(connection: Connection) -> Facts:
@@ -48,13 +46,14 @@ def of_agent(answer: dict[str, Any]) -> Facts:
     Raises:
         ValueError, KeyError, TypeError: they are not in its form.
     """
+    stated = answer["elf"]["machine"]  # a number where the shell is not of the agent's own architecture
     return Facts(
         machine=answer["machine"],
         kernel=answer["kernel"],
         system=answer["system"],
         hardware=answer["hardware"] or answer["cpu"]["name"],
         elf_class=answer["elf"]["class"],
-        elf_machine=answer["elf"]["machine"],
+        elf_machine=elf_machine(int(stated)) if stated.isdecimal() else stated,
         float_abi=answer["elf"]["float_abi"],
         glibc=answer["glibc"],
         features=answer["cpu"]["features"] or [],
@@ -102,8 +101,8 @@ def _of_elf(head: bytes) -> tuple[Literal[32, 64], str, Literal["hard", "soft"] 
         raise ValueError("its shell is no ELF file")
     order = "<" if head[5] == 1 else ">"
     (number,) = struct.unpack_from(f"{order}H", head, 18)
-    machine = _MACHINES.get(number, str(number))
-    if head[4] == 2:
-        return 64, machine, None
-    (flags,) = struct.unpack_from(f"{order}I", head, 36)
-    return 32, machine, ("hard" if flags & ARM_FLOAT_HARD else "soft") if machine == "EM_ARM" else None
+    machine = elf_machine(number)
+    bits: Literal[32, 64] = 64 if head[4] == 2 else 32
+    (flags,) = struct.unpack_from(f"{order}I", head, 48 if bits == 64 else 36)
+    architecture = architecture_of_elf(machine)
+    return bits, machine, architecture.float_abi_of(flags) if architecture else None

@@ -12,14 +12,13 @@ import subprocess
 import sys
 from typing import Any
 
-from edgedeploy.board import Board, family
+from edgedeploy.board import Board
 from edgedeploy.errors import RpcError, UnsuitableBoardError, last_line
-from edgedeploy.package.abi import System, misfits
-from edgedeploy.package.manifest import Abi
+from edgedeploy.package.abi import System, misfits, needs_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.facts import of_agent
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
-from edgedeploy.toolchain import ELF_MACHINES
+from edgedeploy.triples import architecture_of
 
 # Beside the time for the question itself: the process imports TVM, on a slow and busy machine.
 _IMPORT_S = 120
@@ -47,8 +46,8 @@ def require_fitting_device(
             said = {"error": "it does not say what it is in a form that is known here"}
         else:
             system = System(facts.elf_class, facts.elf_machine, facts.float_abi, facts.glibc, facts.features)
-            reasons = misfits(_needs(board), system, "the device")
-    elif "triple" in said and family(said["triple"].partition("-")[0]) != board.family:
+            reasons = misfits(needs_of(board), system, "the device")
+    elif "triple" in said and architecture_of(said["triple"]).name != board.family:
         reasons = [f"code for the board is {board.architecture}, the device's triple is {said['triple']}"]
     if reasons:
         raise UnsuitableBoardError(
@@ -76,21 +75,6 @@ def _asked(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:
         return {"error": f"none answered within {timeout_s:.0f} s"}
     except (ValueError, TypeError):
         return {"error": "its server broke off"}
-
-
-def _needs(board: Board) -> Abi:
-    """What any code for a board needs; which glibc is known only of what was linked."""
-    bits = 64 if board.family.endswith("64") else 32
-    machine = ELF_MACHINES.get(board.family, board.family)
-    return Abi(
-        elf_class=bits,  # type: ignore[arg-type]
-        machine=machine,
-        float_abi=board.float_abi,
-        glibc=None,
-        libraries=[],
-        cpu=board.cpu,
-        features=list(board.features),
-    )
 
 
 def _ask(endpoint: Endpoint, key: str, timeout_s: float) -> dict[str, Any]:

@@ -12,6 +12,7 @@ the answer that the tunnel's threads would have to bring.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import threading
@@ -20,7 +21,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 
-from edgedeploy.agent.build import agent_for
+from edgedeploy.agent.build import Agent, agent_for
 from edgedeploy.board import Board
 from edgedeploy.closing import Closing
 from edgedeploy.errors import (
@@ -33,13 +34,19 @@ from edgedeploy.errors import (
     ToolchainError,
     UnsuitableBoardError,
 )
+from edgedeploy.package.abi import read_abi
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.release.board import present, upload
+from edgedeploy.release.gate import check_abi, check_space
+from edgedeploy.release.lock import locked
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
-from edgedeploy.rpc.place import Place, Program, opened
+from edgedeploy.remote.facts import probe
+from edgedeploy.remote.place import Place, Program, opened
 from edgedeploy.rpc.tracker import Endpoint
 
 _BEAT_S = 5
+_COMMAND_S = 60
 _SILENCE_S = 30
 # An emulated board on a busy machine.
 _READY_S = 300
@@ -136,7 +143,7 @@ class BoardServer(Closing):
         Raises:
             BoardConnectionError: the connection broke.
         """
-        return self._place.run(script)
+        return self._place.run(script, timeout_s=_COMMAND_S).text
 
     def revive(self, deadline_s: float = 60) -> None:
         """Start it anew, over a new connection, as often as it takes: it may have been cut off anywhere.
@@ -173,20 +180,47 @@ class BoardServer(Closing):
         with contextlib.ExitStack() as stack:
             place = stack.enter_context(opened(self._address, strict=self._strict, progress=self._progress))
             # Not before it is known that the board answers: an agent that is not there yet takes minutes.
-            agent = place.put_agent(agent_for(self._board, progress=self._progress), self._board)
+            agent = _put_agent(agent_for(self._board, progress=self._progress), self._board, place, self._progress)
             listening: Future[int] = Future()
             near = stack.enter_context(place.forward(lambda: listening.result(_READY_S), self.port))
             options = ["--key", self._key, "--port", "0" if near else str(self.port), "--heartbeat", str(_SILENCE_S)]
             if self._threads:
                 options += ["--threads", str(self._threads)]
             if self._tracker:
-                tracker = stack.enter_context(place.backward(self._tracker))
-                options += ["--tracker", f"{tracker.host}:{tracker.port}", "--custom-address", LOOPBACK]
+                host, port = stack.enter_context(place.backward(self._tracker.host, self._tracker.port))
+                options += ["--tracker", f"{host}:{port}", "--custom-address", LOOPBACK]
                 options += ["--announce-port", str(near)] if near else []
             program = stack.enter_context(_attended(place, [place.base, agent, *options], listening, self.name))
             self.port = near or listening.result()
             self._place, self._program = place, program
             self._running = stack.pop_all()
+
+
+def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> str:
+    """See to it that the agent of a board is there and can run: it runs here where it was built, a board gets a blob.
+
+    One that is found on the board need not be sent again.
+
+    Returns:
+        A path, or the name of its blob in `place.base`.
+
+    Raises:
+        UnsuitableBoardError: the board cannot run it, or has no room for it.
+        BoardBusyError, ReleaseError, BoardConnectionError: as `push`.
+    """
+    connection = place.connection
+    if connection is None:
+        return str(agent.path)
+    where, facts = str(connection.address), probe(connection)
+    check_abi(f"the agent for {board.triple}", read_abi(agent.path, board), facts, where)
+    content = agent.path.read_bytes()
+    blob = hashlib.sha256(content).hexdigest()
+    if blob not in present(connection, [blob]):
+        check_space(len(content), facts, where)
+        title = f"send the agent to {where}"
+        with locked(connection), progress.transfer(title, len(content)) as advance:
+            upload(connection, blob, content, advance)
+    return blob
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgedeploy.errors import InputError
 from edgedeploy.files import replacing
-from edgedeploy.runtime.interface import Tensors, TensorSpec
+from edgedeploy.tensors import Tensors, TensorSpec
 
 
 def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:

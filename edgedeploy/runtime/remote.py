@@ -14,9 +14,9 @@ from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import failure
-from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.session import check_tensors
 from edgedeploy.runtime.timing import EndToEnd, Timing
+from edgedeploy.tensors import Tensors, TensorSpec
 
 # The version of the protocol that docs/agent.md describes.
 _PROTOCOL = 1

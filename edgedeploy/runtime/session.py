@@ -21,10 +21,10 @@ from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Abi, Manifest
-from edgedeploy.runtime.interface import Tensors, TensorSpec, shown
 from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.tensors import Tensors, TensorSpec, shown
 
 
 class Session:

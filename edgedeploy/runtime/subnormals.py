@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-# Where glibc's `fenv_t` keeps the control register, in 32-bit words, and the register's bits that flush
-# results and operands (Intel SDM volume 1, section 10.2.3: FTZ and DAZ; Arm ARM, FPCR: FZ).
-_CONTROL = {"x86_64": (7, 0x8040), "aarch64": (0, 1 << 24)}
+from edgedeploy.triples import architecture_of
+
 _WORDS = 16  # longer than every `fenv_t`
 
 
@@ -22,17 +21,16 @@ _WORDS = 16  # longer than every `fenv_t`
 def flushed_to_zero() -> Iterator[None]:
     """Flush subnormals in this thread while the block runs, and in the threads of networks that it runs.
 
-    Does nothing where the C library is not glibc, or the processor another one than x86-64 or 64-bit ARM.
+    Does nothing where the C library is not glibc, or the processor has no such mode.
     """
-    library, position = _library(), _CONTROL.get(platform.machine())
-    if library is None or position is None:
+    library, control = _library(), architecture_of(platform.machine()).flush_subnormals
+    if library is None or control is None:
         yield
         return
     before, during = (ctypes.c_uint32 * _WORDS)(), (ctypes.c_uint32 * _WORDS)()
     library.fegetenv(before)
     ctypes.memmove(during, before, ctypes.sizeof(before))
-    word, bits = position
-    during[word] |= bits
+    during[control.word] |= control.bits
     library.fesetenv(during)
     try:
         yield

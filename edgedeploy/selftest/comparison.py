@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgedeploy.package.manifest import Case, Manifest
-from edgedeploy.runtime.interface import Tensors
+from edgedeploy.tensors import Tensors
 
 
 def other_outputs(manifest: Manifest) -> str:

@@ -18,17 +18,11 @@ from edgedeploy.package.abi import System, misfits
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
 from edgedeploy.selftest.comparison import other_outputs
+from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulation_of, emulator
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
-
-# By Debian's names of architectures: the folder of their C libraries, the loader in there, and the package that brings
-# them to other machines.
-_LIBRARIES = {
-    "arm64": ("aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1", "libc6-arm64-cross"),
-    "armhf": ("arm-linux-gnueabihf", "lib/ld-linux-armhf.so.3", "libc6-armhf-cross"),
-}
 
 _DIFFERENT = 6  # the agent's exit code (agent/failure.h)
 _FACTS_S, _SELF_TEST_S = 60, 3600
@@ -61,11 +55,13 @@ class Emulator:
         except VirtualBoardError as error:
             raise UnsupportedError(error.what, why=error.why) from error
         program = emulator(emulation.qemu) if emulation.qemu else None
-        if program is None or emulation.debian not in _LIBRARIES:
+        loader = architecture_of(board.triple).loader
+        if program is None or loader is None:
             raise UnsupportedError(f"nothing here emulates {board.architecture}")
-        name, loader, package = _LIBRARIES[emulation.debian]
-        roots = [root for root in (board.sysroot, Path("/usr", name), Path("/")) if root and (root / loader).exists()]
+        places = (board.sysroot, Path("/usr", multiarch(board.triple)), Path("/"))
+        roots = [root for root in places if root and (root / loader).exists()]
         if not roots:
+            package = f"libc6-{emulation.debian}-cross"
             raise UnsupportedError(f"there is no C library for {board.architecture} here: apt-get install {package}")
         built = agent()
         if built is None:

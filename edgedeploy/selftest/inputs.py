@@ -13,7 +13,7 @@ from edgedeploy.selftest.operators import Uses, uses_of
 
 if TYPE_CHECKING:
     from edgedeploy.network import Network
-    from edgedeploy.runtime.interface import TensorSpec
+    from edgedeploy.tensors import TensorSpec
 
 Inputs = dict[str, np.ndarray]
 

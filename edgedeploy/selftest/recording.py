@@ -10,9 +10,9 @@ import numpy as np
 
 from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.package.manifest import Case, SelfTest
-from edgedeploy.runtime.interface import Tensors
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
 from edgedeploy.selftest.tolerance import largest_of, spread_of, tolerance_of, usual_tolerance
+from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from edgedeploy.compile.types import unit_roundoff
-from edgedeploy.runtime.interface import Tensors
 from edgedeploy.selftest.operators import computed_types
+from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board

@@ -16,9 +16,10 @@ from edgedeploy.build import Referenced, build
 from edgedeploy.compile.tuned import Tuned
 from edgedeploy.progress import Progress
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.runtime.interface import Runner, Tensors
+from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.source import Source
+from edgedeploy.tensors import Tensors
 
 T = TypeVar("T")
 

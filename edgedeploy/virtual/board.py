@@ -25,7 +25,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.virtual.emulation import Emulation, emulation_of, register, require_means
 from edgedeploy.virtual.process import Process
-from edgedeploy.virtual.rootfs import DEFAULT_SUITE, rootfs
+from edgedeploy.virtual.rootfs import rootfs
 
 HOST = "127.0.0.1"
 DEFAULT_DISK_MIB = 1024
@@ -86,7 +86,7 @@ def up(
     Args:
         resolved: the profile.
         name: what the virtual board is called; as the profile unless given.
-        suite: the Debian suite; bookworm unless given.
+        suite: the Debian suite; that of the board's architecture unless given.
         disk_mib: how much it can write, in MiB of memory.
 
     Raises:
@@ -106,7 +106,7 @@ def up(
             return running
         user = board.ssh.user if board.ssh and _USER.fullmatch(board.ssh.user) else "board"
         register(emulation)
-        suite = suite or DEFAULT_SUITE
+        suite = suite or emulation.suite
         root = rootfs(suite, emulation.debian, progress, board.device.packages if board.device else ())
         folder = _states() / name
         with progress.stage(f"start virtual board {name}"):

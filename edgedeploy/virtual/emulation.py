@@ -12,15 +12,9 @@ from pathlib import Path
 from edgedeploy.board import Board
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.hosts import cpuinfo_of
+from edgedeploy.triples import architecture_of, architectures
 
 _BINFMT = Path("/proc/sys/fs/binfmt_misc")
-
-# Debian's name of an architecture, and qemu's, by the first part of a triple.
-_ARCHITECTURES = {
-    "aarch64": ("arm64", "aarch64"),
-    "armv7a": ("armhf", "arm"),
-    "x86_64": ("amd64", "x86_64"),
-}
 
 # What virtual boards are made with, and the packages of Debian's that have it.
 _PROGRAMS = {
@@ -41,6 +35,7 @@ class Emulation:
 
     Attributes:
         debian: Debian's name of the architecture.
+        suite: the Debian that virtual boards have unless another one is named.
         qemu: qemu's name of it, or None where this machine runs its programs itself.
         cpu: the core that qemu stands in for, or None where it is the machine's own, or one that this qemu
             does not know.
@@ -48,6 +43,7 @@ class Emulation:
     """
 
     debian: str
+    suite: str
     qemu: str | None = None
     cpu: str | None = None
     cpuinfo: str | None = None
@@ -59,14 +55,15 @@ def emulation_of(board: Board) -> Emulation:
     Raises:
         VirtualBoardError: Debian has no such architecture, or its emulator is not installed.
     """
-    if board.architecture not in _ARCHITECTURES:
+    architecture = architecture_of(board.triple)
+    debian, qemu = architecture.debian, architecture.qemu
+    if debian is None or qemu is None:
         raise VirtualBoardError(
             f"there are no virtual boards of architecture {board.architecture}",
-            why=f"there are those of {', '.join(_ARCHITECTURES)}",
+            why=f"there are those of {', '.join(row.name for row in architectures() if row.debian)}",
         )
-    debian, qemu = _ARCHITECTURES[board.architecture]
     if board.architecture == platform.machine():
-        return Emulation(debian)
+        return Emulation(debian, architecture.suite)
     program = emulator(qemu)
     if program is None:
         raise VirtualBoardError(
@@ -75,7 +72,7 @@ def emulation_of(board: Board) -> Emulation:
             hints=[_INSTALL, _WITHOUT],
         )
     cpu = board.cpu if _knows(program, board.cpu) else None
-    return Emulation(debian, qemu, cpu, cpuinfo_of(board.cpu, board.cores))
+    return Emulation(debian, architecture.suite, qemu, cpu, cpuinfo_of(board.triple, board.cpu, board.cores))
 
 
 def emulator(qemu: str) -> str | None:

@@ -12,8 +12,6 @@ from edgedeploy.errors import VirtualBoardError
 from edgedeploy.kept import Kept, key_of
 from edgedeploy.progress import SILENT, Progress
 
-DEFAULT_SUITE = "bookworm"
-
 # Names the mirror of Debian that packages come from, unless it is that of this machine's own packages. Of the suite's
 # archive alone: what a board's userland is should not change with each update.
 MIRROR_VARIABLE = "EDGEDEPLOY_DEBIAN_MIRROR"

@@ -11,7 +11,7 @@ from pydantic import Field
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
-from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 

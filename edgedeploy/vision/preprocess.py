@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from edgedeploy.errors import InputError
-from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.picture import resize
 from edgedeploy.zoo.entry import ModelInput
 

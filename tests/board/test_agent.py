@@ -363,7 +363,9 @@ def test_serve_ends_on_request(agent: Path, package: Path) -> None:
 
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
 @pytest.mark.slow
-@pytest.mark.parametrize(("board", "machine"), [("rpi4", "EM_AARCH64"), ("rpi-armhf", "EM_ARM")])
+@pytest.mark.parametrize(
+    ("board", "machine"), [("rpi4", "EM_AARCH64"), ("rpi-armhf", "EM_ARM"), ("visionfive2", "EM_RISCV")]
+)
 def test_the_agent_of_a_board_tests_a_package_under_emulation(board: str, machine: str, tmp_path: Path) -> None:
     command = command_of(board)
     built = agent_for(load_board(board)).path

@@ -22,6 +22,7 @@ from edgedeploy.toolchain import zig_triple
         ("rpi4", "EM_AARCH64", 64, None),
         ("rpi5", "EM_AARCH64", 64, None),
         ("rpi-armhf", "EM_ARM", 32, "hard"),
+        ("visionfive2", "EM_RISCV", 64, "hard"),
     ],
 )
 def test_the_code_fits_the_board(
@@ -44,7 +45,11 @@ def test_a_package_for_another_architecture_is_not_run_here(command: Command, tm
 
 @pytest.mark.parametrize(
     ("board", "triple"),
-    [("rpi4", "aarch64-linux-gnu.2.28"), ("rpi-armhf", "arm-linux-gnueabihf.2.28")],
+    [
+        ("rpi4", "aarch64-linux-gnu.2.28"),
+        ("rpi-armhf", "arm-linux-gnueabihf.2.28"),
+        ("visionfive2", "riscv64-linux-gnu.2.36"),
+    ],
 )
 def test_triples_are_written_as_zig_writes_them(board: str, triple: str) -> None:
     assert zig_triple(load_board(board)) == triple

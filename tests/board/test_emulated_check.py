@@ -40,7 +40,7 @@ def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path,
     assert code == 0, err
     [said] = json.loads(out)
     assert said["checked"] == "emulated"
-    assert said["emulator"].startswith(f"qemu-{EMULATED[board][0]} ")
+    assert said["emulator"].startswith(f"qemu-{EMULATED[board]} ")
     assert 0 <= said["error_of_tolerance"] <= 1
     manifest, _ = read_package(Path(said["package"]))
     assert manifest.checked.line() == f"emulated ({said['emulator']})"

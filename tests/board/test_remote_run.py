@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import onnxruntime
 import pytest
+from agents import EMULATED
 from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
@@ -209,7 +210,7 @@ def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Co
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
+@pytest.mark.parametrize("board", EMULATED)
 def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: Command, board: str) -> None:
     code, out, err = board_command("build", "digits", "--board", board, "--virtual", "--json")
     assert code == 0, err

@@ -26,6 +26,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, summary, tracker
+from edgedeploy.triples import architecture_of
 from edgedeploy.virtual.board import VirtualBoard, down
 
 # The quick tests have `edgedeploy tune` as a whole, in test_tuning.py.
@@ -62,6 +63,7 @@ def free(endpoint: Endpoint) -> int:
 EMULATED = [
     pytest.param("rpi4", "aarch64", marks=pytest.mark.slow),
     pytest.param("rpi-armhf", "arm", marks=pytest.mark.slow),
+    pytest.param("visionfive2", "riscv64", marks=pytest.mark.slow),
 ]
 
 
@@ -77,7 +79,7 @@ def test_clients_of_a_tracker_reach_a_board_and_nothing_listens_beyond_loopback(
             for _ in range(2):
                 require_device(endpoint, KEY)
                 elf = facts_from(endpoint, KEY)["elf"]["machine"]
-                assert elf == {"arm": "EM_ARM", "aarch64": "EM_AARCH64", "x86_64": "EM_X86_64"}[machine]
+                assert elf == architecture_of(machine).elf_machine
             require_fitting_device(endpoint, KEY, load_board(board))
             assert server.run("echo there") == "there"
             assert summary(endpoint)[KEY].addresses == (f"127.0.0.1:{server.port}",)

@@ -463,7 +463,11 @@ def test_a_board_says_what_it_is_before_anything_was_put_there(board: VirtualBoa
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("rpi4", ("aarch64", "EM_AARCH64", 64, None)), ("rpi-armhf", ("armv7l", "EM_ARM", 32, "hard"))],
+    [
+        ("rpi4", ("aarch64", "EM_AARCH64", 64, None)),
+        ("rpi-armhf", ("armv7l", "EM_ARM", 32, "hard")),
+        pytest.param("visionfive2", ("riscv64", "EM_RISCV", 64, "hard"), marks=pytest.mark.slow),
+    ],
 )
 def test_boards_of_other_architectures_say_so(start: Start, name: str, expected: tuple[object, ...]) -> None:
     with Connection(address_of(start(name))) as connection:

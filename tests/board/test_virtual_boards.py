@@ -17,6 +17,7 @@ import pytest
 from conftest import Command
 from virtual_boards import Start
 
+from edgedeploy.board import load_board
 from edgedeploy.errors import VirtualBoardError
 from edgedeploy.hosts import cpuinfo_of, missing_features
 from edgedeploy.virtual import emulation
@@ -58,16 +59,27 @@ def test_is_of_this_machines_architecture_without_an_emulator(start: Start) -> N
     assert said(virtual, "uname -m") == platform.machine()
 
 
-@pytest.mark.parametrize(("board", "machine", "part"), [("rpi4", "aarch64", "0xd08"), ("rpi-armhf", "armv7l", "0xc07")])
-def test_emulates_the_boards_architecture_and_core(start: Start, board: str, machine: str, part: str) -> None:
+@pytest.mark.parametrize(
+    ("board", "machine", "part", "core_is_known"),
+    [
+        ("rpi4", "aarch64", "0xd08", True),
+        ("rpi-armhf", "armv7l", "0xc07", True),
+        pytest.param("visionfive2", "riscv64", "sifive,u74-mc", False, marks=pytest.mark.slow),
+    ],
+)
+def test_emulates_the_boards_architecture_and_core(
+    start: Start, board: str, machine: str, part: str, core_is_known: bool
+) -> None:
     virtual = start(board)
-    assert said(virtual, "uname -m; id -un") == f"{machine}\npi"
+    assert said(virtual, "uname -m; id -un") == f"{machine}\n{virtual.user}"
     assert part in said(virtual, "cat /proc/cpuinfo")
     if virtual.emulated:
         # What programs are told of the core is that core's: a newer one's instructions are not among it.
         told = said(virtual, "LD_SHOW_AUXV=1 getconf PAGE_SIZE")
         assert "AT_HWCAP" in told
-        assert "QEMU_CPU=cortex-a7" in said(virtual, "env")
+        core = emulation.emulation_of(load_board(board)).cpu
+        assert (f"QEMU_CPU={core}" if core else "USER=") in said(virtual, "env")
+        assert (core is not None) == core_is_known
 
 
 def test_an_older_suite_brings_an_older_glibc(start: Start) -> None:
@@ -227,8 +239,9 @@ BOARD = {
 
 
 def test_the_emulated_cpuinfo_has_what_code_for_the_core_needs() -> None:
-    for cpu in ("cortex-a7", "cortex-a53", "cortex-a72", "cortex-a76"):
-        lines = cpuinfo_of(cpu, 4).splitlines()
+    cores = [("armv7a", "cortex-a7"), *(("aarch64", cpu) for cpu in ("cortex-a53", "cortex-a72", "cortex-a76"))]
+    for architecture, cpu in cores:
+        lines = cpuinfo_of(architecture, cpu, 4).splitlines()
         assert lines.count("CPU implementer\t: 0x41") == 4
         features = next(line.partition(":")[2].split() for line in lines if line.startswith("Features"))
         assert not missing_features(cpu, features)

@@ -36,7 +36,7 @@ BUNDLED = sorted(path.stem for path in (builtin_folder() / "boards").glob("*.yam
 
 
 def test_the_boards_of_the_documentation_are_there() -> None:
-    assert {"local", "rpi5", "rpi4", "rpi3", "rpi-armhf", "nuc-opencl"} <= set(BOARDS.names())
+    assert {"local", "rpi5", "rpi4", "rpi3", "rpi-armhf", "nuc-opencl", "visionfive2"} <= set(BOARDS.names())
 
 
 @pytest.mark.parametrize("name", BUNDLED)

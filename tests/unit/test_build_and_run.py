@@ -17,9 +17,9 @@ from networks import Graph, tiny
 from edgedeploy.errors import InputError
 from edgedeploy.hosts import host_features, missing_features
 from edgedeploy.package.archive import read_manifest, read_package, write_package
-from edgedeploy.runtime.interface import TensorSpec
 from edgedeploy.runtime.session import check_tensors
 from edgedeploy.source import package_model
+from edgedeploy.tensors import TensorSpec
 
 DIGITS = "digits"
 

@@ -15,8 +15,9 @@ from edgedeploy.demo.pipeline import Network, Outcome, see, see_with
 from edgedeploy.demo.program import Show
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage
 from edgedeploy.errors import ConfigurationError
-from edgedeploy.runtime.interface import Runner, Tensors, TensorSpec
+from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ModelInput

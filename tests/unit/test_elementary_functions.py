@@ -73,7 +73,7 @@ def test_infinities_zeros_and_nan_give_what_numpy_gives(tmp_path: Path, operator
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf", "local"])
+@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf", "visionfive2", "local"])
 def test_boards_compute_exp_without_calls_of_the_c_library(tmp_path: Path, board: str) -> None:
     graph = Graph()
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Sigmoid", graph.input("x", [64]))))

@@ -105,8 +105,10 @@ ANSWER = (
         (elf(bits=32, machine=40, flags=0x5000400), ("EM_ARM", 32, "hard")),
         (elf(bits=32, machine=40, flags=0x5000200), ("EM_ARM", 32, "soft")),
         (elf(bits=32, machine=8, order=">"), ("8", 32, None)),
+        (elf(bits=64, machine=243, flags=0x5), ("EM_RISCV", 64, "hard")),
+        (elf(bits=64, machine=243, flags=0x1), ("EM_RISCV", 64, "soft")),
     ],
-    ids=["aarch64", "armhf", "armel", "big-endian MIPS"],
+    ids=["aarch64", "armhf", "armel", "big-endian MIPS", "riscv64", "riscv64 with floats in integer registers"],
 )
 def test_the_shells_elf_head_says_what_programs_are(head: bytes, expected: tuple[str, int, str | None]) -> None:
     said = facts._of_shell(ANSWER + head)

@@ -19,11 +19,11 @@ from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.resolved import resolve
-from edgedeploy.runtime.interface import Tensors, TensorSpec
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.selftest.recording import recorded as recording
 from edgedeploy.source import Source, find_source
+from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.tune import comparison
 from edgedeploy.tune.events import TaskResult
 from edgedeploy.tune.finals import Finals

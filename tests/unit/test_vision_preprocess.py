@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError
-from edgedeploy.runtime.interface import TensorSpec
+from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.preprocess import input_size, place, to_tensor
 from edgedeploy.zoo.entry import ModelInput
 

@@ -96,7 +96,8 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     if not spatial or not reduced:
         return
     one_result = len(schedule.get(block).writes) == 1
-    if one_result and runs_along_memory(kernel, block, loops.index(reduced[-1])) and extents[-1] >= 2 * lanes:
+    along = runs_along_memory(kernel, block, loops.index(reduced[-1]))
+    if one_result and along and extents[-1] >= 2 * lanes > 2:
         _schedule_sum_of_lanes(kernel, block, spatial, reduced[-1], lanes)
         return
     length = best_length(int(schedule.get(spatial[-1]).extent), lanes)

@@ -1,4 +1,4 @@
-"""Where a server of TVM's RPC runs: on this machine, or on a board over SSH. Programs are started there in one way.
+"""Where programs run: on this machine, or on a board over SSH. Scripts are run and programs started there in one way.
 
 A program that was started ends when its input does: when it is closed, when this process ends, or when the connection
 breaks. That is all that ends it; nothing is looked up by name or number.
@@ -7,33 +7,26 @@ breaks. That is all that ends it; nothing is looked up by name or number.
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import os
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
 import paramiko
 
-from edgedeploy.agent.build import Agent
-from edgedeploy.board import Board
 from edgedeploy.errors import BoardConnectionError
-from edgedeploy.package.abi import read_abi
 from edgedeploy.progress import Progress
-from edgedeploy.release.board import present, upload
-from edgedeploy.release.gate import check_abi, check_space
-from edgedeploy.release.lock import locked
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address
-from edgedeploy.remote.connection import Connection, close_channel
-from edgedeploy.remote.facts import BASE, probe
+from edgedeploy.remote.connection import COMMAND_S, Completed, Connection, close_channel
+from edgedeploy.remote.facts import BASE
 from edgedeploy.remote.login import BROKEN
 from edgedeploy.remote.tunnel import backward, forward
-from edgedeploy.rpc.tracker import Endpoint
 
-_COMMAND_S = 60
 _END_S = 10
 
 
@@ -55,7 +48,11 @@ class Program(Protocol):
 
 
 class Place(Protocol):
-    """A machine that a server may run on."""
+    """A machine with a POSIX shell."""
+
+    @property
+    def connection(self) -> Connection | None:
+        """What leads there; None for this machine."""
 
     @property
     def alive(self) -> bool:
@@ -65,20 +62,23 @@ class Place(Protocol):
     def base(self) -> str:
         """The folder for all that is written there, absolute or relative to the home folder."""
 
-    def put_agent(self, agent: Agent, board: Board) -> str:
-        """See to it that the agent of a board is there and can run; gives a path, or the name of its blob in `base`."""
+    def run(
+        self, script: str, *arguments: str, content: Iterable[bytes] = (), timeout_s: float = COMMAND_S
+    ) -> Completed:
+        """Run a script with arguments `$1`, `$2`, ... and `content` as its input, and wait for its end.
+
+        Raises:
+            BoardConnectionError: it takes too long, or the connection broke.
+        """
 
     def start(self, script: str, *arguments: str) -> Program:
-        """Start a POSIX shell script with arguments `$1`, `$2`, ..."""
-
-    def run(self, script: str) -> str:
-        """What a POSIX shell script prints, whatever its exit code."""
+        """Start a script with arguments `$1`, `$2`, ..."""
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
         """A port here, the given one if it is free, that leads to one there; None if nothing lies between."""
 
-    def backward(self, endpoint: Endpoint) -> AbstractContextManager[Endpoint]:
-        """Where programs there reach what listens at an endpoint."""
+    def backward(self, host: str, port: int) -> AbstractContextManager[tuple[str, int]]:
+        """Where programs there reach what listens at a host and port."""
 
     def abandon(self) -> None:
         """Give up what may not answer any more, so that nothing that is still to be closed waits for it."""
@@ -87,6 +87,7 @@ class Place(Protocol):
 class ThisMachine:
     """This machine."""
 
+    connection = None
     alive = True
 
     @property
@@ -96,44 +97,30 @@ class ThisMachine:
 
         return str(Path(platformdirs.user_data_dir("edgedeploy")).absolute())
 
-    def put_agent(self, agent: Agent, board: Board) -> str:
-        """The agent runs where it was built."""
-        return str(agent.path)
+    def run(
+        self, script: str, *arguments: str, content: Iterable[bytes] = (), timeout_s: float = COMMAND_S
+    ) -> Completed:
+        """Run a script as `Connection.run` does on a board; one that takes too long is ended with all it started."""
+        process = _started(script, arguments, subprocess.PIPE)
+        try:
+            output, messages = process.communicate(b"".join(content), timeout_s)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise BoardConnectionError(f"a command did not end within {timeout_s:g} s") from error
+        return Completed(process.returncode, output, messages.decode(errors="replace").strip())
 
     def start(self, script: str, *arguments: str) -> Program:
-        """Start a script, in a session of its own: Ctrl-C in a terminal reaches only who ends it."""
-        return _Child(
-            subprocess.Popen(
-                ["sh", "-c", script, "sh", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        )
-
-    def run(self, script: str) -> str:
-        """What a script prints.
-
-        Raises:
-            BoardConnectionError: it does not end.
-        """
-        command = ["sh", "-c", script]
-        try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMMAND_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BoardConnectionError(f"a command did not end within {_COMMAND_S} s", why=script.strip()) from error
-        return done.stdout.decode(errors="replace").strip()
+        """Start a script."""
+        return _Child(_started(script, arguments, subprocess.STDOUT))
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
         """Nothing lies between."""
         return nullcontext(None)
 
-    def backward(self, endpoint: Endpoint) -> AbstractContextManager[Endpoint]:
+    def backward(self, host: str, port: int) -> AbstractContextManager[tuple[str, int]]:
         """Nothing lies between."""
-        return nullcontext(endpoint)
+        return nullcontext((host, port))
 
     def abandon(self) -> None:
         """Programs here end with their input, at once."""
@@ -144,59 +131,32 @@ class OnBoard:
 
     base = BASE
 
-    def __init__(self, connection: Connection, progress: Progress) -> None:
-        self._connection = connection
-        self._progress = progress
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.run = connection.run
 
     @property
     def alive(self) -> bool:
         """Whether the connection stands."""
-        return self._connection.alive
-
-    def put_agent(self, agent: Agent, board: Board) -> str:
-        """Send the agent as a blob, as pushing does, unless it is there: one that is found need not be sent again.
-
-        Raises:
-            UnsuitableBoardError: the board cannot run it, or has no room for it.
-            BoardBusyError, ReleaseError, BoardConnectionError: as `push`.
-        """
-        where = str(self._connection.address)
-        facts = probe(self._connection)
-        check_abi(f"the agent for {board.triple}", read_abi(agent.path, board), facts, where)
-        content = agent.path.read_bytes()
-        blob = hashlib.sha256(content).hexdigest()
-        if blob not in present(self._connection, [blob]):
-            check_space(len(content), facts, where)
-            title = f"send the agent to {where}"
-            with locked(self._connection), self._progress.transfer(title, len(content)) as advance:
-                upload(self._connection, blob, content, advance)
-        return blob
+        return self.connection.alive
 
     def start(self, script: str, *arguments: str) -> Program:
         """Start a script over SSH."""
-        return _Remote(self._connection, self._connection.open(script, *arguments))
-
-    def run(self, script: str) -> str:
-        """What a script prints.
-
-        Raises:
-            BoardConnectionError: the connection broke, or it says nothing for long.
-        """
-        return self._connection.run(script, timeout_s=_COMMAND_S).text
+        return _Remote(self.connection, self.connection.open(script, *arguments))
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
         """Through the SSH connection."""
-        return forward(self._connection, port_there, port)
+        return forward(self.connection, port_there, port)
 
     @contextlib.contextmanager
-    def backward(self, endpoint: Endpoint) -> Iterator[Endpoint]:
+    def backward(self, host: str, port: int) -> Iterator[tuple[str, int]]:
         """Through the SSH connection."""
-        with backward(self._connection, endpoint.port, endpoint.host) as port:
-            yield Endpoint(LOOPBACK, port)
+        with backward(self.connection, port, host) as there:
+            yield LOOPBACK, there
 
     def abandon(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        self.connection.close()
 
 
 @contextlib.contextmanager
@@ -210,7 +170,14 @@ def opened(address: Address | None, *, strict: bool, progress: Progress) -> Iter
         yield ThisMachine()
         return
     with Connection(address, strict=strict, progress=progress) as connection:
-        yield OnBoard(connection, progress)
+        yield OnBoard(connection)
+
+
+def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess.Popen[bytes]:
+    """A script in a session of its own: Ctrl-C in a terminal reaches only who ends it."""
+    command = ["sh", "-c", script, "sh", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=messages, start_new_session=True)
 
 
 class _Child:
