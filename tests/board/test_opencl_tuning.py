@@ -162,4 +162,4 @@ def test_a_network_whose_layers_the_cpu_does_has_nothing_to_tune(board_command: 
     path = graph.save(tmp_path / "small.onnx", graph.node("Softmax", value, axis=1))
     code, _, messages = board_command("tune", path, "--board", "local-opencl", "-o", tmp_path / "records")
     assert code == InputError.exit_code
-    assert "nothing to tune: the OpenCL device runs no convolution and no dense layer of it" in messages
+    assert "nothing to tune: the board's device runs no convolution and no dense layer of it" in messages

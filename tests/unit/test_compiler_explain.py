@@ -68,7 +68,7 @@ def test_a_function_that_computes_value_by_value_is_a_fallback(tmp_path: Path, m
     graph.node("Abs", graph.input("data", [1, 4000]))
     assert [function["fallback"] for function in explain(lowered(tmp_path, graph, "abs0"))["functions"]] == [False]
     leave_loops_alone = Template("general", lambda kernel: True, lambda kernel, board: None)
-    monkeypatch.setattr("edgedeploy.compile.backends.cpu.Cpu.templates", (leave_loops_alone,))
+    monkeypatch.setattr("edgedeploy.compile.backends.cpu.CpuBackend.templates", (leave_loops_alone,))
     [function] = explain(lowered(tmp_path, graph, "abs0"))["functions"]
     assert (function["template"], function["parallel"], function["fallback"]) == ("general", False, True)
 

@@ -131,8 +131,8 @@ class Kernel:
         return lanes_for(board, self.widest(block))
 
     def widest(self, block: Any) -> str:
-        """The widest type of what a block reads and writes."""
-        return max(self.dtypes(block), key=bits_of)
+        """The widest type of what a block reads and writes; float32 where it is code that does not say so."""
+        return max(self.dtypes(block), key=bits_of, default="float32")
 
     def types(self, block: Any) -> LayerTypes:
         """The types of a block that accumulates products, and of what the function makes of them."""
