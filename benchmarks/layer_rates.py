@@ -56,7 +56,7 @@ class Rate:
 
 
 def measured_peak(board: Board, repeats: int) -> float:
-    """Single-precision GFLOP/s of one core: a register tile over operands that stay in the first cache."""
+    """Single-precision GFLOP/s of one core: a register tile over operands that stay in the L1 cache."""
     pixels, vectors, depth, rounds = 14 if board.vector.registers >= 32 else 6, 2, 64, 400
     channels = vectors * lanes_for(board, "float32")
     inputs, weights = te.placeholder((pixels, depth), name="inputs"), te.placeholder((depth, channels), name="weights")

@@ -15,18 +15,18 @@ OPSET = 13
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution, or a fully connected layer where there is no picture, with a bias and a ReLU.
+    """A convolution, or a fully connected layer where there is no feature_map, with a bias and a ReLU.
 
     Attributes:
         inputs, outputs: channels.
-        picture: height and width of the input.
+        feature_map: height and width of the input.
         kernel, stride: the same down and across.
         groups: as many equal groups of channels, each of which is convolved by itself.
     """
 
     inputs: int
     outputs: int
-    picture: tuple[int, int] | None = None
+    feature_map: tuple[int, int] | None = None
     kernel: int = 1
     stride: int = 1
     groups: int = 1
@@ -34,20 +34,20 @@ class Layer:
     def model(self, seed: int = 0) -> onnx.ModelProto:
         """The layer as a network; equal seeds give equal weights.
 
-        A layer of more channels than a picture's follows a resize, so that it reads what a layer inside of a
+        A layer of more channels than a feature_map's follows a resize, so that it reads what a layer inside of a
         network does: values whose channels are neighbours in memory.
         """
         random = np.random.default_rng(seed)
-        kernel = [] if self.picture is None else [self.kernel] * 2
+        kernel = [] if self.feature_map is None else [self.kernel] * 2
         shape = (self.outputs, self.inputs // self.groups, *kernel)
         scale = np.prod(shape[1:]) ** -0.5
         constants = {"weights": random.normal(0, scale, shape), "bias": random.normal(0, 0.1, self.outputs)}
         weights = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in constants.items()]
         nodes, data, size = [], "data", [1, self.inputs]
-        if self.picture is None:
+        if self.feature_map is None:
             nodes.append(helper.make_node("Gemm", [data, "weights", "bias"], ["sum"], transB=1))
         else:
-            size += self.picture
+            size += self.feature_map
             if self.inputs > 3:
                 weights.append(numpy_helper.from_array(np.array(size, np.int64), "sizes"))
                 nodes.append(helper.make_node("Resize", [data, "", "", "sizes"], ["resized"], mode="nearest"))

@@ -31,7 +31,7 @@ ITERATIONS = 200
 
 @dataclass(frozen=True)
 class Prediction:
-    """One iteration of a loop on a core, all data in the first cache.
+    """One iteration of a loop on a core, all data in the L1 cache.
 
     Attributes:
         cycles: of an iteration on LLVM's model, once the loop runs steadily.

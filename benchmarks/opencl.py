@@ -81,7 +81,7 @@ class Compared:
 
 
 def compare(model: str, device: str, rounds: int, folder: Path, progress: ConsoleProgress) -> Compared:
-    """Build a network for both, and let them take turns."""
+    """Build a network for both, and interleave their runs."""
     source = source_to_measure(model, None, progress, AS_THE_FILE_SAYS)
     builds = {
         board: build(

@@ -45,8 +45,8 @@ Written by `python benchmarks/run.py` on {date}. Measure your own networks with
 [`edgedeploy bench`](commands.md#edgedeploy-bench).
 
 {remark}Every engine runs in a process of its own, with the same number of threads, in single precision, on one
-picture, and otherwise with its own defaults. The engines take turns, round after round, and each time is the median
-over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
+image, and otherwise with its own defaults. The engines' runs are interleaved, round after round, and each time is the
+median over all inferences of all rounds. ResNet-18 and ResNet-50 have random weights.
 
 {report}"""
 

@@ -1,4 +1,4 @@
-"""What holds something that is to be let go of: a process, a connection, a file."""
+"""What holds something that is to be released: a process, a connection, a file."""
 
 from __future__ import annotations
 

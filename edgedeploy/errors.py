@@ -60,7 +60,7 @@ class NumericalError(CompileError):
 
 
 class InputError(EdgedeployError):
-    """A picture, an array or a value given on the command line cannot be used."""
+    """An image, an array or a value given on the command line cannot be used."""
 
     exit_code = 7
 

@@ -48,7 +48,7 @@ class Source:
             ModelError: it is no network's file, or another file of the network is missing.
         """
         found, description = describing(path)
-        options = found.heeded(options)
+        options = found.honoured(options)
         return Source(
             name or package_model(path.stem), found, tuple(found.files(description, options)), dict(shapes), options
         )
@@ -121,7 +121,7 @@ def find_source(
     wanted = entry.files[:1] if options.weights == "random" else entry.files
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
-    return Source(name, found, files, shapes, found.heeded(options))
+    return Source(name, found, files, shapes, found.honoured(options))
 
 
 def note_weights(source: Source, asked: ImportOptions, progress: Progress) -> None:

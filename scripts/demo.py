@@ -25,7 +25,7 @@ HASTE = Patience(connect=4, read=10, attempts=1)
 
 
 def obstacle(name: str) -> DownloadError | None:
-    """Why the network or the picture of a demo cannot be had; what else may be wrong the demo itself reports."""
+    """Why the network or the image of a demo cannot be had; what else may be wrong the demo itself reports."""
     try:
         demo = DEMOS.load(name)
         path, model = obtainable(MODELS.find(demo.model), MODELS.load(demo.model))
@@ -49,9 +49,9 @@ def main() -> int:
     found = obstacle(FIRST)
     if found:
         print(f"{FIRST} cannot be shown: {str(found).splitlines()[0]}")
-        print(f"This is the demo {BUNDLED} instead, whose network and picture come with edgedeploy.\n")
+        print(f"This is the demo {BUNDLED} instead, whose network and image come with edgedeploy.\n")
     else:
-        print(f"This is the demo {FIRST}: its network and its picture are at hand.\n")
+        print(f"This is the demo {FIRST}: its network and its image are at hand.\n")
     name = BUNDLED if found else FIRST
     code = play(name, "--board", "local", *sys.argv[1:])
     try:

@@ -7,13 +7,19 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import properties
 import pytest
-from agents import KEPT, keep_agents
+from support import properties
+from support.agents import KEPT, keep_agents
 
 from edgedeploy.cli import main
 
-pytest_plugins = ["virtual_boards", "board_releases", "demo_runs", "fuzzing", "opencl_devices"]
+pytest_plugins = [
+    "support.virtual_boards",
+    "support.board_releases",
+    "support.demo_runs",
+    "support.fuzzing",
+    "support.opencl_devices",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 

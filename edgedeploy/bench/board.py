@@ -28,7 +28,7 @@ _WARMUP_CALLS = 3
 
 
 class OnBoard:
-    """A network on a board that takes turns as a `Worker` does; no transfer to the board is in its times."""
+    """A network on a board that runs interleaved as a `Worker` does; no transfer to the board is in its times."""
 
     def __init__(self, session: RemoteSession, tensors: Tensors) -> None:
         self._session, self._tensors = session, tensors

@@ -32,7 +32,7 @@ _EXTRA_PROCESSORS = 0.25
 
 
 class Player(Protocol):
-    """What takes turns: a `Worker`, a network on a board, or a test's stand-in.
+    """What runs interleaved: a `Worker`, a network on a board, or a test's stand-in.
 
     Attributes:
         typical: the median time of an inference once warm, in seconds.
@@ -128,7 +128,7 @@ def take_turns(
     Who fails is reported to `failed` and takes no further turns; its earlier ones do not count.
 
     Args:
-        players: who takes turns.
+        players: who runs interleaved.
         rounds: how many each has; fewer if there are fewer `runs`.
         failed: is told who failed.
         runs: how many inferences of each are timed in all its turns; as many as fit into short turns if None.

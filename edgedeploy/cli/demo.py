@@ -1,4 +1,4 @@
-"""`edgedeploy demo`: pictures, videos and cameras through networks, with results to read, to save or to compare."""
+"""`edgedeploy demo`: images, videos and cameras through networks, with results to read, to save or to compare."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from edgedeploy.cli.overrides import overridable
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.cli.demo_output import Printer
-    from edgedeploy.demo.program import Show
+    from edgedeploy.demo.program import DemoSession
     from edgedeploy.demo.saving import Save
     from edgedeploy.progress import Progress
     from edgedeploy.vision.source import Source
@@ -55,7 +55,7 @@ def demo(
         typer.Option(
             "--image",
             metavar="WHAT",
-            help="Show this instead of the demo's picture: a picture of any size, a folder of pictures, a video, or a "
+            help="Show this instead of the demo's image: an image of any size, a folder of images, a video, or a "
             "camera by its number.",
         ),
     ] = None,
@@ -80,28 +80,26 @@ def demo(
         Path | None,
         typer.Option(
             "--save",
-            help="Save what was shown with its results: a picture; a folder, for a folder; a .mp4 or .avi, for a video "
+            help="Save what was shown with its results: an image; a folder, for a folder; a .mp4 or .avi, for a video "
             "or camera. `all` puts each demo's name into the name.",
         ),
     ] = None,
     frames: Annotated[
         int | None,
-        typer.Option(
-            "--frames", metavar="N", min=1, max=MOST, help="End after N pictures of a folder, video or camera."
-        ),
+        typer.Option("--frames", metavar="N", min=1, max=MOST, help="End after N images of a folder, video or camera."),
     ] = None,
     *,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
-    """Show a picture, a folder of pictures, a video or a camera to a network, and print what it sees.
+    """Show an image, a folder of images, a video or a camera to a network, and print what it sees.
 
-    Pictures are told in the format of Tengine's examples. So are the results of each picture of a video or a camera,
+    Images are told in the format of Tengine's examples. So are the results of each image of a video or a camera,
     after the times of preprocessing, inference and postprocessing; a summary with their means follows. Ctrl-C ends
     it with the summary, and what was saved until then plays. With --json, folders, videos and cameras give one
     object on each line, the last one under the key `summary`.
 
-    On a board the networks alone run there, over one connection; pictures are prepared and outputs are read here.
+    On a board the networks alone run there, over one connection; images are prepared and outputs are read here.
     Without --board it is the last board that was built for in this folder, or this machine.
 
     The results go to standard output, progress to standard error. `all` runs the demos one after another,
@@ -144,18 +142,18 @@ def demo(
         program = Program.of(each, model)
         target = _with_name(save, each) if save and name == ALL else save
         with (
-            open_source(image or program.picture(progress), progress) as source,
+            open_source(image or program.image(progress), progress) as source,
             saving(target, source) as save_drawn,
         ):
-            if repeat and source.kind != "picture":
-                raise InputError("--repeat needs a single picture", why=f"{source.path} is a {source.kind}")
-            with program.opened(place, threads=threads, options=import_options(weights), progress=progress) as show:
-                if source.kind != "picture":
-                    return _show_all(show, source, save_drawn, printer, frames, progress)
+            if repeat and source.kind != "image":
+                raise InputError("--repeat needs a single image", why=f"{source.path} is a {source.kind}")
+            with program.opened(place, threads=threads, options=import_options(weights), progress=progress) as session:
+                if source.kind != "image":
+                    return _show_all(session, source, save_drawn, printer, frames, progress)
                 [shot] = source.shots()
-                screening = show.see(shot, repeat=repeat or 1)
-                save_drawn(shot, screening.drawn())
-                printer.picture(screening)
+                result = session.infer(shot, repeat=repeat or 1)
+                save_drawn(shot, result.drawn())
+                printer.image(result)
                 return False
 
     names = all_demos(weights.value) if name == ALL else [name]
@@ -177,7 +175,9 @@ def demo(
         raise typer.Exit(code)
 
 
-def _show_all(show: Show, source: Source, save: Save, printer: Printer, frames: int | None, progress: Progress) -> bool:
+def _show_all(
+    session: DemoSession, source: Source, save: Save, printer: Printer, frames: int | None, progress: Progress
+) -> bool:
     """Show a sequence, with a summary however it ends; returns whether Ctrl-C ended it."""
     from contextlib import nullcontext
     from itertools import islice
@@ -188,21 +188,21 @@ def _show_all(show: Show, source: Source, save: Save, printer: Printer, frames: 
     total = min((count for count in (source.length, frames) if count), default=None)
     bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)
     summary = Summary()
-    printer.begin(show, source)
+    printer.begin(session, source)
     with until_interrupted() as interrupted:
         try:
             with bar as advance:
                 for shot in islice(source.shots(), frames):
-                    screening = show.see(shot, repeat=0)
-                    save(shot, screening.drawn())
-                    summary.add(screening.outcome)
-                    printer.frame(screening, source)
+                    result = session.infer(shot, repeat=0)
+                    save(shot, result.drawn())
+                    summary.add(result.outcome)
+                    printer.frame(result, source)
                     advance()
                     if interrupted():
                         break
         finally:
             if summary.frames:
-                printer.end(show, source, summary, interrupted=interrupted())
+                printer.end(session, source, summary, interrupted=interrupted())
         return interrupted()
 
 

@@ -7,55 +7,55 @@ from typing import TYPE_CHECKING, Any
 from edgedeploy.cli.console import print_json, print_json_line, print_lines
 
 if TYPE_CHECKING:
-    from edgedeploy.demo.program import Screening, Show
+    from edgedeploy.demo.program import DemoSession, Result
     from edgedeploy.demo.summary import Summary
     from edgedeploy.vision.source import Source
 
 
 class Printer:
-    """Prints what demos see, as it comes; only the objects of single pictures wait for `finish`."""
+    """Prints what demos see, as it comes; only the objects of single images wait for `finish`."""
 
     def __init__(self, as_json: bool, *, several: bool) -> None:
-        """Print JSON, or text; for `several` demos the objects of single pictures make one list."""
+        """Print JSON, or text; for `several` demos the objects of single images make one list."""
         self._as_json, self._several = as_json, several
         self._objects: list[dict[str, Any]] = []
         self._printed = False
         self._as_lines = False
 
-    def picture(self, screening: Screening) -> None:
-        """A single picture, or one of a folder, told as Tengine does."""
+    def image(self, result: Result) -> None:
+        """A single image, or one of a folder, told as Tengine does."""
         if self._as_json:
-            self._objects.append(screening.as_dict())
+            self._objects.append(result.as_dict())
         else:
-            self._block(screening.log())
+            self._block(result.log())
 
-    def begin(self, show: Show, source: Source) -> None:
-        """What comes before the pictures of a sequence."""
+    def begin(self, session: DemoSession, source: Source) -> None:
+        """What comes before the images of a sequence."""
         if source.is_film and not self._as_json:
-            self._block(show.head(source.path))
+            self._block(session.head(source.path))
 
-    def frame(self, screening: Screening, source: Source) -> None:
-        """A picture of a sequence."""
+    def frame(self, result: Result, source: Source) -> None:
+        """An image of a sequence."""
         if self._as_json:
             self._as_lines = True
-            print_json_line(screening.frame_dict())
+            print_json_line(result.frame_dict())
         elif source.is_film:
-            print_lines(screening.frame_log())
+            print_lines(result.frame_log())
         else:
-            self.picture(screening)
+            self.image(result)
 
-    def end(self, show: Show, source: Source, summary: Summary, *, interrupted: bool) -> None:
-        """What comes after the pictures of a sequence."""
+    def end(self, session: DemoSession, source: Source, summary: Summary, *, interrupted: bool) -> None:
+        """What comes after the images of a sequence."""
         if self._as_json:
-            about = show.as_dict(source.path)
+            about = session.as_dict(source.path)
             print_json_line({"summary": {**about, **summary.as_dict(), "interrupted": interrupted}})
         elif source.is_film:
-            print_lines([summary.line(), *show.tail()])
+            print_lines([summary.line(), *session.tail()])
         else:
             self._block([summary.line()])
 
     def finish(self) -> None:
-        """The value of the single pictures."""
+        """The value of the single images."""
         if self._as_json and not self._as_lines:
             print_json(self._objects if self._several else self._objects[0])
 

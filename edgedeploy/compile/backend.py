@@ -11,8 +11,8 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import Group
-from edgedeploy.compile.layers import AnyLayer
+from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.schedules import Scheduled, Template, schedule_function
 from edgedeploy.compile.schedules.kernel import after
 from edgedeploy.compile.strategy import Strategy
@@ -48,7 +48,7 @@ class Backend(ABC):
     templates: ClassVar[tuple[Template, ...]]
 
     @abstractmethod
-    def strategy(self, layer: AnyLayer) -> Strategy[Any]:
+    def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
         """The ways to compute a layer."""
 
     @property
@@ -76,7 +76,7 @@ class Backend(ABC):
         """
         return schedule_function(self.templates, function, self.board, packable=packable, configuration=configuration)
 
-    def configured(self, group: Group, configuration: Configuration, packable: set[int]) -> Scheduled:
+    def configured(self, group: FusedFunction, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""
         strategy = self.strategy(group.layer)
         scheduled = self.schedule(group.lower(strategy, configuration), packable, configuration)

@@ -1,6 +1,6 @@
 """How channels pass through operators: which of them are constant, and which depend on which.
 
-A channel is an index along axis 1: of an NCHW tensor, or of a matrix with one row of features per picture.
+A channel is an index along axis 1: of an NCHW tensor, or of a matrix with one row of features per feature map.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Values = np.ndarray
 
 
 @dataclass(frozen=True)
-class Tie:
+class ChannelDependency:
     """Channels that stay or go together.
 
     Attributes:
@@ -41,7 +41,7 @@ class Product:
     Attributes:
         source: the tensor that it reads.
         weights: result x input x window, the window flattened.
-        padded: whether some windows also take zeros from around the picture.
+        padded: whether some windows also take zeros from around the feature map.
     """
 
     source: relax.Var
@@ -90,7 +90,7 @@ def is_depthwise(call: relax.Call) -> bool:
     return inputs == 1 and outputs == int(call.attrs.groups) == channel_count(call.args[0])
 
 
-def ties_of(call: relax.Call) -> list[Tie] | None:
+def dependencies_of(call: relax.Call) -> list[ChannelDependency] | None:
     """How the channels of a call's result hang on those of its arguments; None if that is not known.
 
     Expects NCHW. What is not listed, as the weights of a `Product`, is no argument of this kind.
@@ -104,18 +104,18 @@ def ties_of(call: relax.Call) -> list[Tie] | None:
         same = all(len(argument.ty.shape) == len(call.ty.shape) for argument in variables)
         if not same or any(channel_count(argument) != count for argument in variables):
             return None
-        return [Tie(argument, every, every) for argument in variables]
+        return [ChannelDependency(argument, every, every) for argument in variables]
     if (isinstance(call.args[0], relax.Var) and keeps_channels(call)) or is_depthwise(call):
-        return [Tie(call.args[0], every, every)]
+        return [ChannelDependency(call.args[0], every, every)]
     if is_kind(call, Kind.RESHAPE):
-        return _ties_of_reshape(call, count)
+        return _dependencies_of_reshape(call, count)
     if is_call(call, "relax.concat") and isinstance(call.args[0], relax.Tuple):
-        return _ties_of_concat(call, count)
+        return _dependencies_of_concat(call, count)
     return None
 
 
 def constant_channels(bindings: Iterable[relax.Binding]) -> dict[Any, Values]:
-    """For each float32 tensor that operators put out, the constants among its channels."""
+    """For each float32 tensor that operators output, the constants among its channels."""
     found: dict[Any, Values] = {}
     for binding in bindings:
         count = channel_count(binding.var)
@@ -139,8 +139,8 @@ def _values(call: relax.Call, unknown: Values, found: dict[Any, Values]) -> Valu
         absorbable = product.absorbable(of(product.source))
         varies = product.reads()[:, ~absorbable].any(axis=1)
         return np.where(varies, np.nan, product.share(of(product.source), absorbable))
-    ties = ties_of(call)
-    if not ties:
+    dependencies = dependencies_of(call)
+    if not dependencies:
         return unknown
     if is_depthwise(call):
         return _values_of_depthwise(call, of(call.args[0]))
@@ -148,11 +148,11 @@ def _values(call: relax.Call, unknown: Values, found: dict[Any, Values]) -> Valu
         return _values_of_elementwise(call, of)
     if is_kind(call, Kind.WINDOW, Kind.REDUCTION) and not keeps_constants(call):
         return unknown if is_call(call, "relax.image.resize2d") else np.where(of(call.args[0]) == 0, 0, np.nan)
-    known = [(tie.results, of(tie.source)[tie.channels]) for tie in ties]
+    known = [(dependency.results, of(dependency.source)[dependency.channels]) for dependency in dependencies]
     result = unknown.copy()
     for results, values in known:
         result[results] = values
-    # Pictures concatenated along another axis than the channels must agree.
+    # Images concatenated along another axis than the channels must agree.
     for results, values in known:
         result[results] = np.where(result[results] == values, values, np.nan)
     return result
@@ -181,7 +181,7 @@ def _values_of_elementwise(call: relax.Call, of: Callable[[relax.Var], Values]) 
     return np.where((rows == rows[:, :1]).all(axis=1), rows[:, 0], np.nan)
 
 
-def _ties_of_reshape(call: relax.Call, count: int) -> list[Tie] | None:
+def _dependencies_of_reshape(call: relax.Call, count: int) -> list[ChannelDependency] | None:
     """A reshape that splits no channel's pixels from their neighbours, or makes a channel of each."""
     source = call.args[0]
     before = channel_count(source) if isinstance(source, relax.Var) else None
@@ -190,19 +190,19 @@ def _ties_of_reshape(call: relax.Call, count: int) -> list[Tie] | None:
     pieces, pixels = count // before, int(np.prod([int(size) for size in list(source.ty.shape)[2:]]))
     if pixels % pieces:
         return None
-    return [Tie(source, np.arange(count) // pieces, np.arange(count))]
+    return [ChannelDependency(source, np.arange(count) // pieces, np.arange(count))]
 
 
-def _ties_of_concat(call: relax.Call, count: int) -> list[Tie] | None:
+def _dependencies_of_concat(call: relax.Call, count: int) -> list[ChannelDependency] | None:
     parts = list(call.args[0].fields)
     counts = [channel_count(part) or 0 if isinstance(part, relax.Var) else 0 for part in parts]
     if not all(counts) or call.attrs.axis is None:
         return None
     if int(call.attrs.axis) % len(call.ty.shape) != 1:
-        return [Tie(part, np.arange(count), np.arange(count)) for part in parts]
+        return [ChannelDependency(part, np.arange(count), np.arange(count)) for part in parts]
     starts = [sum(counts[:index]) for index in range(len(counts))]
     return [
-        Tie(part, np.arange(size), np.arange(start, start + size))
+        ChannelDependency(part, np.arange(size), np.arange(start, start + size))
         for part, size, start in zip(parts, counts, starts, strict=True)
     ]
 

@@ -23,7 +23,7 @@ PaddedCount = Callable[[int, int, LayerTypes], int]
 
 
 def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
-    """Pad what convolutions put out to whole vectors of channels, or to a power of two below that.
+    """Pad what convolutions output to whole vectors of channels, or to a power of two below that.
 
     Expects NCHW activations and OIHW weights, before layouts are converted. Outputs keep their shapes, and
     their values are computed by the same sums.
@@ -139,7 +139,7 @@ class _Padder(relax.PyExprMutator):
 
 
 def _pixels(call: relax.Call) -> int:
-    """Of the picture that an NCHW operator puts out."""
+    """Of the feature map that an NCHW operator outputs."""
     _, _, rows, columns = (int(size) for size in call.ty.shape)
     return rows * columns
 

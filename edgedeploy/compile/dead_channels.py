@@ -1,6 +1,6 @@
 """Removes channels that are constant or that nothing reads.
 
-A filter whose weights are all zero puts out its bias, whatever the picture: after the activation that is a
+A filter whose weights are all zero outputs its bias, whatever the feature map: after the activation that is a
 constant, whose share in the next layer's sums is a bias. Networks that were trained towards zero have many.
 """
 
@@ -19,7 +19,7 @@ from edgedeploy.compile.channel_flow import (
     constant_channels,
     is_depthwise,
     product_of,
-    ties_of,
+    dependencies_of,
     variables_in,
 )
 from edgedeploy.compile.expressions import constant, constant_value, is_call, rewritten
@@ -32,7 +32,7 @@ class RemovedChannels:
 
     Attributes:
         layer: which one: its operator, its place among the network's layers of that kind, its size.
-        before, after: how many channels it put out.
+        before, after: how many channels it output.
     """
 
     layer: str
@@ -70,38 +70,38 @@ def _kept_channels(function: Any, bindings: list[Any], values: dict[Any, Values]
 
     need_all(function.params)
     need_all(variables_in(function.body.body))
-    products, ties = [], []
+    products, dependencies = [], []
     for binding in bindings:
         product = product_of(binding.value) if isinstance(binding.value, relax.Call) else None
-        between = ties_of(binding.value) if isinstance(binding.value, relax.Call) else None
+        between = dependencies_of(binding.value) if isinstance(binding.value, relax.Call) else None
         if product is not None and product.source in kept:
             # An input channel is needed by the results that read it, unless its share is a bias.
             absorbable = product.absorbable(values.get(product.source, np.full(len(kept[product.source]), np.nan)))
             products.append((binding.var, product.source, product.reads() & ~absorbable))
         elif between is not None:
-            ties += [(binding.var, tie) for tie in between]
+            dependencies += [(binding.var, dependency) for dependency in between]
         else:
             need_all([binding.var, *variables_in(binding.value)])
-    _grow(kept, products, ties)
+    _grow(kept, products, dependencies)
     # Tensors without channels cannot be, but for those that never had any.
     while empty := [mask for mask in kept.values() if mask.size and not mask.any()]:
         empty[-1][0] = True
-        _grow(kept, products, ties)
+        _grow(kept, products, dependencies)
     return kept
 
 
-def _grow(kept: dict[Any, np.ndarray], products: list[Any], ties: list[Any]) -> None:
+def _grow(kept: dict[Any, np.ndarray], products: list[Any], dependencies: list[Any]) -> None:
     """Keep what others that are kept need, until nothing is added."""
     before = -1
     while (now := sum(int(mask.sum()) for mask in kept.values())) != before:
         before = now
         for result, source, reads in reversed(products):
             kept[source] |= reads[kept[result]].any(axis=0)
-        for result, tie in reversed(ties):
-            mask = np.zeros_like(kept[tie.source])
-            np.logical_or.at(mask, tie.channels, kept[result][tie.results])
-            kept[tie.source] |= mask
-            kept[result][tie.results] |= kept[tie.source][tie.channels]
+        for result, dependency in reversed(dependencies):
+            mask = np.zeros_like(kept[dependency.source])
+            np.logical_or.at(mask, dependency.channels, kept[result][dependency.results])
+            kept[dependency.source] |= mask
+            kept[result][dependency.results] |= kept[dependency.source][dependency.channels]
 
 
 def _report(bindings: list[Any], kept: dict[Any, np.ndarray]) -> list[RemovedChannels]:

@@ -11,7 +11,7 @@ from edgedeploy.compile.types import unit_roundoff
 
 if TYPE_CHECKING:
     from edgedeploy.compile.configuration import Configuration
-    from edgedeploy.compile.layers import Layer
+    from edgedeploy.compile.layers import AnchorOp
     from edgedeploy.compile.strategy import Strategy
 
 # The products that the reference sums up before it adds that sum to others: onnxruntime's error stops growing there.
@@ -53,7 +53,7 @@ def within(
     return chosen
 
 
-def _of_reference(layer: Layer) -> float:
+def _of_reference(layer: AnchorOp) -> float:
     """The variance of the reference's rounding errors, which sums up in float32 at least."""
     types, block = layer.types, min(layer.terms, _REFERENCE_BLOCK)
     types = replace(types, accumulator=min("float32", types.accumulator, key=unit_roundoff))

@@ -11,14 +11,14 @@ from tvm import relax
 
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.expressions import function_name, is_call
-from edgedeploy.compile.layers import LAYER, AnyLayer
+from edgedeploy.compile.layers import LAYER, AnyAnchorOp
 from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
 from edgedeploy.compile.schedules.kernel import Packing
 from edgedeploy.compile.strategy import Strategy
 
 
 @dataclass(frozen=True)
-class Group:
+class FusedFunction:
     """A layer in its group.
 
     Attributes:
@@ -27,7 +27,7 @@ class Group:
         module: where the functions are that the group calls.
     """
 
-    layer: AnyLayer
+    layer: AnyAnchorOp
     function: relax.Function | tvm.tirx.PrimFunc
     module: tvm.IRModule
 
@@ -82,7 +82,7 @@ class Group:
         return fused[call.args[0]]
 
 
-def groups(module: tvm.IRModule) -> dict[str, Group]:
+def groups(module: tvm.IRModule) -> dict[str, FusedFunction]:
     """By name, the functions of a network that hold a layer. Expects what `FuseOps` leaves."""
     found = {}
     for variable, function in module.functions.items():
@@ -94,16 +94,16 @@ def groups(module: tvm.IRModule) -> dict[str, Group]:
             layers = [_layer_of(call, module) for _, call in _calls(function)]
             layer = next((each for each in layers if each), None)
         if layer:
-            found[variable.name_hint] = Group(layer, function, module)
+            found[variable.name_hint] = FusedFunction(layer, function, module)
     return found
 
 
-def _layer_in(function: tvm.tirx.PrimFunc) -> AnyLayer | None:
+def _layer_in(function: tvm.tirx.PrimFunc) -> AnyAnchorOp | None:
     said = function.attrs.get(LAYER_ATTRIBUTE) if function.attrs else None
     return LAYER.validate_json(str(said)) if said else None
 
 
-def _layer_of(call: relax.Call, module: tvm.IRModule) -> AnyLayer | None:
+def _layer_of(call: relax.Call, module: tvm.IRModule) -> AnyAnchorOp | None:
     return _layer_in(module[call.args[0]]) if is_call(call, "relax.call_tir") else None
 
 

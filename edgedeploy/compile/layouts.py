@@ -16,9 +16,9 @@ def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     """Replace transposes that cost nothing to avoid.
 
     One before a pad moves behind it. One that undoes the one before it vanishes with it. One that moves only axes of
-    length one becomes a reshape. One before a product of flattened pictures with a constant matrix goes into the order
-    of the matrix's rows, also where several such pictures are concatenated; the products are summed in another order
-    then.
+    length one becomes a reshape. One before a product of flattened feature maps with a constant matrix goes into the
+    order of the matrix's rows, also where several such feature maps are concatenated; the products are summed in
+    another order then.
     """
     return relax.transform.CanonicalizeBindings()(rewritten(_Remover(module), module))
 
@@ -60,7 +60,7 @@ class _Remover(relax.PyExprMutator):
         return relax.op.permute_dims(self.builder_.emit(padded), transpose.attrs.axes)
 
     def _as_they_lie(self, features: relax.Expr) -> tuple[relax.Expr, np.ndarray | None]:
-        """Flattened pictures, without the transposes before them.
+        """Flattened feature maps, without the transposes before them.
 
         Returns:
             The features in the order of memory, and for each of them its index in the order that was asked for;
@@ -70,9 +70,9 @@ class _Remover(relax.PyExprMutator):
         if is_call(value, "relax.reshape"):
             transpose = bound_value(self, value.args[0])
             if is_call(transpose, "relax.permute_dims") and list(map(int, transpose.attrs.axes)) == NCHW_OF_NHWC:
-                batch, *picture = shape_of(transpose)
-                if shape_of(value) == [batch, int(np.prod(picture))]:
-                    order = np.arange(np.prod(picture)).reshape(picture).transpose(1, 2, 0).ravel()
+                batch, *image = shape_of(transpose)
+                if shape_of(value) == [batch, int(np.prod(image))]:
+                    order = np.arange(np.prod(image)).reshape(image).transpose(1, 2, 0).ravel()
                     return self.builder_.emit(relax.op.reshape(transpose.args[0], shape_of(value))), order
         if is_call(value, "relax.concat") and isinstance(value.args[0], relax.Tuple) and int(value.attrs.axis) == 1:
             fields = list(value.args[0].fields)

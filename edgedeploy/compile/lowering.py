@@ -8,7 +8,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of, types_of
-from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.types import FLOAT32
 
@@ -22,7 +22,7 @@ def lower_layers(module: tvm.IRModule) -> tvm.IRModule:
     """Replace each `conv2d`, and each product with a matrix of constants, by a function of ours.
 
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
-    for it, it reads the NCHW planes instead: its input values are broadcast one by one, from wherever they lie.
+    for it, it reads the NCHW feature map instead: its input values are broadcast one by one, from wherever they lie.
     """
     return rewritten(_Lowerer(module), module)
 
@@ -43,10 +43,10 @@ class _Lowerer(relax.PyExprMutator):
         common = _common(call)
         if common["weights"][2] == 1 and groups == common["weights"][3] > 1:
             return self._emit(DepthwiseConvolution(**common, window=window), data, weights)
-        planes = self._planes(data)
-        if groups == 1 and planes is not None:
-            common["data"] = tuple(shape_of(planes))
-            return self._emit(FirstConvolution(**common, window=window), planes, weights)
+        nchw = self._nchw(data)
+        if groups == 1 and nchw is not None:
+            common["data"] = tuple(shape_of(nchw))
+            return self._emit(FirstConvolution(**common, window=window), nchw, weights)
         return self._emit(Convolution(**common, window=window, groups=groups), data, weights)
 
     def _product(self, call: relax.Call) -> relax.Expr:
@@ -59,15 +59,15 @@ class _Lowerer(relax.PyExprMutator):
             return call
         return self._emit(Dense(**common), *call.args)
 
-    def _planes(self, data: relax.Expr) -> relax.Expr | None:
+    def _nchw(self, data: relax.Expr) -> relax.Expr | None:
         """The NCHW tensor that a value in NHWC was transposed from."""
         transpose = bound_value(self, data)
         if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
             return None
         return transpose.args[0] if [int(axis) for axis in transpose.attrs.axes] == NHWC_OF_NCHW else None
 
-    def _emit(self, layer: AnyLayer, data: relax.Expr, weights: relax.Expr) -> relax.Expr:
-        form = layer.plain()
+    def _emit(self, layer: AnyAnchorOp, data: relax.Expr, weights: relax.Expr) -> relax.Expr:
+        form = layer.canonical()
         return self.builder_.call_te(
             lambda *tensors: form(*tensors),
             data,

@@ -1,4 +1,4 @@
-"""Puts scheduled functions in the place of the original ones, and re-lays the constants they are given."""
+"""Puts scheduled functions in the place of the original ones, and packs the constants they are given."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ class _Replacer(relax.PyExprMutator):
         if packing is not None:
             value = constant_value(arguments[packing.parameter])
             assert value is not None, "only constants are packed"
-            arguments[packing.parameter] = relax.const(packing.relay(value), str(value.dtype))
+            arguments[packing.parameter] = relax.const(packing.pack(value), str(value.dtype))
         return relax.call_tir(self._added[name], relax.Tuple(arguments), result_types(call))

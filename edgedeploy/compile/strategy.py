@@ -11,14 +11,14 @@ import numpy as np
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.layers.layer import AnchorOp, Form
 from edgedeploy.compile.rounding import rounding_in, summed
 
-AnyLayer = TypeVar("AnyLayer", bound=Layer, covariant=True)
+AnyAnchorOp = TypeVar("AnyAnchorOp", bound=AnchorOp, covariant=True)
 
 
 @dataclass(frozen=True)
-class Strategy(ABC, Generic[AnyLayer]):
+class Strategy(ABC, Generic[AnyAnchorOp]):
     """The ways in which a backend can compute a layer.
 
     Attributes:
@@ -26,7 +26,7 @@ class Strategy(ABC, Generic[AnyLayer]):
         board: whose backend it is.
     """
 
-    layer: AnyLayer
+    layer: AnyAnchorOp
     board: Board
 
     @abstractmethod

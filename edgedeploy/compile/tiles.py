@@ -40,7 +40,7 @@ class WeightOrder:
         by_channels: whether all pixels use a tile's weights before the next tile's; otherwise all weights are used for
             a few rows of pixels before the next rows.
         slices: in how many parts a tile's weights are used, each for all pixels before the next: as many as there are
-            rows of taps, or one.
+            rows of the kernel, or one.
         interval: where the next slice is fetched ahead, the steps of the sum between two fetches; 0 where it is not.
     """
 
@@ -68,7 +68,7 @@ def vector_length(extent: int, lanes: int) -> int:
 
 
 def padded_count(channels: int, lanes: int) -> int:
-    """The least number of channels, at least as many, that fills vectors without a rest.
+    """The least number of channels, at least as many, that fills vectors without a tail.
 
     Tiles of several vectors need numbers that these divide: one vector alone would wait for its own sums. So it is
     four vectors where that adds less than a thirtieth. Counts below a whole vector become a power of two of at

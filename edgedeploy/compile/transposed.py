@@ -1,8 +1,8 @@
 """Transposed convolutions as convolutions: one for each place that an output has between its inputs.
 
-With steps of s, output `s q + r - p` (p being the padding) sums `x[q - m] w[s m + r]` over m: for each phase r, a
-convolution with every s-th tap, in reversed order. Outputs of all phases are computed as channels of one pixel, and
-laid side by side then.
+With strides of s, output `s q + r - p` (p being the padding) sums `x[q - m] w[s m + r]` over m: for each phase r, a
+convolution with every s-th kernel element, in reversed order. Outputs of all phases are computed as channels of one
+pixel, and laid side by side then.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ class _Rewriter(relax.PyExprMutator):
         if not is_call(call, "relax.nn.conv2d_transpose"):
             return call
         attrs, weights = call.attrs, constant_value(call.args[1])
-        steps, kernel = _pair(attrs.strides), weights.shape[2:] if weights is not None else ()
+        strides, kernel = _pair(attrs.strides), weights.shape[2:] if weights is not None else ()
         top, left, bottom, right = (int(width) for width in attrs.padding)
         plain = (attrs.data_layout, attrs.kernel_layout, _pair(attrs.dilation)) == ("NCHW", "IOHW", (1, 1))
         if weights is None or not plain or max(top, bottom) >= kernel[0] or max(left, right) >= kernel[1]:
             return call
         batch, _, *sizes = (int(size) for size in call.args[0].ty.shape)
         _, channels, height, width = (int(size) for size in call.ty.shape)
-        taps = [-(-count // step) for count, step in zip(kernel, steps, strict=True)]
+        elements = [-(-count // stride) for count, stride in zip(kernel, strides, strict=True)]
         # Pixels of all phases that reach to the end of the output.
         pixels = [
-            -(-(size + begin) // step) for size, begin, step in zip((height, width), (top, left), steps, strict=True)
+            -(-(size + begin) // stride)
+            for size, begin, stride in zip((height, width), (top, left), strides, strict=True)
         ]
-        padding = [taps[0] - 1, taps[1] - 1, pixels[0] - sizes[0], pixels[1] - sizes[1]]
+        padding = [elements[0] - 1, elements[1] - 1, pixels[0] - sizes[0], pixels[1] - sizes[1]]
         if min(padding) < 0:
             return call
         groups = int(attrs.groups)
-        phases = _phases(weights, steps, taps, groups)
+        phases = _phases(weights, strides, elements, groups)
         # Groups must stay together in a convolution's outputs, phases in the result: each phase gets one of its own.
         parts = [phases.reshape(-1, *phases.shape[2:])] if groups == 1 else list(phases)
         results = [
@@ -53,9 +54,9 @@ class _Rewriter(relax.PyExprMutator):
         ]
         result = self.builder_.emit(relax.op.concat(results, 1)) if len(results) > 1 else results[0]
         result = self.builder_.emit(relax.op.permute_dims(result, NHWC_OF_NCHW))
-        result = self.builder_.emit(relax.op.reshape(result, [batch, *pixels, *steps, channels]))
+        result = self.builder_.emit(relax.op.reshape(result, [batch, *pixels, *strides, channels]))
         result = self.builder_.emit(relax.op.permute_dims(result, [0, 1, 3, 2, 4, 5]))
-        whole = [count * step for count, step in zip(pixels, steps, strict=True)]
+        whole = [count * stride for count, stride in zip(pixels, strides, strict=True)]
         result = self.builder_.emit(relax.op.reshape(result, [batch, *whole, channels]))
         if whole != [height, width]:
             cut = relax.op.strided_slice(result, axes=[1, 2], begin=[top, left], end=[top + height, left + width])
@@ -63,27 +64,29 @@ class _Rewriter(relax.PyExprMutator):
         return relax.op.permute_dims(result, NCHW_OF_NHWC)
 
 
-def _phases(weights: np.ndarray, steps: tuple[int, int], taps: list[int], groups: int) -> np.ndarray:
+def _phases(weights: np.ndarray, strides: tuple[int, int], elements: list[int], groups: int) -> np.ndarray:
     """The weights of each phase's convolution.
 
     Args:
-        weights: inputs x outputs of a group x rows x columns of taps.
-        steps: of the transposed convolution.
-        taps: of each phase, rows and columns; those that it lacks are zero.
+        weights: inputs x outputs of a group x rows x columns of kernel elements.
+        strides: of the transposed convolution.
+        elements: of each phase, rows and columns; those that it lacks are zero.
         groups: of channels.
 
     Returns:
-        phases x outputs x inputs of a group x rows x columns of taps.
+        phases x outputs x inputs of a group x rows x columns of kernel elements.
     """
     inputs, outputs, height, width = weights.shape
-    widths = [(0, count * step - size) for count, step, size in zip(taps, steps, (height, width), strict=True)]
+    widths = [
+        (0, count * stride - size) for count, stride, size in zip(elements, strides, (height, width), strict=True)
+    ]
     whole = np.pad(weights, [(0, 0), (0, 0), *widths])
-    split = whole.reshape(groups, inputs // groups, outputs, taps[0], steps[0], taps[1], steps[1])[
+    split = whole.reshape(groups, inputs // groups, outputs, elements[0], strides[0], elements[1], strides[1])[
         :, :, :, ::-1, :, ::-1
     ]
     # group, input, output, row, phase down, column, phase across
     ordered = split.transpose(4, 6, 0, 2, 1, 3, 5)
-    return np.ascontiguousarray(ordered.reshape(steps[0] * steps[1], groups * outputs, inputs // groups, *taps))
+    return np.ascontiguousarray(ordered.reshape(strides[0] * strides[1], groups * outputs, inputs // groups, *elements))
 
 
 def _pair(values: object) -> tuple[int, int]:

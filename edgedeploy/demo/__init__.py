@@ -1,1 +1,1 @@
-"""The demos: one picture through one network, with a log that compares line by line with Tengine's examples."""
+"""The demos: one image through one network, with a log that compares line by line with Tengine's examples."""

@@ -1,4 +1,4 @@
-"""From a picture to results: preprocessing, inference with its times, postprocessing; and once more for each box."""
+"""From an image to results: preprocessing, inference with its times, postprocessing; and once more for each box."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from edgedeploy.zoo.entry import ModelInput
 
 @dataclass(frozen=True)
 class Parts:
-    """How long each part of the way from a picture to its results took, in milliseconds.
+    """How long each part of the way from an image to its results took, in milliseconds.
 
     Attributes:
-        preprocess_ms: from the picture to the network's input.
+        preprocess_ms: from the image to the network's input.
         inference_ms: one inference; on a board with the way of its tensors there and back.
         postprocess_ms: from the network's outputs to results.
     """
@@ -42,7 +42,7 @@ class Parts:
         )
 
     def per(self, count: int) -> Parts:
-        """The mean, if these are the sums of `count` pictures."""
+        """The mean, if these are the sums of `count` images."""
         return Parts(self.preprocess_ms / count, self.inference_ms / count, self.postprocess_ms / count)
 
     def line(self) -> str:
@@ -66,7 +66,7 @@ class Network:
         model: it as the user named it, or the demo's own.
         file: the file that describes it.
         runner: it.
-        model_input: how a picture becomes its input; the size is the runner's.
+        model_input: how an image becomes its input; the size is the runner's.
         labels: the names of its classes; numbers stand for those it does not reach.
         output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
     """
@@ -82,16 +82,16 @@ class Network:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one network made of one picture.
+    """What one network made of one image.
 
     Attributes:
-        detections: the results, in pixels of the picture.
+        detections: the results, in pixels of the image.
         timing: the times of the inferences, without pre- and postprocessing.
         parts: the times of all parts, of the inference that gave the results.
         threads: how many threads the network ran with.
-        frame: the sizes of the picture and of the network's input.
-        model_input: how the picture became the input.
-        then: what the next network made of each of the detections, in pixels of the same picture.
+        frame: the sizes of the image and of the network's input.
+        model_input: how the image became the input.
+        then: what the next network made of each of the detections, in pixels of the same image.
     """
 
     detections: list[Detection]
@@ -113,8 +113,8 @@ class Outcome:
         return [*self.detections, *(detection for each in self.then for detection in each.all_detections)]
 
 
-def see(
-    picture: np.ndarray,
+def infer(
+    image: np.ndarray,
     stage: Stage,
     runner: Runner,
     model_input: ModelInput,
@@ -123,21 +123,21 @@ def see(
     output_names: Sequence[str] = (),
     repeat: int = 1,
 ) -> Outcome:
-    """Show `picture` (uint8, height x width x 3, B G R) to the network in `runner`.
+    """Run `image` (uint8, height x width x 3, B G R) through the network in `runner`.
 
     The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
 
     Args:
-        model_input: how a picture becomes the network's input; the size is the runner's.
+        model_input: how an image becomes the network's input; the size is the runner's.
         labels: the names of the classes; numbers stand for those it does not reach.
         output_names: what the demo's own network calls its outputs; see `called`.
 
     Raises:
         InputError: the network's input or outputs are not of the kind that the demo makes and reads.
     """
-    tensor = picture_input(runner.inputs, model_input)
+    tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    pixels, frame = place(picture, input_size(model_input, tensor), stage.fit)
+    pixels, frame = place(image, input_size(model_input, tensor), stage.fit)
     tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
@@ -150,16 +150,16 @@ def see(
     return Outcome(detections, timing, parts, runner.threads, frame, model_input)
 
 
-def see_with(picture: np.ndarray, networks: Sequence[Network], *, repeat: int = 1) -> Outcome:
-    """Show `picture` to the first of one or two networks, and each box that it finds to the second.
+def infer_with(image: np.ndarray, networks: Sequence[Network], *, repeat: int = 1) -> Outcome:
+    """Run the first of one or two networks on `image`, and the second on each box that it finds.
 
     Raises:
-        InputError: as `see`.
+        InputError: as `infer`.
     """
     first, *following = networks
-    outcome = _see(picture, first, repeat)
+    outcome = _infer(image, first, repeat)
     then = tuple(
-        _see_box(picture, detection, network, repeat) for network in following for detection in outcome.detections
+        _infer_box(image, detection, network, repeat) for network in following for detection in outcome.detections
     )
     return replace(outcome, then=then)
 
@@ -171,8 +171,8 @@ def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
     return by_the_demo if same else outputs
 
 
-def picture_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> TensorSpec:
-    """The one input of a network, which must take pictures.
+def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> TensorSpec:
+    """The one input of a network, which must take images.
 
     Raises:
         InputError: there are more, or it takes something else.
@@ -180,7 +180,7 @@ def picture_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tens
     if len(inputs) != 1:
         names = ", ".join(tensor.name for tensor in inputs)
         raise InputError(
-            "a demo shows a network one picture",
+            "a demo shows a network one image",
             why=f"this network has {len(inputs)} inputs: {names}",
             hints=[f"run it with `edgedeploy run`, giving each input, {model_input.name!r} among them"],
         )
@@ -188,24 +188,24 @@ def picture_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tens
     return inputs[0]
 
 
-def _see(picture: np.ndarray, network: Network, repeat: int) -> Outcome:
+def _infer(image: np.ndarray, network: Network, repeat: int) -> Outcome:
     stage, runner, model_input = network.stage, network.runner, network.model_input
     names = network.output_names
-    return see(picture, stage, runner, model_input, labels=network.labels, output_names=names, repeat=repeat)
+    return infer(image, stage, runner, model_input, labels=network.labels, output_names=names, repeat=repeat)
 
 
-def _see_box(picture: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:
+def _infer_box(image: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:
     """What a network makes of the box of `found`."""
     assert isinstance(network.stage, NextStage)
     assert found.box is not None  # the demo's file says that the decoder gives boxes
-    crop, (left, top) = network.stage.crop.cut(picture, found.box)
-    outcome = _see(crop, network, repeat)
+    crop, (left, top) = network.stage.crop.cut(image, found.box)
+    outcome = _infer(crop, network, repeat)
     moved = [_moved(detection, left, top, found.box) for detection in outcome.detections]
     return replace(outcome, detections=moved)
 
 
 def _moved(detection: Detection, left: int, top: int, crop: Box) -> Detection:
-    """A result in pixels of a crop in those of the picture; what has no place of its own gets that of the crop."""
+    """A result in pixels of a crop in those of the image; what has no place of its own gets that of the crop."""
     points = tuple((x + left, y + top) for x, y in detection.points)
     box: Box | None = None
     if detection.box:

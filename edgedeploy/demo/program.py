@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from edgedeploy.build import prepare
-from edgedeploy.demo.pipeline import Network, Outcome, called, picture_input, see_with
+from edgedeploy.demo.pipeline import Network, Outcome, called, image_input, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, Stage
 from edgedeploy.demo.tengine_log import log_lines, result_lines, time_line, version_line
 from edgedeploy.files import is_file
@@ -38,7 +38,7 @@ class Part:
     Attributes:
         stage: what the demo says of it.
         model: it as the user named it, or the demo's own.
-        entry: the entry of the zoo that says how pictures become its input.
+        entry: the entry of the zoo that says how images become its input.
         labels: the names of its classes.
         from_file: whether it is a file, of which the zoo says nothing.
     """
@@ -51,7 +51,7 @@ class Part:
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with pictures of
+        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
         the same size if it leaves that open."""
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
@@ -77,7 +77,7 @@ class Part:
         Raises:
             InputError: the network does not take and give what the demo makes and reads.
         """
-        tensor = picture_input(manifest.inputs, self.entry.input)
+        tensor = image_input(manifest.inputs, self.entry.input)
         decoder = self.stage.decoder.with_heads(manifest.heads)
         names = called([spec.name for spec in manifest.outputs], self.output_names(decoder))
         outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.outputs, names, strict=True)]
@@ -110,8 +110,8 @@ class Program:
         first, *following = demo.stages
         return Program(name, demo, [Part.of(first, model), *map(Part.of, following)])
 
-    def picture(self, progress: Progress = SILENT) -> Path:
-        """The picture of the demo of this task that was made for the first network, else the demo's own.
+    def image(self, progress: Progress = SILENT) -> Path:
+        """The image of the demo of this task that was made for the first network, else the demo's own.
 
         Raises:
             DownloadError: it cannot be had.
@@ -135,8 +135,8 @@ class Program:
         threads: int | None = None,
         options: ImportOptions = AS_THE_FILE_SAYS,
         progress: Progress = SILENT,
-    ) -> Iterator[Show]:
-        """The demo with its networks built and ready where `place` says, each of them once for all pictures.
+    ) -> Iterator[DemoSession]:
+        """The demo with its networks built and ready where `place` says, each of them once for all images.
 
         Args:
             threads: threads of each network; the board's cores by default.
@@ -165,12 +165,12 @@ class Program:
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
             weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
-            yield Show(self.name, self.demo, networks, place.board.name, there[0].machine, weights)
+            yield DemoSession(self.name, self.demo, networks, place.board.name, there[0].machine, weights)
 
 
 @dataclass(frozen=True)
-class Show:
-    """A demo that is ready for pictures.
+class DemoSession:
+    """A demo that is ready for images.
 
     Attributes:
         name: the demo's name.
@@ -188,16 +188,16 @@ class Show:
     machine: str | None
     weights: Weights = "file"
 
-    def see(self, shot: Shot, *, repeat: int = 1) -> Screening:
-        """What the demo makes of one picture; see `pipeline.see`.
+    def infer(self, shot: Shot, *, repeat: int = 1) -> Result:
+        """What the demo makes of one image; see `pipeline.infer`.
 
         Raises:
             EdgedeployError: the network's outputs are not of the kind that the demo reads, or the board is gone.
         """
-        return Screening(self, shot, see_with(shot.picture, self.networks, repeat=repeat))
+        return Result(self, shot, infer_with(shot.image, self.networks, repeat=repeat))
 
     def head(self, source: Path) -> list[str]:
-        """The lines before those of a sequence's pictures."""
+        """The lines before those of a sequence's images."""
         files = [f"model file : {network.file}" for network in self.networks]
         return [version_line(), *files, f"image file : {source}"]
 
@@ -219,50 +219,50 @@ class Show:
 
 
 @dataclass(frozen=True)
-class Screening:
-    """One picture that was shown to a demo.
+class Result:
+    """One image that was shown to a demo.
 
     Attributes:
         show: the demo.
-        shot: the picture.
+        shot: the image.
         outcome: what came out.
     """
 
-    show: Show
+    session: DemoSession
     shot: Shot
     outcome: Outcome
 
     def log(self) -> list[str]:
-        """The lines that Tengine's examples of the same tasks print; after them what `Show.tail` says."""
-        first = self.show.networks[0]
+        """The lines that Tengine's examples of the same tasks print; after them what `DemoSession.tail` says."""
+        first = self.session.networks[0]
         lines = log_lines(first.stage.log, self.outcome, model_file=first.file, image_file=self.shot.file)
-        return [*lines, *self._following(times=True), *self.show.tail()]
+        return [*lines, *self._following(times=True), *self.session.tail()]
 
     def frame_log(self) -> list[str]:
-        """The lines of one picture of a video: its times and its results."""
-        results = result_lines(self.show.networks[0].stage.log, self.outcome.detections)
+        """The lines of one image of a video: its times and its results."""
+        results = result_lines(self.session.networks[0].stage.log, self.outcome.detections)
         return [f"frame {self.shot.index}: {self.outcome.all_parts.line()}", *results, *self._following(times=False)]
 
     def as_dict(self) -> dict[str, Any]:
-        """The object that `--json` prints for a single picture."""
-        about = self.show.as_dict(self.shot.file)
+        """The object that `--json` prints for a single image."""
+        about = self.session.as_dict(self.shot.file)
         return {**about, "times": self.outcome.timing.as_dict(), "results": self._results()}
 
     def frame_dict(self) -> dict[str, Any]:
-        """The object that `--json` prints for one picture of a sequence."""
+        """The object that `--json` prints for one image of a sequence."""
         times = self.outcome.all_parts.as_dict()
-        about = self.show.as_dict(self.shot.file)
+        about = self.session.as_dict(self.shot.file)
         return {**about, "frame": self.shot.index, "times": times, "results": self._results()}
 
     def drawn(self) -> np.ndarray:
-        """The picture with the results on it."""
-        return draw(self.shot.picture, self.outcome.all_detections)
+        """The image with the results on it."""
+        return draw(self.shot.image, self.outcome.all_detections)
 
     def _following(self, *, times: bool) -> list[str]:
         """What the second network, if there is one, made of each result of the first."""
         lines = []
         for outcome in self.outcome.then:
-            log = self.show.networks[1].stage.log
+            log = self.session.networks[1].stage.log
             lines += [*([time_line(log, outcome)] if times else []), *result_lines(log, outcome.detections)]
         return lines
 

@@ -1,4 +1,4 @@
-"""Where drawn pictures go: a picture for a picture, a folder for a folder, a video for a video or a camera."""
+"""Where drawn images go: an image for an image, a folder for a folder, a video for a video or a camera."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import is_file
-from edgedeploy.vision.picture import check_place, check_writable, write_picture
+from edgedeploy.vision.image import check_place, check_writable, write_image
 from edgedeploy.vision.source import Shot, Source
 from edgedeploy.vision.video import video_file
 
@@ -20,13 +20,13 @@ Save = Callable[[Shot, np.ndarray], None]
 
 @contextmanager
 def saving(target: Path | None, source: Source) -> Iterator[Save]:
-    """Keep drawn pictures as `target`: call the result with each picture of `source` and its drawing.
+    """Keep drawn images as `target`: call the result with each image of `source` and its drawing.
 
-    Each picture's file appears whole or not at all. A video appears when the block ends, and is playable however it
+    Each image's file appears whole or not at all. A video appears when the block ends, and is playable however it
     ends.
 
     Args:
-        target: a picture's file for a picture, a folder for a folder, a video's file for a video or a camera; None
+        target: an image's file for an image, a folder for a folder, a video's file for a video or a camera; None
             keeps nothing.
 
     Raises:
@@ -35,21 +35,21 @@ def saving(target: Path | None, source: Source) -> Iterator[Save]:
     """
     if target is None:
         yield lambda shot, drawn: None
-    elif source.kind == "picture":
+    elif source.kind == "image":
         check_writable(target)
-        yield lambda shot, drawn: write_picture(target, drawn)
+        yield lambda shot, drawn: write_image(target, drawn)
     else:
         _check_apart(target, source)
         if source.kind == "folder":
             _check_folder(target)
-            yield lambda shot, drawn: write_picture(target / _name(shot.file), drawn)
+            yield lambda shot, drawn: write_image(target / _name(shot.file), drawn)
         else:
             with video_file(target, source.rate or 0.0, live=source.kind == "camera") as write:
                 yield lambda shot, drawn: write(drawn)
 
 
 def _name(file: Path) -> str:
-    """The name of a picture; one whose suffix names no format that can be written is written as PNG."""
+    """The name of an image; one whose suffix names no format that can be written is written as PNG."""
     return file.name if cv2.haveImageWriter(f"x{file.suffix.lower()}") else f"{file.name}.png"
 
 
@@ -68,7 +68,7 @@ def _check_folder(target: Path) -> None:
     if is_file(target):
         raise OutputError(
             f"cannot write {target}",
-            why="pictures of a folder are saved into a folder, and this is a file",
+            why="images of a folder are saved into a folder, and this is a file",
             hints=["name a folder; it is made if need be"],
         )
-    check_place(target / "picture.png")
+    check_place(target / "image.png")

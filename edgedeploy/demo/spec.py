@@ -28,7 +28,7 @@ AnyDecoder = Annotated[
 ]
 LogFormat = Literal["classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet"]
 
-# The logs that can print what a decoder gives: classes of the picture, or points; boxes for all others.
+# The logs that can print what a decoder gives: classes of the image, or points; boxes for all others.
 _LOGS: dict[str, set[LogFormat]] = {"classification": {"classification"}, "landmark": {"landmark"}}
 _LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet"}
 
@@ -37,8 +37,8 @@ class Stage(Record):
     """One network of a demo.
 
     Attributes:
-        model: the network, a name of the zoo; how a picture becomes its input is stated there.
-        fit: how a picture of another size is brought to the network's: `stretch` resizes both axes on
+        model: the network, a name of the zoo; how an image becomes its input is stated there.
+        fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
             their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`.
@@ -61,7 +61,7 @@ class NextStage(Stage):
     """A network that looks at each box that the one before it found.
 
     Attributes:
-        crop: what it is shown of the picture.
+        crop: what it is shown of the image.
     """
 
     crop: Crop = Crop()
@@ -72,7 +72,7 @@ class Demo(Stage):
 
     Attributes:
         description: one line for people.
-        image: the picture that is shown unless another one is given; a bundled one lies beside the demo's
+        image: the image that is shown unless another one is given; a bundled one lies beside the demo's
             own file or beside that of its network.
         then: a second network, for what the first one found.
     """

@@ -1,4 +1,4 @@
-"""What a demo needed for a sequence of pictures, altogether and in the mean."""
+"""What a demo needed for a sequence of images, altogether and in the mean."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from edgedeploy.demo.pipeline import Outcome, Parts
 
 
 class Summary:
-    """Counts pictures and their times, from the moment it is made.
+    """Counts images and their times, from the moment it is made.
 
     Attributes:
-        frames: how many pictures were shown.
+        frames: how many images were shown.
         seconds: how long it took until the last of them was done, with reading, drawing and saving.
     """
 
@@ -23,14 +23,14 @@ class Summary:
         self.seconds = 0.0
 
     def add(self, outcome: Outcome) -> None:
-        """Count one picture that is done."""
+        """Count one image that is done."""
         self._parts += outcome.all_parts
         self.frames += 1
         self.seconds = perf_counter() - self._started
 
     @property
     def fps(self) -> float:
-        """Pictures per second, over the whole time."""
+        """Images per second, over the whole time."""
         return self.frames / self.seconds if self.seconds else 0.0
 
     @property

@@ -25,7 +25,7 @@ def log_lines(log: LogFormat, outcome: Outcome, *, model_file: Path, image_file:
     if log in ("classification", "efficientdet"):
         lines += _files_and_input(outcome, model_file, image_file)
     if log == "retinaface":
-        height, width = outcome.frame.picture
+        height, width = outcome.frame.image
         lines.append(f"img_h, img_w : {height}, {width}")
     lines.append(time_line(log, outcome))
     if log != "landmark":

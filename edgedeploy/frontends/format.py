@@ -90,8 +90,8 @@ class Format(ABC):
     def recognises(self, head: bytes) -> bool:
         """Whether a file that begins with these bytes, at most `HEAD_BYTES`, describes a network of this format."""
 
-    def heeded(self, options: ImportOptions) -> ImportOptions:
-        """What of the options this format heeds: weights that lie in the network's own file are never random."""
+    def honoured(self, options: ImportOptions) -> ImportOptions:
+        """What of the options this format honours: weights that lie in the network's own file are never random."""
         return replace(options, weights="file") if len(self.suffixes) == 1 else options
 
     def files(self, path: Path, options: ImportOptions = AS_THE_FILE_SAYS) -> list[Path]:

@@ -78,7 +78,7 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
     Args:
         path: the file that it comes from.
         model: the model.
-        shapes: as `Format.read` takes them. A free first dimension is one picture if nothing is said.
+        shapes: as `Format.read` takes them. A free first dimension is one image if nothing is said.
 
     Raises:
         InputError: a shape was given for no input, does not fit, or is missing.

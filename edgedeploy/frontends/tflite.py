@@ -65,11 +65,11 @@ FORMAT = TfLite()
 
 
 def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
-    """The network as a Relax module on NCHW pictures, and the names of its inputs and outputs."""
+    """The network as a Relax module on NCHW images, and the names of its inputs and outputs."""
     from tvm.relax.frontend.tflite import from_tflite
     from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 
-    from edgedeploy.frontends.planes import on_planes
+    from edgedeploy.frontends.nchw import in_nchw
 
     try:
         model, inputs, outputs = _checked(content)
@@ -93,7 +93,7 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
         raise
     # TVM keeps the weights a second time in an attribute.
     module["main"] = module["main"].without_attr("params")
-    return on_planes(module), inputs, outputs
+    return in_nchw(module), inputs, outputs
 
 
 def _checked(content: bytes) -> tuple[Any, list[str], list[str]]:

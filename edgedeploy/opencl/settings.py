@@ -34,7 +34,7 @@ def settings_of(device: Device, registers: int) -> dict[str, int]:
         settings["units"] = device.compute_units
     if device.work_group > 0:
         settings["work_group"] = min(WORK_GROUP, _power_of_two(device.work_group))
-    # Drivers of graphics processors state the width 1 even where vectors are read at once, so theirs is not heeded.
+    # Drivers of graphics processors state the width 1 even where vectors are read at once, so theirs is not honoured.
     if device.kind == "CPU" and device.float_width > 0:
         settings["vector"] = max(width for width in WIDTHS if width <= device.float_width)
         settings["sums"] = max(1, registers - OTHER_REGISTERS)

@@ -1,4 +1,4 @@
-"""The end of a tuning run: the network itself runs on the board, built in several ways that take turns."""
+"""The end of a tuning run: the network itself runs on the board, built in several ways that run interleaved."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A tuning run: tasks one after the other, each in batches that are built, measured and recorded, then a final.
 
-In the final the default and the best few take turns on one board: what won a batch by chance does not win there.
+In the final the default and the best few run interleaved on one board: what won a batch by chance does not win there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from edgedeploy.tune.trial import Conditions, Trial
 # Candidates that are built into one library and measured in one session.
 BATCH = 16
 
-# Candidates of the final beside the default, and how often they take turns. Several: the best of a search are also
+# Candidates of the final beside the default, and how often they run interleaved. Several: the best of a search are also
 # those that were lucky.
 FINALISTS = 11
 ROUNDS = 7
@@ -203,7 +203,7 @@ class TuningRun:
         return outcomes, conditions
 
     def _final(self, space: Space, progress: _Progress) -> TaskResult:
-        """Let the default and the best take turns, and record the winner as the one to build with."""
+        """Let the default and the best run interleaved, and record the winner as the one to build with."""
         task, default = space.task, space.default
         default_s = winner_s = progress.seconds.get(default)
         winner = default

@@ -1,7 +1,7 @@
-"""Pictures and what networks see in them: reading, preprocessing, decoding of outputs, drawing.
+"""Images and what networks see in them: reading, preprocessing, decoding of outputs, drawing.
 
-Pictures are numpy arrays as OpenCV has them: height x width x 3, uint8, channels in the order B, G, R.
-Coordinates are pixels of the picture, x to the right and y down, with (0, 0) at the top left.
+Images are numpy arrays as OpenCV has them: height x width x 3, uint8, channels in the order B, G, R.
+Coordinates are pixels of the image, x to the right and y down, with (0, 0) at the top left.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 # refused from its header.
 MAX_PIXELS = 1 << 27
 
-# Only what holds a video in one file: FFmpeg would also take texts for pictures, and open what playlists name.
+# Only what holds a video in one file: FFmpeg would also take texts for images, and open what playlists name.
 _VIDEO_FORMATS = "asf,avi,dv,flv,gif,h264,hevc,ivf,matroska,mjpeg,mov,mpeg,mpegts,mpegvideo,mxf,ogg,webm,yuv4mpegpipe"
 
 # OpenCV reads most of these once, when it is loaded, so they are set before that. What goes wrong is told by

@@ -1,4 +1,4 @@
-"""The part of a picture that a second network looks at."""
+"""The part of an image that a second network looks at."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Box = tuple[float, float, float, float]
 
 
 class Crop(Record):
-    """How a box becomes the picture for the next network: it keeps its centre.
+    """How a box becomes the image for the next network: it keeps its centre.
 
     The unless-stated values are those of PFLD's example, camera.py of github.com/polarisZhao/PFLD-pytorch: a square
-    of 1.1 times the longer side, filled up with black where it reaches out of the picture.
+    of 1.1 times the longer side, filled up with black where it reaches out of the image.
 
     Attributes:
         margin: what the sides grow by, as a fraction of them.
@@ -26,17 +26,17 @@ class Crop(Record):
     margin: Annotated[float, Field(ge=0, le=4)] = 0.1
     square: bool = True
 
-    def cut(self, picture: np.ndarray, box: Box) -> tuple[np.ndarray, tuple[int, int]]:
+    def cut(self, image: np.ndarray, box: Box) -> tuple[np.ndarray, tuple[int, int]]:
         """The crop around `box` (x1, y1, x2, y2), of at least one pixel, and where its top left lies.
 
         Args:
-            picture: uint8, height x width x 3.
-            box: in pixels of the picture; what lies outside of the picture does not count.
+            image: uint8, height x width x 3.
+            box: in pixels of the image; what lies outside of the image does not count.
 
         Returns:
-            uint8, rows x columns x 3, and x and y in pixels of the picture, negative where it reaches out of it.
+            uint8, rows x columns x 3, and x and y in pixels of the image, negative where it reaches out of it.
         """
-        size = np.array(picture.shape[1::-1])
+        size = np.array(image.shape[1::-1])
         corners = np.clip(np.nan_to_num(np.array(box, np.float64).reshape(2, 2)), 0, size)
         sides = np.maximum(corners[1] - corners[0], 0)
         if self.square:
@@ -46,5 +46,5 @@ class Crop(Record):
         first, last = np.clip(start, 0, size), np.clip(start + extent, 0, size)
         crop = np.zeros((extent[1], extent[0], 3), np.uint8)
         to, until = first - start, last - start
-        crop[to[1] : until[1], to[0] : until[0]] = picture[first[1] : last[1], first[0] : last[0]]
+        crop[to[1] : until[1], to[0] : until[0]] = image[first[1] : last[1], first[0] : last[0]]
         return crop, (int(start[0]), int(start[1]))

@@ -20,7 +20,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Stride = Annotated[int, Field(gt=0, le=4096)]
 Strides = Annotated[list[Stride], Field(min_length=1)]
 
-# exp(32) times any anchor is far outside of every picture, and far from the largest float32, exp(88).
+# exp(32) times any anchor is far outside of every image, and far from the largest float32, exp(88).
 _LARGEST_EXPONENT = 32
 
 
@@ -28,7 +28,7 @@ class Decoder(Record):
     """Base of the postprocessings; each adds its parameters and a `kind` that names it in YAML."""
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        """Read the network's outputs, arrays by output name, as results in pixels of the picture.
+        """Read the network's outputs, arrays by output name, as results in pixels of the image.
 
         Raises:
             InputError: the outputs are not those of a network of this kind.
@@ -128,7 +128,7 @@ def softmax(values: np.ndarray) -> np.ndarray:
 
 
 def exponential(values: np.ndarray) -> np.ndarray:
-    """exp(x) for sizes of boxes; it ends where a box is larger than any picture, so that none is infinite."""
+    """exp(x) for sizes of boxes; it ends where a box is larger than any image, so that none is infinite."""
     return np.exp(np.minimum(values, _LARGEST_EXPONENT))
 
 

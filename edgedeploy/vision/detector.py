@@ -68,7 +68,7 @@ class Detector(Decoder):
         iou_threshold: the largest intersection over union of two results.
         tie: scores that differ by less count as equal, and the larger box is kept; see `suppress`.
         candidates: how many places, those with the best scores, are compared with one another at most.
-        clip: whether boxes end at the picture's edges, and those beside it are left out; else they reach as far as
+        clip: whether boxes end at the image's edges, and those beside it are left out; else they reach as far as
             the network sees them.
     """
 
@@ -97,13 +97,13 @@ class Detector(Decoder):
         with np.errstate(all="ignore"):
             found = self._best(self.find(outputs, frame))
         found = found[suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))]
-        corners = frame.to_picture(found.boxes.reshape(-1, 2, 2))
+        corners = frame.to_image(found.boxes.reshape(-1, 2, 2))
         if self.clip:
-            height, width = frame.picture
+            height, width = frame.image
             corners = np.clip(corners, 0, np.array([width - 1, height - 1], np.float32))
             inside = (corners[:, 0] < corners[:, 1]).all(axis=1)
             found, corners = found[inside], corners[inside]
-        points = frame.to_picture(found.points)
+        points = frame.to_image(found.points)
         return [
             Detection(
                 label=label_of(labels or self.names, int(class_id)),

@@ -1,4 +1,4 @@
-"""Results drawn onto a picture."""
+"""Results drawn onto an image."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GREEN, _YELLOW, _BLACK = (0, 200, 0), (0, 220, 255), (0, 0, 0)
 
 
-def draw(picture: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
-    """A copy of `picture` with boxes, points and labels; results without a place are listed at the top left.
+def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
+    """A copy of `image` with boxes, points and labels; results without a place are listed at the top left.
 
-    Lines and letters grow with the picture: one pixel wide up to 640 pixels of its longer side.
+    Lines and letters grow with the image: one pixel wide up to 640 pixels of its longer side.
     """
-    canvas = picture.copy()
-    unit = max(1, round(max(picture.shape[:2]) / 640))
-    limit = max(picture.shape[:2])
+    canvas = image.copy()
+    unit = max(1, round(max(image.shape[:2]) / 640))
+    limit = max(image.shape[:2])
     line = 0
     for detection in detections:
         if detection.box:
@@ -36,7 +36,7 @@ def draw(picture: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
 
 
 def _pixel(value: float, limit: int) -> int:
-    """A coordinate that OpenCV takes: what lies outside of the picture, or is infinite, stays just outside."""
+    """A coordinate that OpenCV takes: what lies outside of the image, or is infinite, stays just outside."""
     return round(float(np.clip(np.nan_to_num(value), -1, limit)))
 
 

@@ -1,4 +1,4 @@
-"""Landmarks of one face that fills the picture."""
+"""Landmarks of one face that fills the image."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class Landmark(Decoder):
             raise not_of_this_kind(f"none of its outputs holds {2 * self.points} values: {shapes}")
         height, width = frame.network
         fractions = output.reshape(self.points, 2).astype(np.float32)
-        points = frame.to_picture(fractions * np.array([width, height], np.float32))
+        points = frame.to_image(fractions * np.array([width, height], np.float32))
         found = tuple((float(x), float(y)) for x, y in points)
         return [Detection(label=label_of(labels or ["face"], 0), class_id=0, points=found)]

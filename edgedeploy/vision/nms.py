@@ -18,7 +18,7 @@ def suppress(
         scores: n.
         iou_threshold: the largest intersection over union that two kept boxes may have.
         tie: if above zero, scores count in steps of this size, and of equal ones the larger box comes first:
-            which of two boxes survives then does not hang on the last bits of the picture's decoder.
+            which of two boxes survives then does not hang on the last bits of the image's decoder.
         classes: n class numbers, if a box is to drop those of its own class only.
 
     Returns:

@@ -1,4 +1,4 @@
-"""From a picture to a network's input tensor, and back from the network's coordinates to the picture's."""
+"""From an image to a network's input tensor, and back from the network's coordinates to the image's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from edgedeploy.errors import InputError
 from edgedeploy.tensors import TensorSpec
-from edgedeploy.vision.picture import resize
+from edgedeploy.vision.image import resize
 from edgedeploy.zoo.entry import ModelInput
 
 Fit = Literal["stretch", "pad"]
@@ -18,50 +18,50 @@ Fit = Literal["stretch", "pad"]
 
 @dataclass(frozen=True)
 class Frame:
-    """How a picture lies in a network's input.
+    """How an image lies in a network's input.
 
     Attributes:
-        picture: height and width of the picture in pixels.
+        image: height and width of the image in pixels.
         network: height and width of the network's input in pixels.
-        scale: pixels of the network per pixel of the picture, along x and along y.
+        scale: pixels of the network per pixel of the image, along x and along y.
     """
 
-    picture: tuple[int, int]
+    image: tuple[int, int]
     network: tuple[int, int]
     scale: tuple[float, float]
 
-    def to_picture(self, points: np.ndarray) -> np.ndarray:
-        """Points in pixels of the network (..., 2) as pixels of the picture, in the same dtype."""
+    def to_image(self, points: np.ndarray) -> np.ndarray:
+        """Points in pixels of the network (..., 2) as pixels of the image, in the same dtype."""
         return points / np.asarray(self.scale, points.dtype)
 
 
-def place(picture: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
-    """Bring a picture to the network's size (height, width).
+def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
+    """Bring an image to the network's size (height, width).
 
     `stretch` resizes both axes on their own, as Tengine's examples do. `pad` keeps the aspect ratio: the
-    picture is scaled down if it is too large, never up, and black is added at the right and the bottom.
+    image is scaled down if it is too large, never up, and black is added at the right and the bottom.
 
     Returns:
         The pixels, uint8, and how they lie.
     """
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     if fit == "stretch":
-        return resize(picture, *size), Frame((height, width), size, (size[1] / width, size[0] / height))
+        return resize(image, *size), Frame((height, width), size, (size[1] / width, size[0] / height))
     scale = min(1.0, size[0] / height, size[1] / width)
     inner = (max(1, round(height * scale)), max(1, round(width * scale)))
     if scale < 1:
         # Averages over the pixels that fall together: small things survive a strong reduction.
-        picture = cv2.resize(picture, (inner[1], inner[0]), interpolation=cv2.INTER_AREA)
+        image = cv2.resize(image, (inner[1], inner[0]), interpolation=cv2.INTER_AREA)
     canvas = np.zeros((*size, 3), np.uint8)
-    canvas[: inner[0], : inner[1]] = picture
+    canvas[: inner[0], : inner[1]] = image
     return canvas, Frame((height, width), size, (inner[1] / width, inner[0] / height))
 
 
 def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
-    """Height and width of the pictures that `tensor` takes in the layout and colour of `spec`.
+    """Height and width of the images that `tensor` takes in the layout and colour of `spec`.
 
     Raises:
-        InputError: the tensor is not a picture with the channels of `spec`.
+        InputError: the tensor is not an image with the channels of `spec`.
     """
     channels = 1 if spec.colour == "GRAY" else 3
     shape = tensor.shape
@@ -69,7 +69,7 @@ def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
     if len(shape) != 4 or shape[0] != 1 or shape[1 if nchw else 3] != channels:
         wanted = f"1x{channels}xHxW" if nchw else f"1xHxWx{channels}"
         raise InputError(
-            f"the network's input {tensor.name!r} is not a picture as this demo makes it",
+            f"the network's input {tensor.name!r} is not an image as this demo makes it",
             why=f"its shape is {'x'.join(map(str, shape))}, needed is {wanted} ({spec.colour})",
             hints=["choose another demo for this network, or describe it in a file of models/ and name that"],
         )
@@ -80,7 +80,7 @@ def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
 def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32") -> np.ndarray:
     """Turn pixels (uint8, B G R) into `(pixel - mean[c]) * scale[c]`, in the colour and layout of `spec`.
 
-    The size is not changed: pictures are resized before, as whole levels, not after the normalisation.
+    The size is not changed: images are resized before, as whole levels, not after the normalisation.
 
     Args:
         dtype: the input's dtype; for integer types values are rounded and clamped to the type's range.

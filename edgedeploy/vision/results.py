@@ -1,4 +1,4 @@
-"""What a network found in a picture."""
+"""What a network found in an image."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from edgedeploy.documents import Record
 
 
 class Detection(Record):
-    """One thing found: a class of the whole picture, an object in a box, or a set of points.
+    """One thing found: a class of the whole image, an object in a box, or a set of points.
 
     Attributes:
         label: the class's name; its number where the model has no names.
         class_id: the class's number, from 0.
         score: how sure the network is, as it gives it (a probability, mostly); absent where it gives none.
-        box: x1, y1, x2, y2 in pixels of the picture; absent for results without a place.
-        points: x, y of each landmark in pixels of the picture.
+        box: x1, y1, x2, y2 in pixels of the image; absent for results without a place.
+        points: x, y of each landmark in pixels of the image.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""Where pictures come from: a picture's file, a folder of such, a video, or a camera."""
+"""Where images come from: an image's file, a folder of such, a video, or a camera."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from edgedeploy.closing import Closing
 from edgedeploy.errors import InputError
 from edgedeploy.files import is_file, is_folder
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.vision.picture import is_picture, not_a_picture, read_picture
+from edgedeploy.vision.image import is_image, not_an_image, read_image
 from edgedeploy.vision.video import Capture, open_camera, open_video
 
-Kind = Literal["picture", "folder", "video", "camera"]
+Kind = Literal["image", "folder", "video", "camera"]
 
 _DEVICES = Path("/dev")
 _VIDEO4LINUX = 81  # the major number of its devices: Documentation/admin-guide/devices.txt of Linux
@@ -30,27 +30,27 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture of a source.
+    """One image of a source.
 
     Attributes:
         index: which one it is, from 0.
         file: the file or device that it comes from.
-        picture: its pixels, uint8, height x width x 3, B G R.
+        image: its pixels, uint8, height x width x 3, B G R.
     """
 
     index: int
     file: Path
-    picture: np.ndarray
+    image: np.ndarray
 
 
 class Source(Closing):
-    """Pictures to look at, one after the other; a context manager, whose pictures are taken once.
+    """Images to look at, one after the other; a context manager, whose images are taken once.
 
     Attributes:
         kind: what it is.
         path: the file, folder or device.
-        length: how many pictures there are, as far as is known.
-        rate: pictures per second, of videos and cameras.
+        length: how many images there are, as far as is known.
+        rate: images per second, of videos and cameras.
     """
 
     kind: Kind
@@ -62,14 +62,14 @@ class Source(Closing):
 
     @property
     def is_film(self) -> bool:
-        """Whether its pictures follow each other in time."""
+        """Whether its images follow each other in time."""
         return self.kind in ("video", "camera")
 
     def close(self) -> None:
         """Let go of what is open."""
 
     def shots(self) -> Iterator[Shot]:
-        """The pictures.
+        """The images.
 
         Raises:
             InputError: there is not one that can be read, or the camera stops giving them.
@@ -84,45 +84,45 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
         progress: is told of files that are passed over.
 
     Raises:
-        InputError: there is no such thing, it cannot be read, or it holds no picture.
+        InputError: there is no such thing, it cannot be read, or it holds no image.
     """
     if is_folder(what):
-        return PictureFolder(what, progress)
+        return ImageFolder(what, progress)
     device = _camera(what)
     if device is not None:
         return Camera(device)
     if is_file(what):
         try:
             with what.open("rb") as stream:
-                if not is_picture(stream):
+                if not is_image(stream):
                     capture = open_video(stream, what)
                     if capture is None:
-                        raise not_a_picture(what, stream.read(4096))
+                        raise not_an_image(what, stream.read(4096))
                     return Video(what, capture, progress)
         except OSError as error:
             raise InputError(f"cannot read {what}", why=error.strerror or str(error)) from error
-    return PictureFile(what)
+    return ImageFile(what)
 
 
-class PictureFile(Source):
-    """One picture."""
+class ImageFile(Source):
+    """One image."""
 
-    kind = "picture"
+    kind = "image"
     length = 1
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._picture = read_picture(path)
+        self._image = read_image(path)
 
     def shots(self) -> Iterator[Shot]:
-        """The picture."""
-        yield Shot(0, self.path, self._picture)
+        """The image."""
+        yield Shot(0, self.path, self._image)
 
 
-class PictureFolder(Source):
-    """The pictures that lie in a folder, in natural order: `2.png` before `10.png`.
+class ImageFolder(Source):
+    """The images that lie in a folder, in natural order: `2.png` before `10.png`.
 
-    What else lies there is passed over with a note; so is a picture that turns out to be damaged.
+    What else lies there is passed over with a note; so is an image that turns out to be damaged.
     """
 
     kind = "folder"
@@ -134,33 +134,33 @@ class PictureFolder(Source):
             files = sorted((each for each in path.iterdir() if not each.name.startswith(".")), key=_natural)
         except OSError as error:
             raise InputError(f"cannot read the folder {path}", why=error.strerror or str(error)) from error
-        fits = [_begins_as_picture(each) for each in files]
+        fits = [_begins_as_image(each) for each in files]
         self._files = [each for each, fit in zip(files, fits, strict=True) if fit]
         self.length = len(self._files)
         others = [each.name for each, fit in zip(files, fits, strict=True) if not fit]
         if not self._files:
             raise InputError(
-                f"there is no picture in the folder {path}",
+                f"there is no image in the folder {path}",
                 why=f"there is {_some(others)}" if others else "it is empty",
-                hints=["give a folder with JPEG, PNG or other picture files directly in it"],
+                hints=["give a folder with JPEG, PNG or other image files directly in it"],
             )
         if others:
-            progress.note(f"passed over, being no pictures: {_some(others)}")
+            progress.note(f"passed over, being no images: {_some(others)}")
 
     def shots(self) -> Iterator[Shot]:
-        """The pictures that can be read."""
+        """The images that can be read."""
         index, reason = 0, None
         for file in self._files:
             try:
-                picture = read_picture(file)
+                image = read_image(file)
             except InputError as error:
                 reason = str(error)
                 self._progress.note(f"passed over: {reason}")
                 continue
-            yield Shot(index, file, picture)
+            yield Shot(index, file, image)
             index += 1
         if not index:
-            raise InputError(f"no picture of the folder {self.path} can be read", why=reason)
+            raise InputError(f"no image of the folder {self.path} can be read", why=reason)
 
 
 class _Film(Source):
@@ -174,10 +174,10 @@ class _Film(Source):
         self._capture.close()
 
     def shots(self) -> Iterator[Shot]:
-        """The pictures in their order."""
+        """The images in their order."""
         index = 0
-        while (picture := self._capture.read()) is not None:
-            yield Shot(index, self.path, picture)
+        while (image := self._capture.read()) is not None:
+            yield Shot(index, self.path, image)
             index += 1
         self._at_end(index)
 
@@ -186,7 +186,7 @@ class _Film(Source):
 
 
 class Video(_Film):
-    """A video's pictures. One that is cut off ends where it can no longer be read, with a note."""
+    """A video's images. One that is cut off ends where it can no longer be read, with a note."""
 
     kind = "video"
 
@@ -196,11 +196,11 @@ class Video(_Film):
 
     def _at_end(self, count: int) -> None:
         if self.length and count < self.length:
-            self._progress.note(f"{self.path} ended after {count} of {self.length} pictures; it may be damaged")
+            self._progress.note(f"{self.path} ended after {count} of {self.length} images; it may be damaged")
 
 
 class Camera(_Film):
-    """A camera's pictures, without an end."""
+    """A camera's images, without an end."""
 
     kind = "camera"
 
@@ -209,7 +209,7 @@ class Camera(_Film):
 
     def _at_end(self, count: int) -> None:
         raise InputError(
-            f"the camera {self.path} stopped giving pictures",
+            f"the camera {self.path} stopped giving images",
             why=f"after {count} of them; it may have been unplugged",
             hints=["connect it again"],
         )
@@ -227,12 +227,12 @@ def _camera(what: Path) -> Path | None:
     return what if is_camera else None
 
 
-def _begins_as_picture(path: Path) -> bool:
+def _begins_as_image(path: Path) -> bool:
     if not is_file(path):
         return False
     try:
         with path.open("rb") as stream:
-            return is_picture(stream)
+            return is_image(stream)
     except OSError:
         return False
 

@@ -16,7 +16,7 @@ from edgedeploy.closing import Closing
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.files import replacing
 from edgedeploy.vision import MAX_PIXELS
-from edgedeploy.vision.picture import check_place
+from edgedeploy.vision.image import check_place
 
 # The codec of each kind of file: encoders that are part of FFmpeg itself, and so of every OpenCV. H.264 is not.
 CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
@@ -30,8 +30,8 @@ class Capture(Closing):
     """A video or a camera that is open; a context manager.
 
     Attributes:
-        rate: pictures per second, 25 if it states none.
-        announced: how many pictures the video's file says it has, often by its length; None for cameras.
+        rate: images per second, 25 if it states none.
+        announced: how many images the video's file says it has, often by its length; None for cameras.
     """
 
     def __init__(self, opened: cv2.VideoCapture, first: np.ndarray, announced: int | None) -> None:
@@ -46,10 +46,10 @@ class Capture(Closing):
         self._opened.release()
 
     def read(self) -> np.ndarray | None:
-        """The next picture, uint8, height x width x 3, B G R; None where there is no further one."""
+        """The next image, uint8, height x width x 3, B G R; None where there is no further one."""
         if self._first is not None:
-            picture, self._first = self._first, None
-            return picture
+            image, self._first = self._first, None
+            return image
         return _next(self._opened)
 
 
@@ -61,7 +61,7 @@ def open_video(stream: IO[bytes], name: Path) -> Capture | None:
         name: what it is called in messages.
 
     Raises:
-        InputError: its pictures are too large.
+        InputError: its images are too large.
     """
     opened = cv2.VideoCapture(f"/proc/self/fd/{stream.fileno()}", cv2.CAP_FFMPEG)
     if not opened.isOpened():
@@ -70,7 +70,7 @@ def open_video(stream: IO[bytes], name: Path) -> Capture | None:
     if width * height > MAX_PIXELS:
         opened.release()
         raise InputError(
-            f"the pictures of the video {name} are too large",
+            f"the images of the video {name} are too large",
             why=f"{width:.0f}x{height:.0f} are more than {MAX_PIXELS >> 20} megapixels",
         )
     first = _next(opened)
@@ -82,17 +82,17 @@ def open_video(stream: IO[bytes], name: Path) -> Capture | None:
 
 
 def open_camera(device: Path) -> Capture:
-    """Open a camera of Video4Linux, such as `/dev/video0`, and wait for its first picture.
+    """Open a camera of Video4Linux, such as `/dev/video0`, and wait for its first image.
 
     Raises:
-        InputError: there is no such camera, it may not be used, or it gives no pictures.
+        InputError: there is no such camera, it may not be used, or it gives no images.
     """
     if not device.exists():
         present = sorted(path.name for path in device.parent.glob("video*"))
         raise InputError(
             f"there is no camera {device}",
             why=f"there are {', '.join(present)}" if present else "the system knows of none",
-            hints=["connect one, or give a picture, a folder or a video instead"],
+            hints=["connect one, or give an image, a folder or a video instead"],
         )
     if not os.access(device, os.R_OK | os.W_OK):
         raise InputError(
@@ -105,19 +105,19 @@ def open_camera(device: Path) -> Capture:
     if first is None:
         opened.release()
         raise InputError(
-            f"the camera {device} gives no picture",
+            f"the camera {device} gives no image",
             why="OpenCV cannot read it, or another program is using it",
-            hints=["end the other program", "try the next number: many cameras have a second device without pictures"],
+            hints=["end the other program", "try the next number: many cameras have a second device without images"],
         )
     return Capture(opened, first, None)
 
 
 def _next(opened: cv2.VideoCapture) -> np.ndarray | None:
     try:
-        done, picture = opened.read()
-    except cv2.error:  # a picture that does not fit into memory
+        done, image = opened.read()
+    except cv2.error:  # an image that does not fit into memory
         return None
-    return picture if done and picture is not None and picture.size else None
+    return image if done and image is not None and image.size else None
 
 
 def check_video_writable(path: Path) -> None:
@@ -142,18 +142,18 @@ def check_video_writable(path: Path) -> None:
 
 @contextmanager
 def video_file(path: Path, rate: float, *, live: bool = False) -> Iterator[Callable[[np.ndarray], None]]:
-    """Write a video: call the result with each picture.
+    """Write a video: call the result with each image.
 
-    The file appears when the block ends, whole, and playable however the block ends; only if not one picture was
-    written does it not appear. All pictures get the size of the first one.
+    The file appears when the block ends, whole, and playable however the block ends; only if not one image was
+    written does it not appear. All images get the size of the first one.
 
     Args:
-        rate: pictures per second.
-        live: pictures come when they come: they are repeated or left out, so that the video runs as fast as what
+        rate: images per second.
+        live: images come when they come: they are repeated or left out, so that the video runs as fast as what
             it shows. Otherwise each is written once.
 
     Raises:
-        InputError, OutputError: as `check_video_writable`, or the codec does not take pictures of this size, or the
+        InputError, OutputError: as `check_video_writable`, or the codec does not take images of this size, or the
             disk is full.
     """
     check_video_writable(path)
@@ -179,32 +179,32 @@ class _Writer:
         self._started = 0.0
         self.written = 0
 
-    def write(self, picture: np.ndarray) -> None:
+    def write(self, image: np.ndarray) -> None:
         if self._video is None:
             self._started = perf_counter()
-            self._size = (picture.shape[1], picture.shape[0])
+            self._size = (image.shape[1], image.shape[0])
             self._video = self._opened()
-        elif (picture.shape[1], picture.shape[0]) != self._size:  # OpenCV would drop it
-            picture = cv2.resize(picture, self._size, interpolation=cv2.INTER_AREA)
+        elif (image.shape[1], image.shape[0]) != self._size:  # OpenCV would drop it
+            image = cv2.resize(image, self._size, interpolation=cv2.INTER_AREA)
         copies = 1
         if self._live:
             due = round((perf_counter() - self._started) * self._rate) + 1
             copies = max(0, due - self.written)
         for _ in range(copies):
-            self._video.write(picture)
+            self._video.write(image)
         self.written += copies
 
     def finish(self) -> None:
-        """Write the end of the file, without which it does not play, and look whether its last picture is there."""
+        """Write the end of the file, without which it does not play, and look whether its last image is there."""
         if self._video is None:
-            raise OutputError(f"cannot write {self._path}", why="there was no picture to write")
+            raise OutputError(f"cannot write {self._path}", why="there was no image to write")
         self._video.release()
         written = cv2.VideoCapture(str(self._temporary.absolute()), cv2.CAP_FFMPEG)
         written.set(cv2.CAP_PROP_POS_FRAMES, self.written - 1)
         if _next(written) is None:
             raise OutputError(
                 f"cannot write {self._path}",
-                why="its last picture cannot be read back; the disk may be full",
+                why="its last image cannot be read back; the disk may be full",
                 hints=["choose another folder"],
             )
 
@@ -216,6 +216,6 @@ class _Writer:
             raise OutputError(
                 f"cannot write {self._path}",
                 why=f"a video of {self._size[0]}x{self._size[1]} pixels cannot be written as {suffix}",
-                hints=["use a name that ends in .avi, which takes larger pictures"],
+                hints=["use a name that ends in .avi, which takes larger images"],
             )
         return video

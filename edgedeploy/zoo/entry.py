@@ -44,7 +44,7 @@ class ZooFile(Record):
 
 
 class ModelInput(Record):
-    """A network's picture input, and how a picture becomes it: `(pixel - mean[c]) * scale[c]`.
+    """A network's image input, and how an image becomes it: `(pixel - mean[c]) * scale[c]`.
 
     Attributes:
         name: the input's name in the network.
@@ -90,7 +90,7 @@ class ZooModel(Record):
         weights: `none` if the files describe the network without its weights.
         same_as: an entry of the same weights, whose files are taken where these are not on this machine and have no
             download.
-        input: its picture input.
+        input: its image input.
         outputs: the names of its outputs, in the network's order.
         labels: the label set of its classes, a file of `models/labels`.
     """

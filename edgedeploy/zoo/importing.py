@@ -179,11 +179,11 @@ def _labels(network: Network) -> str | None:
 
 
 def _input(network: Network) -> ModelInput:
-    """The first input; values from 0 to 255 become 0 to 1 if it is a picture."""
+    """The first input; values from 0 to 255 become 0 to 1 if it is an image."""
     spec = network.inputs[0]
-    pictures = len(spec.shape) == 4
-    nhwc = pictures and spec.shape[1] not in (1, 3) and spec.shape[3] in (1, 3)
-    channels = (spec.shape[3] if nhwc else spec.shape[1]) if pictures else 1
+    images = len(spec.shape) == 4
+    nhwc = images and spec.shape[1] not in (1, 3) and spec.shape[3] in (1, 3)
+    channels = (spec.shape[3] if nhwc else spec.shape[1]) if images else 1
     count = 3 if channels == 3 else 1
     return ModelInput(
         name=spec.name,

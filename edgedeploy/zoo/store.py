@@ -121,7 +121,7 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
     """A sound copy of `file`, downloaded if there is none on this machine yet.
 
     Args:
-        file: a network's file or a demo's picture.
+        file: a network's file or a demo's image.
         folder: the folder of the YAML document that names it.
         progress: is told about a download.
         patience: timeouts and attempts of a download.

@@ -5,7 +5,7 @@
 The data are the 1797 digits of 13 writers that scikit-learn carries (UCI "Optical Recognition of Handwritten
 Digits", CC BY 4.0). One in five of each class is held out: it takes no part in training, nor in choosing
 anything. The script writes `digits.onnx`, `digits.yaml` with the accuracy on the held-out digits, and
-`digit.png`, a picture that is drawn here and belongs to no data set. It takes half a minute on one core.
+`digit.png`, an image that is drawn here and belongs to no data set. It takes half a minute on one core.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ FEATURES = 32 * (SIZE // 4) ** 2
 
 
 def load() -> tuple[Array, npt.NDArray[np.int64]]:
-    """Pictures [n, SIZE, SIZE], light strokes (255) on a dark ground (0), and their classes."""
+    """Images [n, SIZE, SIZE], light strokes (255) on a dark ground (0), and their classes."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    pictures = [cv2.resize(image * (255 / 16), (SIZE, SIZE), interpolation=cv2.INTER_LINEAR) for image in digits.images]
-    return np.asarray(pictures, np.float32), digits.target.astype(np.int64)
+    images = [cv2.resize(image * (255 / 16), (SIZE, SIZE), interpolation=cv2.INTER_LINEAR) for image in digits.images]
+    return np.asarray(images, np.float32), digits.target.astype(np.int64)
 
 
 def held_out(classes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -50,21 +50,21 @@ def held_out(classes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def normalise(pictures: Array) -> Array:
+def normalise(images: Array) -> Array:
     """Network inputs [n, 1, SIZE, SIZE], in 0 to 1."""
-    return pictures[:, None] / np.float32(255)
+    return images[:, None] / np.float32(255)
 
 
-def augment(pictures: Array, random: np.random.Generator) -> Array:
-    """Each picture turned, scaled, sheared and shifted a little, with strokes of another brightness."""
+def augment(images: Array, random: np.random.Generator) -> Array:
+    """Each image turned, scaled, sheared and shifted a little, with strokes of another brightness."""
     centre = (SIZE - 1) / 2
-    moved = np.empty_like(pictures)
-    for index, picture in enumerate(pictures):
+    moved = np.empty_like(images)
+    for index, image in enumerate(images):
         angle, scale, shear = random.uniform(-0.2, 0.2), random.uniform(0.85, 1.15), random.uniform(-0.15, 0.15)
         turn = np.array([[np.cos(angle), -np.sin(angle) + shear], [np.sin(angle), np.cos(angle)]]) * scale
         shift = centre - turn @ [centre, centre] + random.uniform(-1.5, 1.5, 2)
-        moved[index] = cv2.warpAffine(picture, np.column_stack([turn, shift]), (SIZE, SIZE), flags=cv2.INTER_LINEAR)
-    return moved * random.uniform(0.7, 1.0, (len(pictures), 1, 1)).astype(np.float32)
+        moved[index] = cv2.warpAffine(image, np.column_stack([turn, shift]), (SIZE, SIZE), flags=cv2.INTER_LINEAR)
+    return moved * random.uniform(0.7, 1.0, (len(images), 1, 1)).astype(np.float32)
 
 
 def initial(random: np.random.Generator) -> Parameters:
@@ -131,7 +131,7 @@ def batches(count: int, random: np.random.Generator) -> Iterator[npt.NDArray[np.
         yield order[start : start + BATCH]
 
 
-def train(pictures: Array, classes: npt.NDArray[np.int64], seed: int = 0) -> Parameters:
+def train(images: Array, classes: npt.NDArray[np.int64], seed: int = 0) -> Parameters:
     """Adam with a cosine schedule."""
     random = np.random.default_rng(seed)
     parameters = initial(random)
@@ -140,9 +140,9 @@ def train(pictures: Array, classes: npt.NDArray[np.int64], seed: int = 0) -> Par
     step = 0
     for epoch in range(EPOCHS):
         rate = LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * epoch / EPOCHS))
-        for batch in batches(len(pictures), random):
+        for batch in batches(len(images), random):
             step += 1
-            slopes = gradients(parameters, normalise(augment(pictures[batch], random)), classes[batch])
+            slopes = gradients(parameters, normalise(augment(images[batch], random)), classes[batch])
             for name, slope in slopes.items():
                 first[name] = 0.9 * first[name] + 0.1 * slope
                 second[name] = 0.999 * second[name] + 0.001 * slope**2
@@ -181,12 +181,12 @@ def export(parameters: Parameters, path: Path) -> None:
         temporary.write_bytes(model.SerializeToString())
 
 
-def accuracy(model: Path, pictures: Array, classes: npt.NDArray[np.int64]) -> float:
-    """The share of `pictures` that the ONNX file puts into the right class."""
+def accuracy(model: Path, images: Array, classes: npt.NDArray[np.int64]) -> float:
+    """The share of `images` that the ONNX file puts into the right class."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    found = [session.run(None, {"data": x[None]})[0].argmax() for x in normalise(pictures)]
+    found = [session.run(None, {"data": x[None]})[0].argmax() for x in normalise(images)]
     return float(np.mean(np.asarray(found) == classes))
 
 
@@ -222,7 +222,7 @@ files:
     size: {model.stat().st_size}
     bundled: true
 input:
-  # One digit that fills the picture, light strokes on a dark ground, as in MNIST. For dark ink on light paper
+  # One digit that fills the image, light strokes on a dark ground, as in MNIST. For dark ink on light paper
   # give mean [255.0] and scale [{-1 / 255!r}], which turns light into dark.
   name: data
   shape: [1, 1, {SIZE}, {SIZE}]
@@ -237,11 +237,11 @@ labels: digits
 
 def main() -> None:
     """Train, test and write the files."""
-    pictures, classes = load()
+    images, classes = load()
     test = held_out(classes)
     model = FOLDER / "digits.onnx"
-    export(train(pictures[~test], classes[~test]), model)
-    share = accuracy(model, pictures[test], classes[test])
+    export(train(images[~test], classes[~test]), model)
+    share = accuracy(model, images[test], classes[test])
     with replacing(FOLDER / "digits.yaml") as temporary:
         temporary.write_text(describe(model, share, int(test.sum())), encoding="utf-8")
     with replacing(FOLDER / "digit.png") as temporary:

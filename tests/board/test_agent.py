@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agents import answer, call, command_of, unpack
-from networks import Graph, tiny
+from support.agents import answer, call, command_of, unpack
+from support.networks import Graph, tiny
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board

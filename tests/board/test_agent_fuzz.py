@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, unpack
-from fuzzing import damaged
-from networks import tiny
-from rpc_clients import TRACKER_MAGIC
+from support.agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, unpack
+from support.fuzzing import damaged
+from support.networks import tiny
+from support.rpc_clients import TRACKER_MAGIC
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board

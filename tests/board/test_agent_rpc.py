@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from agents import EMULATED, answer, command_of, unpack
-from networks import tiny
-from rpc_clients import TRACKER_MAGIC
+from support.agents import EMULATED, answer, command_of, unpack
+from support.networks import tiny
+from support.rpc_clients import TRACKER_MAGIC
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board

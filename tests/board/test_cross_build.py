@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from networks import tiny
+from support.networks import tiny
 
 from edgedeploy.board import load_board
 from edgedeploy.build import build

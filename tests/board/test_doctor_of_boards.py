@@ -18,11 +18,11 @@ import paramiko
 import pytest
 import yaml
 from conftest import Command
-from patience import generous
-from rpc_clients import becomes
-from ssh_homes import own_home
-from ssh_servers import own_servers
-from virtual_boards import Start
+from support.patience import generous
+from support.rpc_clients import becomes
+from support.ssh_homes import own_home
+from support.ssh_servers import own_servers
+from support.virtual_boards import Start
 
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import opencl

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agents import EMULATED, command_of
 from conftest import Command
-from networks import Graph, tiny
+from support.agents import EMULATED, command_of
+from support.networks import Graph, tiny
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.build import build

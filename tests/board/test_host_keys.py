@@ -10,10 +10,10 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from notebook import Notebook
-from ssh_homes import own_home
-from ssh_servers import own_servers
-from virtual_boards import Start
+from support.notebook import Notebook
+from support.ssh_homes import own_home
+from support.ssh_servers import own_servers
+from support.virtual_boards import Start
 
 from edgedeploy.errors import HostKeyError
 from edgedeploy.remote.address import Address, address_of, parse_address

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import Command
-from foreign import HOSTILE, SHOWN, assert_is_text
-from virtual_boards import Start, root_of
+from support.foreign import HOSTILE, SHOWN, assert_is_text
+from support.virtual_boards import Start, root_of
 
 from edgedeploy.facts import stored
 from edgedeploy.virtual.board import VirtualBoard, down

@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import kernels
 import pytest
-from networks import Graph
-from patience import generous
-from virtual_boards import Start
+from support import kernels
+from support.networks import Graph
+from support.patience import generous
+from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
@@ -243,7 +243,7 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 import sys
 sys.path.insert(0, sys.argv[1])
-import kernels
+from support import kernels
 from edgedeploy.board import load_board
 from edgedeploy.rpc.tracker import Endpoint
 from edgedeploy.tune.building import Builder

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agents import answer, call, unpack
-from networks import two_sides
-from patience import generous
+from support.agents import answer, call, unpack
+from support.networks import two_sides
+from support.patience import generous
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import Command
-from opencl_devices import make_faulty
-from virtual_boards import Start
+from support.opencl_devices import make_faulty
+from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
 from edgedeploy.opencl.profile import OpenCL

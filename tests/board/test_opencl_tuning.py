@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kernels
 import pytest
 from conftest import Command
-from networks import Graph
+from support import kernels
+from support.networks import Graph
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import InputError, NoOpenCLError

@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
-from networks import tiny
+from support.board_releases import BASE, Bench
+from support.networks import tiny
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import BoardBusyError, PackageError, ReleaseError, UnsuitableBoardError

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from board_releases import BASE, Bench
 from cable import Cable
-from patience import generous
-from virtual_boards import Start
+from support.board_releases import BASE, Bench
+from support.patience import generous
+from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
-from rpc_clients import becomes
+from support.board_releases import BASE, Bench
+from support.rpc_clients import becomes
 from test_push_faults import Meddler
 
 from edgedeploy.board import load_board

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from board_releases import Bench
 from conftest import Command
-from networks import tiny
+from support.board_releases import Bench
+from support.networks import tiny
 
 from edgedeploy.bench.board import measure_on_board
 from edgedeploy.bench.engines import find_peers

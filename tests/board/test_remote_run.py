@@ -12,12 +12,12 @@ import cv2
 import numpy as np
 import onnxruntime
 import pytest
-from agents import EMULATED
-from board_releases import BASE, Bench
 from cable import Cable
 from conftest import Command
-from films import write_film
-from virtual_boards import Start
+from support.agents import EMULATED
+from support.board_releases import BASE, Bench
+from support.films import write_film
+from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
 from edgedeploy.package.archive import read_manifest
@@ -142,7 +142,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def test_all_pictures_of_a_video_go_over_one_connection(
+def test_all_images_of_a_video_go_over_one_connection(
     bench: Bench, board_command: Command, connections: list[str], tmp_path: Path
 ) -> None:
     digit = cv2.imread(str(find_source("digits").file.with_name("digit.png")))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from cable import Cable
-from listeners import beyond_loopback, listening, owner, sockets
-from notebook import Notebook
-from patience import generous
-from rpc_clients import becomes, facts_from
-from virtual_boards import Start
+from support.listeners import beyond_loopback, listening, owner, sockets
+from support.notebook import Notebook
+from support.patience import generous
+from support.rpc_clients import becomes, facts_from
+from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import BoardConnectionError, InputError, RpcError, UnsuitableBoardError

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import paramiko
 import pytest
-from notebook import Notebook
-from rpc_clients import becomes
-from ssh_homes import own_home
-from virtual_boards import Start, root_of
+from support.notebook import Notebook
+from support.rpc_clients import becomes
+from support.ssh_homes import own_home
+from support.virtual_boards import Start, root_of
 
 from edgedeploy.errors import BoardConnectionError, HostKeyError, InputError, LoginError, UnknownNameError
 from edgedeploy.remote.address import Address, address_of, parse_address
@@ -213,8 +213,8 @@ def test_jump_hosts_in_a_circle_are_named(board: VirtualBoard, ssh: Path) -> Non
 
 
 def test_a_proxy_command_is_run_by_a_shell(board: VirtualBoard, ssh: Path) -> None:
-    relay = f"{sys.executable} {Path(__file__).with_name('relay.py')} %h %p | cat"
-    write_config(ssh, stanza("desk", board, more=f"ProxyCommand {relay}"))
+    pack = f"{sys.executable} {Path(__file__).with_name('pack.py')} %h %p | cat"
+    write_config(ssh, stanza("desk", board, more=f"ProxyCommand {pack}"))
     assert destination(parse_address("desk")) is None
     assert logged_in(parse_address("desk")) == "own"
     write_config(ssh, stanza("desk", board, more="ProxyCommand echo cannot reach %h >&2; exit 1"))

@@ -17,11 +17,11 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
-from listeners import beyond_loopback
-from networks import Graph
-from patience import generous
-from rpc_clients import becomes
-from virtual_boards import Start
+from support.listeners import beyond_loopback
+from support.networks import Graph
+from support.patience import generous
+from support.rpc_clients import becomes
+from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
 from edgedeploy.package.archive import read_manifest

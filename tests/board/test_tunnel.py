@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from cable import Cable
-from listeners import listening
-from rpc_clients import becomes
-from ssh_servers import own_servers
-from virtual_boards import Start
+from support.listeners import listening
+from support.rpc_clients import becomes
+from support.ssh_servers import own_servers
+from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.remote.address import Address, address_of

@@ -15,7 +15,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from conftest import Command
-from virtual_boards import Start
+from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import VirtualBoardError

@@ -10,7 +10,7 @@ import arm_loops
 import pytest
 from assembly import Loop
 from mca import Analyser, Prediction
-from shared_networks import FILES, SHAPES, is_quantised
+from support.shared_networks import FILES, SHAPES, is_quantised
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agents import answer, unpack
-from shared_networks import FILES, SHAPES, is_quantised
-from virtual_boards import Start
+from support.agents import answer, unpack
+from support.shared_networks import FILES, SHAPES, is_quantised
+from support.virtual_boards import Start
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board

@@ -9,8 +9,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import Command
-from darknet_interpreter import Stream, interpret
-from running import outputs_of
+from support.darknet_interpreter import Stream, interpret
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
@@ -43,9 +43,9 @@ def opencv(shared: Path, name: str) -> tuple[Path, np.ndarray, dict[str, np.ndar
     """A network's cfg file, what it was shown, and what OpenCV made of that."""
     cfg, reference, names = WITH_WEIGHTS[name]
     with np.load(shared / "reference" / reference) as arrays:
-        picture = arrays["input_u8_hwc_rgb"].transpose(2, 0, 1)[None].astype(np.float32) / 255
+        image = arrays["input_u8_hwc_rgb"].transpose(2, 0, 1)[None].astype(np.float32) / 255
         wanted = {output: arrays[f"output{index}"] for index, output in enumerate(names)}
-    return shared / "models" / cfg, np.ascontiguousarray(picture), wanted
+    return shared / "models" / cfg, np.ascontiguousarray(image), wanted
 
 
 def run(model: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -56,18 +56,18 @@ def run(model: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_converted_networks_give_opencvs_heads(name: str, shared: Path) -> None:
-    cfg, picture, wanted = opencv(shared, name)
+    cfg, image, wanted = opencv(shared, name)
     converted = FORMAT.convert(FORMAT.files(cfg), {}, AS_OPENCV)
-    found = run(converted.model.SerializeToString(), {"data": picture})
+    found = run(converted.model.SerializeToString(), {"data": image})
     assert list(found) == list(wanted) == [head.output for head in converted.heads]
     assert all(close(found[output], wanted[output]) for output in wanted)
 
 
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_compiled_networks_give_opencvs_heads(name: str, shared: Path) -> None:
-    cfg, picture, wanted = opencv(shared, name)
+    cfg, image, wanted = opencv(shared, name)
     network = FORMAT.read(FORMAT.files(cfg), {}, AS_OPENCV)
-    found = outputs_of(compile_network(network, load_board("local")), {"data": picture})
+    found = outputs_of(compile_network(network, load_board("local")), {"data": image})
     assert [spec.name for spec in network.outputs] == list(wanted)
     assert all(close(array, expected) for array, expected in zip(found, wanted.values(), strict=True))
 
@@ -80,13 +80,13 @@ def test_compiled_networks_give_opencvs_heads(name: str, shared: Path) -> None:
     ],
 )
 def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str, onnx: str, shared: Path) -> None:
-    cfg, picture, _ = opencv(shared, name)
+    cfg, image, _ = opencv(shared, name)
     converted = FORMAT.convert(FORMAT.files(cfg), {})
-    found = run(converted.model.SerializeToString(), {"data": picture})
+    found = run(converted.model.SerializeToString(), {"data": image})
     # Another converter's, with 1e-5.
     model = (shared / "models" / onnx).read_bytes()
     [data] = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
-    wanted = {array.shape: array for array in run(model, {data.name: picture}).values()}
+    wanted = {array.shape: array for array in run(model, {data.name: image}).values()}
     assert all(close(array, wanted[array.shape]) for array in found.values())
 
 
@@ -97,9 +97,9 @@ def test_architectures_with_seeded_weights_equal_a_second_implementation(name: s
     layers, weights = planned(cfg, read_sections(cfg), {}).layers, RandomWeights()
     stream = Stream(weights.take(layer, parameter) for layer in layers for parameter in layer.parameters)
     shape = [dimension.dim_value for dimension in model.graph.input[0].type.tensor_type.shape.dim]
-    picture = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
-    every = interpret(cfg.read_text(), picture[0], stream.take)
-    found = run(model.SerializeToString(), {"data": picture})
+    image = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
+    every = interpret(cfg.read_text(), image[0], stream.take)
+    found = run(model.SerializeToString(), {"data": image})
     assert stream.left == 0
     assert found
     for output, array in found.items():

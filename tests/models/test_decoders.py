@@ -1,4 +1,4 @@
-"""Decoders on real networks and pictures, against the same formulas as plain loops (tests/plain_decoders.py)."""
+"""Decoders on real networks and images, against the same formulas as plain loops (tests/plain_decoders.py)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import plain_decoders as plain
 import pytest
-from onnxruntime_runner import OnnxruntimeRunner
+from support import plain_decoders as plain
+from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.vision.detector import Detector
+from edgedeploy.vision.image import read_image
 from edgedeploy.vision.landmark import Landmark
-from edgedeploy.vision.picture import read_picture
 from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.yolo import Yolo
@@ -28,7 +28,7 @@ SCENES = ["dog.jpg", "horses.jpg", "person.jpg", "eagle.jpg", "bike.jpg"]
 
 @dataclass
 class Seen:
-    """What a network put out for a picture, and what the demo's decoder made of it."""
+    """What a network output for an image, and what the demo's decoder made of it."""
 
     demo: Demo
     outputs: dict[str, np.ndarray]
@@ -46,10 +46,10 @@ Look = Callable[..., Seen]
 
 @pytest.fixture(scope="module")
 def look(shared: Path) -> Look:
-    """Show a picture to a demo's network on onnxruntime; `model` is another network of the same kind."""
+    """Show an image to a demo's network on onnxruntime; `model` is another network of the same kind."""
     runners: dict[str, OnnxruntimeRunner] = {}
 
-    def run(demo_name: str, picture: str) -> Seen:
+    def run(demo_name: str, image: str) -> Seen:
         demo = DEMOS.load(demo_name)
         entry = MODELS.load(demo.model)
         if demo.model not in runners:
@@ -57,7 +57,7 @@ def look(shared: Path) -> Look:
             runners[demo.model] = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
         runner = runners[demo.model]
         pixels, frame = place(
-            read_picture(shared / "images" / picture), input_size(entry.input, runner.inputs[0]), demo.fit
+            read_image(shared / "images" / image), input_size(entry.input, runner.inputs[0]), demo.fit
         )
         outputs = runner.run({entry.input.name: to_tensor(pixels, entry.input)})
         labels = load_labels(entry.labels) if entry.labels else []
@@ -66,24 +66,24 @@ def look(shared: Path) -> Look:
     return run
 
 
-@pytest.mark.parametrize("picture", FACES)
-def test_yunet(look: Look, picture: str) -> None:
-    seen = look("yunet", picture)
+@pytest.mark.parametrize("image", FACES)
+def test_yunet(look: Look, image: str) -> None:
+    seen = look("yunet", image)
     expected = plain.kept(plain.yunet(seen.outputs, seen.frame.network, seen.detector.threshold), 0.3)
     assert expected
     plain.assert_reported(seen.found, expected, seen.frame)
 
 
-@pytest.mark.parametrize("picture", FACES)
-def test_yunet_finds_what_opencv_finds(look: Look, shared: Path, picture: str) -> None:
+@pytest.mark.parametrize("image", FACES)
+def test_yunet_finds_what_opencv_finds(look: Look, shared: Path, image: str) -> None:
     """OpenCV runs the network and decodes its outputs; it compares boxes of whole pixels with one another."""
-    seen = look("yunet", picture)
+    seen = look("yunet", image)
     network = next((shared / "models" / "yunet").glob("*.onnx"))
     detector = cv2.FaceDetectorYN.create(str(network), "", (320, 320), seen.detector.threshold, 0.3, 5000)
-    pixels, frame = place(read_picture(shared / "images" / picture), (320, 320), "pad")
+    pixels, frame = place(read_image(shared / "images" / image), (320, 320), "pad")
     _, faces = detector.detect(pixels)
     assert len(faces) == len(seen.found)
-    width, height = frame.picture[1] - 1, frame.picture[0] - 1
+    width, height = frame.image[1] - 1, frame.image[0] - 1
     for face, found in zip(faces, seen.found, strict=True):
         corners = np.array([face[:2], face[:2] + face[2:4]]) / frame.scale
         assert found.box is not None
@@ -92,9 +92,9 @@ def test_yunet_finds_what_opencv_finds(look: Look, shared: Path, picture: str) -
         assert found.score == pytest.approx(face[14], abs=1e-3)
 
 
-@pytest.mark.parametrize("picture", FACES)
-def test_retinaface_of_pytorch(look: Look, picture: str) -> None:
-    seen = look("retinaface-pytorch", picture)
+@pytest.mark.parametrize("image", FACES)
+def test_retinaface_of_pytorch(look: Look, image: str) -> None:
+    seen = look("retinaface-pytorch", image)
     levels = [
         (step, [(side, side) for side in sides]) for step, sides in ((8, (16, 32)), (16, (64, 128)), (32, (256, 512)))
     ]
@@ -111,17 +111,17 @@ def test_retinaface_of_pytorch(look: Look, picture: str) -> None:
         assert eyes < nose < mouth
 
 
-@pytest.mark.parametrize("picture", FACES)
-def test_retinaface(look: Look, picture: str) -> None:
-    seen = look("retinaface", picture)
+@pytest.mark.parametrize("image", FACES)
+def test_retinaface(look: Look, image: str) -> None:
+    seen = look("retinaface", image)
     expected = plain.kept(plain.retinaface(seen.outputs, 0.8), 0.4)
     assert expected
     plain.assert_reported(seen.found, expected, seen.frame)
 
 
-@pytest.mark.parametrize("picture", SCENES)
-def test_yolo_fastest(look: Look, picture: str) -> None:
-    seen = look("yolo-fastest", picture)
+@pytest.mark.parametrize("image", SCENES)
+def test_yolo_fastest(look: Look, image: str) -> None:
+    seen = look("yolo-fastest", image)
     decoder = seen.demo.decoder
     assert isinstance(decoder, Yolo)
     heads = [("output0", [(115, 73), (119, 199), (242, 238)]), ("output1", [(12, 18), (37, 49), (52, 132)])]
@@ -139,11 +139,11 @@ def test_yolo_fastest(look: Look, picture: str) -> None:
         plain.assert_reported(chosen.decode(seen.outputs, seen.frame, []), expected, seen.frame, clip=False)
 
 
-@pytest.mark.parametrize("picture", SCENES)
-def test_yolo_lite(look: Look, picture: str) -> None:
+@pytest.mark.parametrize("image", SCENES)
+def test_yolo_lite(look: Look, image: str) -> None:
     """A region head, whose configuration states anchors in cells of 32 pixels."""
     cells = [(1.08, 1.19), (3.42, 4.41), (6.63, 11.38), (9.42, 5.11), (16.62, 10.52)]
-    seen = look("yolo-lite", picture)
+    seen = look("yolo-lite", image)
     anchors = [(32 * width, 32 * height) for width, height in cells]
     for threshold in (seen.detector.threshold, 0.05):
         chosen = seen.detector.model_copy(update={"threshold": threshold})
@@ -168,10 +168,10 @@ def test_pfld_gives_the_68_points_of_a_face(shared: Path) -> None:
     entry = MODELS.load("pfld")
     [path] = (shared / "models").rglob(entry.files[0].name)
     runner = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
-    pixels, frame = place(read_picture(shared / "images" / "mobileface02.jpg"), entry.input.size, "stretch")
+    pixels, frame = place(read_image(shared / "images" / "mobileface02.jpg"), entry.input.size, "stretch")
     outputs = runner.run({entry.input.name: to_tensor(pixels, entry.input)})
     [face] = Landmark(kind="landmark", points=68).decode(outputs, frame, [])
-    height, width = frame.picture
+    height, width = frame.image
     values = outputs["output"].ravel().tolist()
     expected = [(values[2 * index] * width, values[2 * index + 1] * height) for index in range(68)]
     points = np.array(face.points)

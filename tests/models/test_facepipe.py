@@ -1,4 +1,4 @@
-"""Faces, and the landmarks of each, against onnxruntime; on pictures and on a video of them."""
+"""Faces, and the landmarks of each, against onnxruntime; on images and on a video of them."""
 
 from __future__ import annotations
 
@@ -8,49 +8,51 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from films import moving, write_film
-from onnxruntime_runner import OnnxruntimeRunner
+from support.films import moving, write_film
+from support.onnxruntime_runner import OnnxruntimeRunner
 
-from edgedeploy.demo.pipeline import Outcome, see
-from edgedeploy.demo.program import Program, Show
+from edgedeploy.demo.pipeline import Outcome, infer
+from edgedeploy.demo.program import DemoSession, Program
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
-from edgedeploy.vision.picture import read_picture
+from edgedeploy.vision.image import read_image
 from edgedeploy.vision.source import Shot, open_source
 from edgedeploy.zoo.entry import MODELS
 
 
 @pytest.fixture(scope="module")
 def shared_models(shared: Path) -> Iterator[None]:
-    """The zoo's networks and pictures come from the shared folder."""
+    """The zoo's networks and images come from the shared folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
         yield
 
 
 @pytest.fixture(scope="module")
-def facepipe(shared_models: None) -> Iterator[Show]:
+def facepipe(shared_models: None) -> Iterator[DemoSession]:
     """The demo, compiled and open."""
     with Program.of("facepipe").opened(Place(resolve("local")), threads=1) as show:
         yield show
 
 
-def reference(shared: Path, demo_name: str, picture: np.ndarray) -> Outcome:
-    """What onnxruntime makes of a picture, with the demo of one network."""
+def reference(shared: Path, demo_name: str, image: np.ndarray) -> Outcome:
+    """What onnxruntime makes of an image, with the demo of one network."""
     demo = DEMOS.load(demo_name)
     entry = MODELS.load(demo.model)
     [path] = (shared / "models").rglob(entry.files[0].name)
     runner = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
-    return see(picture, demo, runner, entry.input, labels=[], repeat=0)
+    return infer(image, demo, runner, entry.input, labels=[], repeat=0)
 
 
 @pytest.mark.parametrize(("name", "count"), [("mtcnn_face4.jpg", 4), ("mtcnn_face6.jpg", 5)])
-def test_faces_and_landmarks_are_those_of_onnxruntime(facepipe: Show, shared: Path, name: str, count: int) -> None:
-    picture = read_picture(shared / "images" / name)
-    size = np.array(picture.shape[1::-1])
-    outcome = facepipe.see(Shot(0, Path(name), picture)).outcome
-    expected = reference(shared, "retinaface", picture)
+def test_faces_and_landmarks_are_those_of_onnxruntime(
+    facepipe: DemoSession, shared: Path, name: str, count: int
+) -> None:
+    image = read_image(shared / "images" / name)
+    size = np.array(image.shape[1::-1])
+    outcome = facepipe.infer(Shot(0, Path(name), image)).outcome
+    expected = reference(shared, "retinaface", image)
     assert len(outcome.detections) == len(outcome.then) == len(expected.detections) >= count
     for face, wanted, then in zip(outcome.detections, expected.detections, outcome.then, strict=True):
         assert face.score == pytest.approx(wanted.score, abs=1e-4)
@@ -61,7 +63,7 @@ def test_faces_and_landmarks_are_those_of_onnxruntime(facepipe: Show, shared: Pa
         side = round(1.1 * float((corners[1] - corners[0]).max()))
         corner = np.rint(corners.mean(axis=0) - side / 2).astype(int)
         border = 1000
-        wide = cv2.copyMakeBorder(picture, border, border, border, border, cv2.BORDER_CONSTANT, value=0)
+        wide = cv2.copyMakeBorder(image, border, border, border, border, cv2.BORDER_CONSTANT, value=0)
         left, top = corner + border
         crop = wide[top : top + side, left : left + side]
         [landmarks] = reference(shared, "landmark", crop).detections
@@ -71,9 +73,9 @@ def test_faces_and_landmarks_are_those_of_onnxruntime(facepipe: Show, shared: Pa
         assert (np.abs(difference) / size).max() < 1e-4
 
 
-def test_landmarks_lie_where_retinaface_sees_eyes_and_mouth(facepipe: Show, shared: Path) -> None:
-    picture = read_picture(shared / "images" / "mtcnn_face4.jpg")
-    outcome = facepipe.see(Shot(0, Path("picture"), picture)).outcome
+def test_landmarks_lie_where_retinaface_sees_eyes_and_mouth(facepipe: DemoSession, shared: Path) -> None:
+    image = read_image(shared / "images" / "mtcnn_face4.jpg")
+    outcome = facepipe.infer(Shot(0, Path("image"), image)).outcome
     for face, then in zip(outcome.detections, outcome.then, strict=True):
         assert face.box is not None
         size = max(face.box[2] - face.box[0], face.box[3] - face.box[1])
@@ -84,19 +86,19 @@ def test_landmarks_lie_where_retinaface_sees_eyes_and_mouth(facepipe: Show, shar
         assert np.hypot(*(coarse[3:].mean(axis=0) - points[84:104].mean(axis=0))) < 0.2 * size
 
 
-def test_a_picture_without_faces_has_none(facepipe: Show, shared: Path) -> None:
-    picture = read_picture(shared / "images" / "dog.jpg")
-    screening = facepipe.see(Shot(0, Path("dog.jpg"), picture))
-    assert screening.outcome.then == ()
-    assert screening.log()[-1] == "detected face num: 0"
+def test_an_image_without_faces_has_none(facepipe: DemoSession, shared: Path) -> None:
+    image = read_image(shared / "images" / "dog.jpg")
+    result = facepipe.infer(Shot(0, Path("dog.jpg"), image))
+    assert result.outcome.then == ()
+    assert result.log()[-1] == "detected face num: 0"
 
 
-def test_faces_of_a_video_move_with_the_picture(facepipe: Show, shared: Path, tmp_path: Path) -> None:
-    picture = read_picture(shared / "images" / "mtcnn_face4.jpg")
-    film = write_film(tmp_path / "party.avi", moving(picture, 6, (316, 440), step=4))
-    [boy] = [each for each in facepipe.see(Shot(0, film, picture)).outcome.detections if 280 < each.box[0] < 300]
+def test_faces_of_a_video_move_with_the_image(facepipe: DemoSession, shared: Path, tmp_path: Path) -> None:
+    image = read_image(shared / "images" / "mtcnn_face4.jpg")
+    film = write_film(tmp_path / "party.avi", moving(image, 6, (316, 440), step=4))
+    [boy] = [each for each in facepipe.infer(Shot(0, film, image)).outcome.detections if 280 < each.box[0] < 300]
     with open_source(film) as source:
-        outcomes = [facepipe.see(shot, repeat=0).outcome for shot in source.shots()]
+        outcomes = [facepipe.infer(shot, repeat=0).outcome for shot in source.shots()]
     assert len(outcomes) == 6
     for index, outcome in enumerate(outcomes):
         pairs = zip(outcome.detections, outcome.then, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shared_networks import FILES, SHAPES
+from support.shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import FEW_STORES

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime
 import pytest
 from conftest import Command
-from ncnn_files import run_in_ncnn
 from onnx import numpy_helper
+from support.ncnn_files import run_in_ncnn
 
 from edgedeploy.build import prepare
 from edgedeploy.frontends.converted import ConvertedFormat
@@ -30,8 +30,8 @@ def _from_the_shared_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("EDGEDEPLOY_MODELS", str(shared / "models"))
 
 
-def picture(name: str) -> dict[str, np.ndarray]:
-    """Seeded pixels as the network's entry prepares them, smooth as pictures are."""
+def image(name: str) -> dict[str, np.ndarray]:
+    """Seeded pixels as the network's entry prepares them, smooth as images are."""
     entry = MODELS.load(name).input
     random = np.random.default_rng(5)
     height, width = entry.size
@@ -69,7 +69,7 @@ def test_outputs_have_the_names_that_the_zoo_states(name: str) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_are_those_of_ncnn(name: str) -> None:
-    inputs = picture(name)
+    inputs = image(name)
     found = run(imported(name), inputs)
     wanted = run_in_ncnn(find_source(name).file, {key: array[0] for key, array in inputs.items()}, list(found))
     assert_near(found, {key: array[None] for key, array in wanted.items()}, 1e-4)
@@ -82,13 +82,13 @@ def test_squeezenet_is_its_onnx_counterpart_with_the_padding_that_ncnns_file_sta
     assert list(pads.ints) == [0, 0, 0, 0]
     assert "conv10_relu_conv10 0=1000 1=1 4=1 " in find_source("squeezenet_v1.1").file.read_text()
     pads.ints[:] = [1, 1, 1, 1]
-    inputs = picture("squeezenet_v1.1")
+    inputs = image("squeezenet_v1.1")
     assert_near(run(imported("squeezenet_v1.1"), inputs), run(model, inputs), 1e-5)
 
 
 def test_retinaface_is_its_onnx_counterpart_with_weights_cut_to_half_precision(shared: Path) -> None:
     model = onnx.load(shared / "models/retinaface/retinaface_mnet25_316x474.onnx")
-    inputs = picture("retinaface-ncnn")
+    inputs = image("retinaface-ncnn")
     found = run(imported("retinaface-ncnn"), inputs)
     cut_to_half_precision(model)
     assert_near(found, run(model, inputs), 2e-3)
@@ -128,7 +128,7 @@ def cut_to_half_precision(model: onnx.ModelProto) -> None:
 
 
 def test_a_network_of_the_zoo_is_built_and_gives_ncnns_outputs() -> None:
-    inputs = picture("squeezenet_v1.1-ncnn")
+    inputs = image("squeezenet_v1.1-ncnn")
     prepared = prepare("squeezenet_v1.1-ncnn", resolve("local"))
     found = prepared.open(1).run(inputs)
     wanted = run_in_ncnn(prepared.source.file, {"data": inputs["data"][0]}, ["prob"])

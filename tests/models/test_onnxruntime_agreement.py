@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import SHARED
-from running import outputs_of
-from shared_networks import FILES, SHAPES
+from support.running import outputs_of
+from support.shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shared_networks import FILES, SHAPES, is_quantised
-from virtual_boards import Start
+from support.shared_networks import FILES, SHAPES, is_quantised
+from support.virtual_boards import Start
 
 from edgedeploy.build import build
 from edgedeploy.resolved import resolve

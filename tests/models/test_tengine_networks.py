@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from running import outputs_of
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
@@ -41,8 +41,8 @@ def converted(name: str, shared: Path) -> onnx.ModelProto:
     return FORMAT.convert([file_of(name, shared)], {given.name: given.shape}).model
 
 
-def picture(name: str) -> np.ndarray:
-    """Noise in the range of the network's pictures."""
+def image(name: str) -> np.ndarray:
+    """Noise in the range of the network's images."""
     given = MODELS.load(name).input
     pixels = np.random.default_rng(0).uniform(0, 255, given.shape)
     shape = (1, 3, 1, 1)
@@ -67,13 +67,13 @@ def assert_equal(found: Outputs, expected: Outputs) -> None:
 
 @pytest.mark.parametrize("name", SAME)
 def test_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
-    data = picture(name)
+    data = image(name)
     assert_equal(run(converted(name, shared), data), run(file_of(SAME[name], shared), data))
 
 
 @pytest.mark.parametrize("name", ["landmark-106-tengine", "resnet18-cifar10-tengine"])
 def test_compiled_they_compute_what_the_onnx_files_do(name: str, shared: Path) -> None:
-    given, data = MODELS.load(name).input, picture(name)
+    given, data = MODELS.load(name).input, image(name)
     network = FORMAT.read([file_of(name, shared)], {given.name: given.shape})
     found = outputs_of(compile_network(network, load_board("local")), {given.name: data})
     names = [spec.name for spec in network.outputs]
@@ -91,7 +91,7 @@ def test_the_zoo_states_their_inputs_and_outputs(name: str, shared: Path) -> Non
         assert [size.dim_value for size in stated.type.tensor_type.shape.dim] == entry.input.shape
 
 
-def test_the_landmarks_need_pictures_of_112_pixels(shared: Path) -> None:
+def test_the_landmarks_need_images_of_112_pixels(shared: Path) -> None:
     with pytest.raises(ModelError, match="FullyConnected 'conv6_3' cannot be imported: its weights"):
         FORMAT.convert([file_of("landmark-106-tengine", shared)], {"data": [1, 3, 144, 144]})
 

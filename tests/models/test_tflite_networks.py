@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import outputs_of
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import explain

@@ -13,8 +13,8 @@ from typing_extensions import override
 from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyLayer
-from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.layers import AnyAnchorOp
+from edgedeploy.compile.layers.layer import AnchorOp, Form
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
@@ -35,7 +35,7 @@ class Scalar(Configuration):
         return ONE_BY_ONE
 
 
-class ToyStrategy(Strategy[Layer]):
+class ToyStrategy(Strategy[AnchorOp]):
     """Any layer, in its canonical form."""
 
     @override
@@ -58,7 +58,7 @@ class ToyStrategy(Strategy[Layer]):
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        return self.layer.plain()
+        return self.layer.canonical()
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
@@ -85,7 +85,7 @@ class ToyBackend(Backend):
     templates = (Template("toy", matches, apply),)
 
     @override
-    def strategy(self, layer: AnyLayer) -> Strategy[Any]:
+    def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
         return ToyStrategy(layer, self.board)
 
     @override

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agents import TOOLCHAINS, build_probe, call, known_toolchain
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packages import FILE_NAMES, UNSOUND, changed, document, files_with, manifest
+from support.agents import TOOLCHAINS, build_probe, call, known_toolchain
+from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with, manifest
 
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import parse_manifest

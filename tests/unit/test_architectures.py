@@ -40,7 +40,7 @@ EXACT = {
 }
 MILLIONS = {"yolox-nano": 0.91, "yolox-tiny": 5.06, "nanodet-m": 0.95}
 
-# Multiplications with addition for one picture, in thousand millions, from the same places, EfficientDet's paper and
+# Multiplications with addition for one image, in thousand millions, from the same places, EfficientDet's paper and
 # torchvision's tables.
 # Those of Darknet, YOLOX and NanoDet count them as two.
 MULTIPLY_ADDS = {
@@ -125,14 +125,14 @@ def test_yolo_v3_has_as_many_layers_as_published() -> None:
 def test_its_model_is_valid_and_is_what_the_zoo_says(name: Architecture) -> None:
     onnx.checker.check_model(inferred(name), full_check=True)
     graph, stated = inferred(name).graph, entry(name)
-    [picture] = graph.input
-    assert picture.name == stated.input.name
-    assert [each.dim_value for each in picture.type.tensor_type.shape.dim] == stated.input.shape
+    [image] = graph.input
+    assert image.name == stated.input.name
+    assert [each.dim_value for each in image.type.tensor_type.shape.dim] == stated.input.shape
     assert [output.name for output in graph.output] == stated.outputs
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_on_a_picture_its_activations_neither_vanish_nor_overflow(name: Architecture) -> None:
+def test_on_an_image_its_activations_neither_vanish_nor_overflow(name: Architecture) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(inferred(name))
     watched = [node.output[0] for node in model.graph.node if node.op_type in ("Conv", "BatchNormalization")]
@@ -141,11 +141,9 @@ def test_on_a_picture_its_activations_neither_vanish_nor_overflow(name: Architec
     session = onnxruntime.InferenceSession(model.SerializeToString())
     spec = entry(name).input
     rows, columns = np.mgrid[0 : spec.size[0], 0 : spec.size[1]]
-    picture = (
-        127 + 60 * np.sin(rows / 17) + 60 * np.sin(columns / 29) + np.random.default_rng(0).normal(0, 8, spec.size)
-    )
+    image = 127 + 60 * np.sin(rows / 17) + 60 * np.sin(columns / 29) + np.random.default_rng(0).normal(0, 8, spec.size)
     channels = zip(spec.mean, spec.scale, strict=True)
-    tensor = np.stack([(picture - mean) * scale for mean, scale in channels])[None].astype(np.float32)
+    tensor = np.stack([(image - mean) * scale for mean, scale in channels])[None].astype(np.float32)
     for node, values in zip(session.get_outputs(), session.run(None, {spec.name: tensor}), strict=True):
         assert np.isfinite(values).all(), node.name
         assert 1e-3 < values.std() < 1e4, node.name

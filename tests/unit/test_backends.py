@@ -10,7 +10,7 @@ import pytest
 import toy_backend
 import yaml
 from conftest import Command
-from networks import Graph
+from support.networks import Graph
 
 from edgedeploy import devices
 from edgedeploy.board import load_board

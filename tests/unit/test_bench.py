@@ -17,9 +17,9 @@ import numpy as np
 import onnxruntime
 import pytest
 from conftest import Command
-from networks import Graph, tiny
-from notebook import Notebook
-from patience import generous
+from support.networks import Graph, tiny
+from support.notebook import Notebook
+from support.patience import generous
 
 from edgedeploy.bench import engines, measure, networks, report
 from edgedeploy.bench.engines import litert, mnn

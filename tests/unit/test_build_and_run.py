@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from conftest import Command
-from networks import Graph, tiny
+from support.networks import Graph, tiny
 
 from edgedeploy.errors import InputError
 from edgedeploy.hosts import host_features, missing_features
@@ -177,11 +177,11 @@ def test_a_malformed_option_is_explained(command: Command, net: Path, option: li
 
 
 def test_run_gives_the_networks_outputs_under_their_own_names(command: Command, net: Path) -> None:
-    picture = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
-    np.savez("in.npz", data=picture)
+    image = np.random.default_rng(0).random((1, 3, 8, 8), np.float32)
+    np.savez("in.npz", data=image)
     code, _, err = command("run", net, "--inputs", "in.npz", "--outputs", "out.npz")
     assert code == 0, err
-    [expected] = onnxruntime.InferenceSession(net).run(None, {"data": picture})
+    [expected] = onnxruntime.InferenceSession(net).run(None, {"data": image})
     with np.load("out.npz") as written:
         assert written.files == ["globalaveragepool2"]
         np.testing.assert_allclose(written["globalaveragepool2"], expected, rtol=1e-4)

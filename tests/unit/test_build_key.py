@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from networks import tiny
+from support.networks import tiny
 
 from edgedeploy import build_key as keys
 from edgedeploy import toolchain

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 from conftest import Command
-from patience import generous
+from support.patience import generous
 
 from edgedeploy import __version__
 from edgedeploy.cli import app

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import generous
+from support.patience import generous
 
 CONTENT = b"weights"
 ENTRY = """

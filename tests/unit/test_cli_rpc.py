@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from listeners import listening
-from patience import generous
-from rpc_clients import becomes, device
+from support.listeners import listening
+from support.patience import generous
+from support.rpc_clients import becomes, device
 
 from edgedeploy.rpc.tracker import tracker
 

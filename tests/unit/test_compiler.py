@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from networks import Graph
-from running import outputs_of
+from support.networks import Graph
+from support.running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
@@ -257,9 +257,7 @@ def test_channels_stay_padded_up_to_the_next_convolution(network: Save, between:
         (6, 600, 64, {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
     ],
 )
-def test_small_pictures_with_many_weights(
-    network: Save, size: int, inputs: int, outputs: int, attributes: dict
-) -> None:
+def test_small_images_with_many_weights(network: Save, size: int, inputs: int, outputs: int, attributes: dict) -> None:
     """Their weights are used slice by slice, and the next slice is fetched meanwhile."""
     graph = Graph()
     others = {name: value for name, value in attributes.items() if name != "kernel"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import Graph
-from running import outputs_of
+from support.networks import Graph
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import explain, gigaflops

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tvm
 from conftest import Command
-from networks import Graph
+from support.networks import Graph
 from tvm.script import tirx
 
 from edgedeploy.board import load_board

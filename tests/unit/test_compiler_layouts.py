@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import SHARED
-from networks import Graph
-from running import outputs_of
+from support.networks import Graph
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import transposes
@@ -46,13 +46,13 @@ def convolved(graph: Graph, channels: int = 16, **attributes: object) -> str:
     return graph.conv(graph.input("data", [1, 3, 12, 10]), 3, channels, 3, **attributes)
 
 
-def test_a_picture_of_one_pixel_is_not_transposed(transposes_of: Callable) -> None:
+def test_an_image_of_one_pixel_is_not_transposed(transposes_of: Callable) -> None:
     graph = Graph()
     pooled = graph.node("GlobalAveragePool", convolved(graph))
     assert transposes_of(graph, graph.node("Flatten", pooled), pooled) == 0
 
 
-def test_a_picture_of_one_channel_is_not_transposed(transposes_of: Callable) -> None:
+def test_an_image_of_one_channel_is_not_transposed(transposes_of: Callable) -> None:
     graph = Graph()
     assert transposes_of(graph, graph.node("Sigmoid", convolved(graph, channels=1))) == 0
 
@@ -63,7 +63,7 @@ def test_a_transpose_of_the_network_and_that_of_the_layout_cancel(transposes_of:
     assert transposes_of(graph, graph.node("Reshape", turned, graph.weight(np.array([1, -1, 4], np.int64)))) == 0
 
 
-def test_a_fully_connected_layer_reads_a_flattened_picture_as_it_lies(transposes_of: Callable) -> None:
+def test_a_fully_connected_layer_reads_a_flattened_image_as_it_lies(transposes_of: Callable) -> None:
     graph = Graph()
     pooled = graph.node("MaxPool", convolved(graph), kernel_shape=[2, 2], strides=[2, 2])
     flat = graph.node("Flatten", pooled)
@@ -80,7 +80,7 @@ def test_it_reads_several_of_them_beside_each_other(transposes_of: Callable) -> 
     assert transposes_of(graph, graph.node("MatMul", joined, graph.normal(features, 7))) == 0
 
 
-def test_a_flattened_picture_with_another_reader_keeps_its_order_there(transposes_of: Callable) -> None:
+def test_a_flattened_image_with_another_reader_keeps_its_order_there(transposes_of: Callable) -> None:
     graph = Graph()
     flat = graph.node("Flatten", convolved(graph))
     assert transposes_of(graph, graph.node("MatMul", flat, graph.normal(16 * 80, 7)), graph.node("Abs", flat)) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Command
-from networks import Graph
+from support.networks import Graph
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import Compiled, compile_network
@@ -23,7 +23,7 @@ def compiled(path: Path, graph: Graph, *outputs: str) -> Compiled:
 
 
 def chain(graph: Graph, length: int, size: int = 32) -> str:
-    """As many convolutions, each to 16 channels of the same picture."""
+    """As many convolutions, each to 16 channels of the same feature map."""
     data = graph.input("data", [1, 16, size, size])
     for _ in range(length):
         data = graph.conv(data, 16, 16, 3, bias=False, pads=[1, 1, 1, 1])
@@ -31,12 +31,12 @@ def chain(graph: Graph, length: int, size: int = 32) -> str:
 
 
 def test_a_long_chain_of_layers_shares_two_tensors(tmp_path: Path) -> None:
-    picture = 16 * 32 * 32 * 4
+    image = 16 * 32 * 32 * 4
     for length in (2, 7):
         graph = Graph()
         planned = compiled(tmp_path, graph, chain(graph, length)).code.memory
-        # Two pictures between layers, of which each reads one and writes the other, and the output.
-        assert planned.workspace_bytes <= 3 * picture
+        # Two feature maps between layers, of which each reads one and writes the other, and the output.
+        assert planned.workspace_bytes <= 3 * image
 
 
 def test_constants_are_the_weights(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_constants_are_the_weights(tmp_path: Path) -> None:
     assert planned.constants_bytes >= 3 * 16 * 16 * 9 * 4
 
 
-def test_scratch_holds_a_padded_block_of_rows_but_no_whole_picture(tmp_path: Path) -> None:
+def test_scratch_holds_a_padded_block_of_rows_but_no_whole_feature_map(tmp_path: Path) -> None:
     graph = Graph()
     layer = graph.conv(graph.input("data", [1, 16, 64, 64]), 16, 16, 5, pads=[2, 2, 2, 2])
     planned = compiled(tmp_path, graph, graph.conv(layer, 16, 16, 5, pads=[2, 2, 2, 2])).code.memory

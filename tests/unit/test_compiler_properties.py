@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import Graph
-from properties import examples
-from running import outputs_of
+from support.networks import Graph
+from support.properties import examples
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
@@ -19,7 +19,7 @@ from edgedeploy.frontends.onnx import read_onnx
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> dict:
-    """A convolution's shape; the picture is as large as its dilated kernel at least."""
+    """A convolution's shape; the feature map is as large as its dilated kernel at least."""
     kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     dilations = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
     kind = draw(st.sampled_from(["dense", "dense", "depthwise", "grouped"]))
@@ -162,12 +162,12 @@ def test_any_resize_agrees_with_onnxruntime(shape: tuple, scales: tuple, attribu
 @examples(20)
 @given(st.data())
 def test_any_shuffle_of_channels_agrees_with_onnxruntime(data: st.DataObject) -> None:
-    """Transposes, concatenations, slices and padding of pictures, as detectors' heads have them."""
+    """Transposes, concatenations, slices and padding of feature maps, as detectors' heads have them."""
     height, width = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
     channels = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
     graph = Graph()
-    picture = graph.input("data", [1, 3, height, width])
-    parts = [graph.conv(picture, 3, count, 1) for count in channels]
+    image = graph.input("data", [1, 3, height, width])
+    parts = [graph.conv(image, 3, count, 1) for count in channels]
     joined = graph.node("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     first = data.draw(st.integers(0, sum(channels) - 1))
     last = data.draw(st.integers(first + 1, sum(channels)))
@@ -202,7 +202,7 @@ def assert_agrees_with_onnxruntime(graph: Graph, result: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         network = read_onnx(graph.save(Path(folder) / "net.onnx", result))
     compiled = compile_network(network, load_board("local"))
-    picture = {"data": np.random.default_rng(0).standard_normal(network.inputs[0].shape).astype(np.float32)}
-    [wanted] = network.reference(picture).values()
-    [found] = outputs_of(compiled, picture)
+    image = {"data": np.random.default_rng(0).standard_normal(network.inputs[0].shape).astype(np.float32)}
+    [wanted] = network.reference(image).values()
+    [found] = outputs_of(compiled, image)
     assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from layer_networks import NETWORKS
-from running import outputs_of
+from support.layer_networks import NETWORKS
+from support.running import outputs_of
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import Group
+from edgedeploy.compile.groups import FusedFunction
 from edgedeploy.compile.layers import LAYER
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.strategy import Strategy
@@ -35,7 +35,7 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     return NETWORKS[request.param](tmp_path)
 
 
-def groups_of(network: Network) -> dict[str, Group]:
+def groups_of(network: Network) -> dict[str, FusedFunction]:
     return optimise(network, LOCAL).groups
 
 
@@ -64,11 +64,11 @@ def test_every_configuration_gives_the_reference_s_outputs(network: Network) -> 
             assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6, chosen
 
 
-def strategy_of(group: Group, board: Board) -> Strategy[Any]:
+def strategy_of(group: FusedFunction, board: Board) -> Strategy[Any]:
     return backend_of(board).strategy(group.layer)
 
 
-def fits(workload: tvm.IRModule, group: Group, configuration: Configuration) -> bool:
+def fits(workload: tvm.IRModule, group: FusedFunction, configuration: Configuration) -> bool:
     """Whether a workload is the group's: both have the same tensors."""
     shapes = [parameter.ty.shape for parameter in workload["main"].params]
     return [list(map(int, shape)) for shape in shapes][:2] == [list(group.layer.data), list(group.layer.weights)]
@@ -99,9 +99,9 @@ def test_a_configuration_is_the_same_after_it_was_written_and_read(network: Netw
         Direct(tile=Tile(1, 1, 5), rows_per_task=1),  # 5 does not divide the channels
         Direct(tile=Tile(4, 28, 32), rows_per_task=1),  # more sums than there are registers
         Direct(tile=Tile(1, 4, 16), rows_per_task=5),  # 5 does not divide 14 rows
-        Direct(tile=Tile(1, 4, 16), order=WeightOrder(True, 2, 0), rows_per_task=1),  # 2 slices of 3 rows of taps
+        Direct(tile=Tile(1, 4, 16), order=WeightOrder(True, 2, 0), rows_per_task=1),  # 2 slices of 3 rows of the kernel
         Direct(tile=Tile(1, 4, 16), order=WeightOrder(False, 1, 4), rows_per_task=1),
-        Winograd(size=4, band=40, product=Tile(1, 4, 16), shared=False),  # more bands than the picture has
+        Winograd(size=4, band=40, product=Tile(1, 4, 16), shared=False),  # more bands than the image has
         Winograd(size=4, band=1, product=Tile(1, 4, 16), shared=True),  # shared weights have one band
         Product(whole=32, rows=1, columns=32),  # another kind of layer
     ],

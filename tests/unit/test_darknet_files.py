@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from darknet_interpreter import Recorder, interpret
+from support.darknet_interpreter import Recorder, interpret
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.darknet import FORMAT
@@ -33,13 +33,13 @@ def architecture(folder: Path, text: str) -> Converted:
     return FORMAT.convert([cfg(folder, text)], {}, RANDOM)
 
 
-def outputs(converted: Converted, picture: np.ndarray) -> dict[str, np.ndarray]:
+def outputs(converted: Converted, image: np.ndarray) -> dict[str, np.ndarray]:
     session = onnxruntime.InferenceSession(converted.model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, {"data": picture}), strict=True))
+    return dict(zip(names, session.run(names, {"data": image}), strict=True))
 
 
-def picture(*shape: int) -> np.ndarray:
+def image(*shape: int) -> np.ndarray:
     return np.random.default_rng(2).standard_normal(shape or (1, 3, 8, 8)).astype(np.float32)
 
 
@@ -128,7 +128,7 @@ def test_yolo_heads_have_the_anchors_of_their_mask_in_pixels(tmp_path: Path) -> 
 
 def test_region_heads_have_their_anchors_from_cells_to_pixels(tmp_path: Path) -> None:
     text = headed("[region]\nanchors=1,2, 0.5,0.25\nclasses=2\nnum=2\nsoftmax=1\n", 14)
-    # The picture of 8 pixels has 2 cells of 4.
+    # The image of 8 pixels has 2 cells of 4.
     assert architecture(tmp_path, text).heads == [
         Head(output="region_2", kind="region", anchors=[(4, 8), (2, 1)], classes=2)
     ]
@@ -138,7 +138,7 @@ def test_all_heads_are_put_out_in_order_and_raw(tmp_path: Path) -> None:
     yolo = "[yolo]\nanchors=1,2\nnum=1\nclasses=2\n"
     text = headed(yolo, 7) + "[route]\nlayers=0\n[conv]\nfilters=7\nactivation=linear\n" + yolo
     converted = architecture(tmp_path, text)
-    found = outputs(converted, picture())
+    found = outputs(converted, image())
     assert list(found) == ["yolo_2", "yolo_5"] == [head.output for head in converted.heads]
     # Raw scores are on both sides of zero; Darknet's own output would have gone through the logistic function.
     assert all(array.min() < 0 < array.max() for array in found.values())
@@ -166,41 +166,41 @@ def test_a_head_that_no_decoder_understands_is_put_out_all_the_same(head: str, c
 )
 def test_the_header_is_as_long_as_its_version_says(version: tuple[int, int], seen: str, tmp_path: Path) -> None:
     text, recorder = NET + CONV, Recorder()
-    [wanted] = interpret(text, picture()[0], recorder.take)
+    [wanted] = interpret(text, image()[0], recorder.take)
     weights = recorder.save(tmp_path / "net.weights", version, seen)
-    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), picture()).values()
+    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), image()).values()
     assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
 def test_matrices_of_old_files_are_transposed(tmp_path: Path) -> None:
     text, recorder = NET + "[connected]\noutput=5\nbatch_normalize=1\nactivation=linear\n", Recorder()
-    [wanted] = interpret(text, picture()[0], recorder.take)
+    [wanted] = interpret(text, image()[0], recorder.take)
     bias, matrix, *rest = recorder.stream
     recorder.stream = [bias, np.ascontiguousarray(matrix.T), *rest]
     weights = recorder.save(tmp_path / "net.weights", (1001, 0), "<i")
-    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), picture()).values()
+    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), image()).values()
     assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
 def test_batch_normalisation_of_its_own_may_have_no_biases(tmp_path: Path) -> None:
     text, recorder = NET + "[batchnorm]\n", Recorder()
-    [wanted] = interpret(text, picture()[0], recorder.take)
+    [wanted] = interpret(text, image()[0], recorder.take)
     bias, *recorder.stream = recorder.stream
     weights = recorder.save(tmp_path / "net.weights")
-    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), picture()).values()
+    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), image()).values()
     without = wanted - bias[:, None, None]
     assert np.abs(found[0] - without).max() <= 1e-5 * np.abs(without).max()
 
 
 def test_epsilon_can_be_given_and_is_1e_5_unless(tmp_path: Path) -> None:
     text, recorder = NET + CONV, Recorder()
-    interpret(text, picture()[0], recorder.take)
+    interpret(text, image()[0], recorder.take)
     recorder.stream[3] *= np.float32(1e-5)  # variances, beside which epsilon counts
     files = [cfg(tmp_path, text), recorder.save(tmp_path / "net.weights")]
     for options, epsilon in [(ImportOptions(), 1e-5), (ImportOptions(epsilon=1e-6), 1e-6)]:
         replayed = iter(recorder.stream)
-        [wanted] = interpret(text, picture()[0], lambda role, shape, stream=replayed: next(stream), epsilon)
-        [found] = outputs(FORMAT.convert(files, {}, options), picture()).values()
+        [wanted] = interpret(text, image()[0], lambda role, shape, stream=replayed: next(stream), epsilon)
+        [found] = outputs(FORMAT.convert(files, {}, options), image()).values()
         assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
@@ -217,7 +217,7 @@ def test_bytes_that_are_missing_or_left_over_are_counted(
     change: Callable[[bytes], bytes], message: str, tmp_path: Path
 ) -> None:
     text, recorder = NET + CONV, Recorder()
-    interpret(text, picture()[0], recorder.take)
+    interpret(text, image()[0], recorder.take)
     weights = recorder.save(tmp_path / "net.weights")
     weights.write_bytes(change(weights.read_bytes()))
     with pytest.raises(ModelError, match=message):
@@ -227,7 +227,7 @@ def test_bytes_that_are_missing_or_left_over_are_counted(
 @pytest.mark.parametrize(("array", "value"), [(4, np.nan), (0, np.inf), (3, -1.0)])
 def test_values_that_are_no_weights_are_refused(array: int, value: float, tmp_path: Path) -> None:
     text, recorder = NET + CONV, Recorder()
-    interpret(text, picture()[0], recorder.take)
+    interpret(text, image()[0], recorder.take)
     recorder.stream[array].flat[0] = value
     weights = recorder.save(tmp_path / "net.weights")
     with pytest.raises(ModelError, match=r"line 5, \[convolutional\]: its weights in net.weights are no weights"):
@@ -265,13 +265,13 @@ def test_random_weights_are_always_the_same(tmp_path: Path) -> None:
 def test_values_neither_vanish_nor_explode_through_a_hundred_layers(block: str, tmp_path: Path) -> None:
     first = "[convolutional]\nfilters=32\nactivation=linear\n"
     repeats = 100 if "shortcut" not in block else 50
-    [found] = outputs(architecture(tmp_path, NET + first + block * repeats), picture()).values()
+    [found] = outputs(architecture(tmp_path, NET + first + block * repeats), image()).values()
     assert 1e-4 < found.std() < 1e6
 
 
-def test_the_pictures_size_and_number_can_be_given(tmp_path: Path) -> None:
+def test_the_images_size_and_number_can_be_given(tmp_path: Path) -> None:
     converted = FORMAT.convert([cfg(tmp_path, NET + CONV)], {"data": [2, 3, 10, 6]}, RANDOM)
-    assert outputs(converted, picture(2, 3, 10, 6))["convolutional_0"].shape == (2, 4, 10, 6)
+    assert outputs(converted, image(2, 3, 10, 6))["convolutional_0"].shape == (2, 4, 10, 6)
 
 
 @pytest.mark.parametrize(
@@ -309,8 +309,8 @@ def test_a_shape_for_no_input_names_the_input(tmp_path: Path) -> None:
         ("[maxpool]\nsize=2000\nstride=1\n", r"line 6, .*size=2000 is too large"),
         ("[maxpool]\nsize=2\npadding=4\n", r"line 7, .*padding=4 is too large"),
         ("[maxpool]\nsize=2\nmaxpool_depth=1\n", r"line 7, .*maxpool_depth=1 is not supported"),
-        ("[upsample]\nstride=0\n", r"line 6, .*stride=0 does not divide the picture"),
-        ("[upsample]\nstride=-3\n", r"line 6, .*stride=-3 does not divide the picture: it is 3x8x8"),
+        ("[upsample]\nstride=0\n", r"line 6, .*stride=0 does not divide the image"),
+        ("[upsample]\nstride=-3\n", r"line 6, .*stride=-3 does not divide the image: it is 3x8x8"),
         ("[upsample]\nscale=big\n", r"line 6, .*scale=big is not a number"),
         ("[upsample]\nscale=1e39\n", r"line 6, .*scale=1e39 is not a number"),
         ("[upsample]\nscale=nan\n", r"line 6, .*scale=nan is not a number"),
@@ -352,12 +352,12 @@ def test_what_is_wrong_is_named_with_its_line(body: str, message: str, tmp_path:
 
 
 def test_detections_cannot_be_read_by_other_layers(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"\[avgpool\]: it reads layer 2: \[yolo\] puts out detections"):
+    with pytest.raises(ModelError, match=r"\[avgpool\]: it reads layer 2: \[yolo\] outputs detections"):
         architecture(tmp_path, headed("[yolo]\nanchors=1,2\nclasses=2\n[avgpool]\n", 7))
 
 
 @pytest.mark.parametrize("missing", ["width", "height", "channels"])
-def test_the_picture_must_be_stated(missing: str, tmp_path: Path) -> None:
+def test_the_image_must_be_stated(missing: str, tmp_path: Path) -> None:
     text = "\n".join(line for line in NET.splitlines() if missing not in line) + "\n" + CONV
     with pytest.raises(ModelError, match=rf"line 1, \[net\]: {missing} is not stated"):
         architecture(tmp_path, text)

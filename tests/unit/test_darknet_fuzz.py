@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnxruntime
 import pytest
-from darknet_interpreter import Recorder, interpret
+from support.darknet_interpreter import Recorder, interpret
 
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.darknet import FORMAT

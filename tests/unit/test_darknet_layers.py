@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from darknet_interpreter import FUNCTIONS, Recorder, interpret
-from running import outputs_of
+from support.darknet_interpreter import FUNCTIONS, Recorder, interpret
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.darknet import FORMAT
 
-PICTURE = (4, 12, 16)
+IMAGE = (4, 12, 16)
 NET = "[net]\nbatch=64\nchannels=4\nheight=12\nwidth=16\n"
 
 
@@ -78,7 +78,7 @@ SECTIONS = {
     "dropout": conv(6) + "[dropout]\nprobability=.5",
     "cost": "[avgpool]\n[softmax]\n[cost]\ntype=sse",
     "softmax": "[avgpool]\n[softmax]",
-    "softmax of a picture": "[softmax]",
+    "softmax of an image": "[softmax]",
     "softmax in groups": "[connected]\noutput=12\nactivation=linear\n[softmax]\ngroups=3\ntemperature=2.5",
     "yolo": conv(14) + "[yolo]\nclasses=2\nnum=3\nmask=0,2\nanchors=1,2, 3,4, 5,6",
     "region": conv(7) + "[region]\nclasses=2\nnum=1\nanchors=1.5,2.5\nsoftmax=1",
@@ -88,24 +88,24 @@ LONG = {"conv": "convolutional", "max": "maxpool", "avg": "avgpool", "conn": "co
 
 
 def saved(folder: Path, body: str) -> tuple[list[Path], np.ndarray, np.ndarray]:
-    """A network's files with weights, a picture, and what the interpreter makes of it."""
+    """A network's files with weights, an image, and what the interpreter makes of it."""
     cfg = folder / "net.cfg"
     cfg.write_text(NET + body)
     text = NET + body + "\n"
     for short, name in LONG.items():
         text = text.replace(f"[{short}]", f"[{name}]")
-    picture = np.random.default_rng(1).standard_normal(PICTURE).astype(np.float32) * 2
+    image = np.random.default_rng(1).standard_normal(IMAGE).astype(np.float32) * 2
     recorder = Recorder()
-    outputs = interpret(text, picture, recorder.take)
-    return [cfg, recorder.save(folder / "net.weights")], picture, outputs[-1]
+    outputs = interpret(text, image, recorder.take)
+    return [cfg, recorder.save(folder / "net.weights")], image, outputs[-1]
 
 
-def run(files: list[Path], pictures: np.ndarray) -> dict[str, np.ndarray]:
+def run(files: list[Path], images: np.ndarray) -> dict[str, np.ndarray]:
     """The outputs of a converted network, by onnxruntime."""
-    model = FORMAT.convert(files, {"data": pictures.shape}).model
+    model = FORMAT.convert(files, {"data": images.shape}).model
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, {"data": pictures}), strict=True))
+    return dict(zip(names, session.run(names, {"data": images}), strict=True))
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> bool:
@@ -114,21 +114,21 @@ def close(found: np.ndarray, wanted: np.ndarray) -> bool:
 
 @pytest.mark.parametrize("body", [*SECTIONS.values(), *ACTIVATIONS.values()], ids=[*SECTIONS, *ACTIVATIONS])
 def test_a_section_computes_what_darknet_computes(body: str, tmp_path: Path) -> None:
-    files, picture, wanted = saved(tmp_path, body)
-    [found] = run(files, picture[None]).values()
+    files, image, wanted = saved(tmp_path, body)
+    [found] = run(files, image[None]).values()
     assert close(found[0], wanted)
 
 
 @pytest.mark.parametrize("body", SECTIONS.values(), ids=SECTIONS)
-def test_pictures_of_a_batch_do_not_see_each_other(body: str, tmp_path: Path) -> None:
-    files, picture, wanted = saved(tmp_path, body)
-    [found] = run(files, np.stack([picture * 0.5, picture])).values()
+def test_images_of_a_batch_do_not_see_each_other(body: str, tmp_path: Path) -> None:
+    files, image, wanted = saved(tmp_path, body)
+    [found] = run(files, np.stack([image * 0.5, image])).values()
     assert close(found[1], wanted)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("body", [*SECTIONS.values(), *ACTIVATIONS.values()], ids=[*SECTIONS, *ACTIVATIONS])
 def test_compiled_code_computes_the_same(body: str, tmp_path: Path) -> None:
-    files, picture, wanted = saved(tmp_path, body)
-    [found] = outputs_of(compile_network(FORMAT.read(files, {}), load_board("local")), {"data": picture[None]})
+    files, image, wanted = saved(tmp_path, body)
+    [found] = outputs_of(compile_network(FORMAT.read(files, {}), load_board("local")), {"data": image[None]})
     assert close(found[0], wanted)

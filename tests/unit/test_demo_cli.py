@@ -10,10 +10,10 @@ from typing import Any
 
 import onnx
 import pytest
-from demo_runs import MODEL, ROOT, RunDemo
+from support.demo_runs import MODEL, ROOT, RunDemo
 
 from edgedeploy import catalog
-from edgedeploy.vision.picture import read_picture
+from edgedeploy.vision.image import read_image
 
 
 def masked(text: str) -> str:
@@ -55,7 +55,7 @@ def test_json_has_the_results_and_the_times(run_demo: RunDemo) -> None:
     assert (best["label"], best["class_id"], best["box"], best["points"]) == ("3", 3, None, [])
 
 
-def test_another_network_of_the_task_brings_its_own_picture(run_demo: RunDemo, built: list[dict[str, Any]]) -> None:
+def test_another_network_of_the_task_brings_its_own_image(run_demo: RunDemo, built: list[dict[str, Any]]) -> None:
     code, out, _ = run_demo("demo", "classification", "--model", "digits", "--board", "rpi4", "-t", "2")
     assert code == 0
     assert "digit.png" in out
@@ -84,12 +84,12 @@ def test_a_file_that_leaves_its_shape_open_takes_that_of_the_demos_own(
     assert built[0]["input_shapes"] == ({"data": [1, 1, 16, 16]} if open_shape else {})
 
 
-def test_save_writes_the_picture_with_its_results(run_demo: RunDemo, tmp_path: Path) -> None:
+def test_save_writes_the_image_with_its_results(run_demo: RunDemo, tmp_path: Path) -> None:
     code, _, _ = run_demo("demo", "digits", "--save", "out.png")
     assert code == 0
-    picture = read_picture(tmp_path / "out.png")
-    assert picture.shape == (160, 160, 3)
-    assert (picture[..., 1] > picture[..., 2]).any()  # the green ground of the labels, on a grey picture
+    image = read_image(tmp_path / "out.png")
+    assert image.shape == (160, 160, 3)
+    assert (image[..., 1] > image[..., 2]).any()  # the green ground of the labels, on a grey image
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_save_writes_the_picture_with_its_results(run_demo: RunDemo, tmp_path: P
     [
         (["retinafase"], 4, "near names: retinaface"),
         (["digits", "--model", "digitz"], 4, "unknown model 'digitz'"),
-        (["digits", "--image", "none.png"], 7, "there is no picture none.png"),
+        (["digits", "--image", "none.png"], 7, "there is no image none.png"),
         (["digits", "--image", "letter.png"], 7, "it is text"),
-        (["digits", "--save", "out.txt"], 7, ".txt names no picture format"),
+        (["digits", "--save", "out.txt"], 7, ".txt names no image format"),
         (["digits", "--save", "letter.png/out.png"], 10, "is not a folder"),
         (["all", "--model", "digits"], 7, "--model needs one demo"),
         (["digits", "--repeat", "0"], 2, "repeat"),
@@ -118,15 +118,15 @@ def test_wrong_input_ends_before_anything_is_built(
 def test_a_network_of_another_task_is_refused_before_it_is_opened(
     run_demo: RunDemo, built: list[dict[str, Any]]
 ) -> None:
-    picture = str(ROOT / "models" / "digit.png")
-    code, _, err = run_demo("demo", "yolo-fastest", "--model", "digits", "--image", picture)
+    image = str(ROOT / "models" / "digit.png")
+    code, _, err = run_demo("demo", "yolo-fastest", "--model", "digits", "--image", image)
     assert code == 7
     assert "no output 'output0', only prob" in err
     assert "threads" not in built[0]
 
 
 class TestAll:
-    """`demo all`, on two sound demos and, between them, one whose picture is missing."""
+    """`demo all`, on two sound demos and, between them, one whose image is missing."""
 
     @pytest.fixture(autouse=True)
     def _demos(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ class TestAll:
         for folder in ("boards", "models"):
             (data / folder).symlink_to(ROOT / folder)
         text = (ROOT / "demos" / "digits.yaml").read_text()
-        for name, picture in [("first", "digit.png"), ("gone", "gone.png"), ("last", "digit.png")]:
-            (data / "demos" / f"{name}.yaml").write_text(text.replace("digit.png", picture))
+        for name, image in [("first", "digit.png"), ("gone", "gone.png"), ("last", "digit.png")]:
+            (data / "demos" / f"{name}.yaml").write_text(text.replace("digit.png", image))
         monkeypatch.setattr(catalog, "builtin_folder", lambda: data)
         monkeypatch.setattr(catalog, "user_folder", lambda: tmp_path / "none")
         monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
@@ -154,6 +154,6 @@ class TestAll:
         assert code == 9
         assert [each["task"] for each in json.loads(out)] == ["first", "last"]
 
-    def test_each_demo_saves_a_picture_of_its_own(self, run_demo: RunDemo, tmp_path: Path) -> None:
+    def test_each_demo_saves_an_image_of_its_own(self, run_demo: RunDemo, tmp_path: Path) -> None:
         run_demo("demo", "all", "--save", "out.png")
         assert sorted(path.name for path in tmp_path.glob("*.png")) == ["out-first.png", "out-last.png"]

@@ -1,4 +1,4 @@
-"""From a picture to results, with small networks in the place of a demo's own."""
+"""From an image to results, with small networks in the place of a demo's own."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from networks import Graph
 from onnx import helper
-from onnxruntime_runner import OnnxruntimeRunner
+from support.networks import Graph
+from support.onnxruntime_runner import OnnxruntimeRunner
 
-from edgedeploy.demo.pipeline import see
+from edgedeploy.demo.pipeline import infer
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import InputError
 from edgedeploy.zoo.entry import ModelInput
 
 INPUT = ModelInput(name="data", shape=[1, 3, 64, 64])
-PICTURE = np.zeros((64, 64, 3), np.uint8)
+IMAGE = np.zeros((64, 64, 3), np.uint8)
 
 
 def heads(*names: str) -> OnnxruntimeRunner:
@@ -30,7 +30,7 @@ def heads(*names: str) -> OnnxruntimeRunner:
 
 
 def look(runner: OnnxruntimeRunner, output_names: Sequence[str]) -> int:
-    return len(see(PICTURE, DEMOS.load("yolo-fastest"), runner, INPUT, labels=[], output_names=output_names).detections)
+    return len(infer(IMAGE, DEMOS.load("yolo-fastest"), runner, INPUT, labels=[], output_names=output_names).detections)
 
 
 def test_as_many_outputs_of_other_names_are_taken_in_the_demos_order() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from demo_runs import MODEL, ROOT
-from onnxruntime_runner import OnnxruntimeRunner
+from support.demo_runs import MODEL, ROOT
+from support.onnxruntime_runner import OnnxruntimeRunner
 
-from edgedeploy.demo.pipeline import Network, Outcome, see, see_with
-from edgedeploy.demo.program import Show
+from edgedeploy.demo.pipeline import Network, Outcome, infer, infer_with
+from edgedeploy.demo.program import DemoSession
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.runtime.interface import Runner
@@ -28,7 +28,7 @@ PAIR = np.hstack([DIGIT, DIGIT])
 
 DECODER = f"{{kind: yolo, threshold: 0.5, heads: [{{output: head, anchors: [[{SIDE}, {SIDE}]]}}]}}"
 DETECTOR = f"""\
-description: two halves of a picture
+description: two halves of an image
 model: digits
 image: {{name: digit.png, sha256: "{"0" * 64}", size: 1, bundled: true}}
 decoder: {DECODER}
@@ -42,7 +42,7 @@ POINTS = DETECTOR + "  decoder: {kind: landmark, points: 2}\n  log: landmark\n"
 
 
 class Fixed:
-    """A network that takes a picture and always gives the same."""
+    """A network that takes an image and always gives the same."""
 
     def __init__(self, height: int, width: int, name: str, output: np.ndarray) -> None:
         self.inputs = [TensorSpec(name="data", shape=[1, 3, height, width], dtype="float32")]
@@ -72,12 +72,12 @@ def load(folder: Path, text: str) -> Demo:
     return DEMOS.load(str(path))
 
 
-Make = Callable[[str, Runner, Runner], Show]
+Make = Callable[[str, Runner, Runner], DemoSession]
 
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def show(text: str, first: Runner, second: Runner) -> Show:
+    def show(text: str, first: Runner, second: Runner) -> DemoSession:
         demo = load(tmp_path, text)
         assert demo.then
         anything = ModelInput(name="data", shape=[1, 3, 1, 1])
@@ -86,17 +86,17 @@ def make(tmp_path: Path) -> Make:
             Network(demo, "first", Path("first.onnx"), first, anything, ["half"]),
             Network(demo.then, "second", Path("second.onnx"), second, second_input, []),
         ]
-        return Show("own", demo, networks, "local", None)
+        return DemoSession("own", demo, networks, "local", None)
 
     return show
 
 
-def test_it_makes_of_each_crop_what_it_makes_of_that_picture_alone(make: Make) -> None:
+def test_it_makes_of_each_crop_what_it_makes_of_that_image_alone(make: Make) -> None:
     digits = OnnxruntimeRunner(MODEL)
     show = make(DIGITS, halves(), digits)
-    outcome = see_with(PAIR, show.networks)
+    outcome = infer_with(PAIR, show.networks)
     assert [each.box for each in outcome.detections] == [(0, 0, SIDE, SIDE), (SIDE, 0, 2 * SIDE, SIDE)]
-    alone = see(DIGIT, show.networks[1].stage, digits, MODELS.load("digits").input, labels=[])
+    alone = infer(DIGIT, show.networks[1].stage, digits, MODELS.load("digits").input, labels=[])
     for then in outcome.then:
         assert [(each.label, each.score) for each in then.detections] == [
             (each.label, each.score) for each in alone.detections
@@ -105,18 +105,18 @@ def test_it_makes_of_each_crop_what_it_makes_of_that_picture_alone(make: Make) -
 
 
 def test_what_has_no_place_of_its_own_has_that_of_the_box(make: Make) -> None:
-    outcome = see_with(PAIR, make(DIGITS, halves(), OnnxruntimeRunner(MODEL)).networks)
+    outcome = infer_with(PAIR, make(DIGITS, halves(), OnnxruntimeRunner(MODEL)).networks)
     for found, then in zip(outcome.detections, outcome.then, strict=True):
         assert {each.box for each in then.detections} == {found.box}
 
 
-def points_outcome(make: Make) -> tuple[Show, Outcome]:
+def points_outcome(make: Make) -> tuple[DemoSession, Outcome]:
     fractions = np.array([[0.5, 0.25, 1, 1]])
     show = make(POINTS, halves(), Fixed(8, 8, "points", fractions))
-    return show, see_with(PAIR, show.networks)
+    return show, infer_with(PAIR, show.networks)
 
 
-def test_points_are_moved_to_where_they_lie_in_the_picture(make: Make) -> None:
+def test_points_are_moved_to_where_they_lie_in_the_image(make: Make) -> None:
     _, outcome = points_outcome(make)
     left, right = (then.detections[0].points for then in outcome.then)
     assert left == ((SIDE / 2, SIDE / 4), (SIDE, SIDE))
@@ -125,7 +125,7 @@ def test_points_are_moved_to_where_they_lie_in_the_picture(make: Make) -> None:
 
 def test_all_results_are_drawn(make: Make) -> None:
     show, outcome = points_outcome(make)
-    drawn = show.see(Shot(0, Path("pair.png"), PAIR)).drawn()
+    drawn = show.infer(Shot(0, Path("pair.png"), PAIR)).drawn()
     assert np.array_equal(drawn, draw(PAIR, outcome.all_detections))
     assert drawn[SIDE // 4, SIDE // 2].tolist() != PAIR[SIDE // 4, SIDE // 2].tolist()
     assert drawn[SIDE // 2, SIDE].tolist() != PAIR[SIDE // 2, SIDE].tolist()  # the side of a box
@@ -133,8 +133,8 @@ def test_all_results_are_drawn(make: Make) -> None:
 
 def test_both_logs_are_printed_the_second_for_each_box(make: Make) -> None:
     show, _ = points_outcome(make)
-    screening = show.see(Shot(0, Path("pair.png"), PAIR), repeat=3)
-    version, repeat, rule, count, *rest = screening.log()
+    result = show.infer(Shot(0, Path("pair.png"), PAIR), repeat=3)
+    version, repeat, rule, count, *rest = result.log()
     assert version.startswith("edgedeploy ")
     assert repeat.startswith("Repeat 3 times, thread 1,")
     assert (rule, count) == ("-" * 38, "detection num: 2")
@@ -148,17 +148,17 @@ def test_both_logs_are_printed_the_second_for_each_box(make: Make) -> None:
         times,
         f"2 points: {SIDE + half},{quarter} {2 * SIDE},{SIDE}",
     ]
-    assert [line for line in screening.frame_log() if "points" in line] == [rest[3], rest[5]]
+    assert [line for line in result.frame_log() if "points" in line] == [rest[3], rest[5]]
 
 
 def test_json_has_the_second_results_in_the_first(make: Make) -> None:
     show, _ = points_outcome(make)
-    results = show.see(Shot(0, Path("pair.png"), PAIR)).as_dict()["results"]
+    results = show.infer(Shot(0, Path("pair.png"), PAIR)).as_dict()["results"]
     assert [each["label"] for each in results] == ["half", "half"]
     assert [each["then"][0]["points"][0] for each in results] == [[SIDE / 2, SIDE / 4], [1.5 * SIDE, SIDE / 4]]
 
 
-def test_times_of_a_picture_are_those_of_all_networks(make: Make) -> None:
+def test_times_of_an_image_are_those_of_all_networks(make: Make) -> None:
     _, outcome = points_outcome(make)
     parts = [outcome.parts, *(then.parts for then in outcome.then)]
     assert outcome.all_parts.inference_ms == pytest.approx(sum(each.inference_ms for each in parts))
@@ -167,9 +167,9 @@ def test_times_of_a_picture_are_those_of_all_networks(make: Make) -> None:
 
 def test_where_nothing_is_found_the_second_network_does_not_run(make: Make) -> None:
     show = make(POINTS, halves(found=False), Fixed(8, 8, "other", np.zeros((1, 7))))
-    screening = show.see(Shot(0, Path("pair.png"), PAIR))
-    assert screening.log()[-1] == "detection num: 0"
-    assert screening.as_dict()["results"] == []
+    result = show.infer(Shot(0, Path("pair.png"), PAIR))
+    assert result.log()[-1] == "detection num: 0"
+    assert result.as_dict()["results"] == []
 
 
 def test_a_second_network_needs_boxes(tmp_path: Path) -> None:

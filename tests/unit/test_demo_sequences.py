@@ -14,11 +14,11 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from demo_runs import MODEL, ROOT, RunDemo
-from films import read_film, write_film
-from patience import generous
+from support.demo_runs import MODEL, ROOT, RunDemo
+from support.films import read_film, write_film
+from support.patience import generous
 
-from edgedeploy.vision.picture import read_picture
+from edgedeploy.vision.image import read_image
 
 DIGIT = cv2.imread(str(ROOT / "models" / "digit.png"))
 PARTS = r"preprocess \d+\.\d\d ms, inference \d+\.\d\d ms, postprocess \d+\.\d\d ms"
@@ -26,9 +26,9 @@ PARTS = r"preprocess \d+\.\d\d ms, inference \d+\.\d\d ms, postprocess \d+\.\d\d
 
 @pytest.fixture
 def film(tmp_path: Path) -> Path:
-    """Twelve pictures of the digit three, each a little to the right of the one before."""
-    pictures = [np.roll(DIGIT, index, axis=1) for index in range(12)]
-    return write_film(tmp_path / "three.avi", pictures)
+    """Twelve images of the digit three, each a little to the right of the one before."""
+    images = [np.roll(DIGIT, index, axis=1) for index in range(12)]
+    return write_film(tmp_path / "three.avi", images)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class TestVideo:
-    def test_each_picture_has_its_times_and_results_and_a_summary_follows(self, run_demo: RunDemo, film: Path) -> None:
+    def test_each_image_has_its_times_and_results_and_a_summary_follows(self, run_demo: RunDemo, film: Path) -> None:
         code, out, _ = run_demo("demo", "digits", "--image", str(film))
         assert code == 0
         head, *rest = re.split(r"^frame ", out, flags=re.MULTILINE)
@@ -67,10 +67,10 @@ class TestVideo:
             assert summary[part] == pytest.approx(np.mean([each["times"][part] for each in frames]))
         assert summary["fps"] == pytest.approx(12 / summary["seconds"])
 
-    def test_results_are_those_of_its_pictures_alone(self, run_demo: RunDemo, film: Path, tmp_path: Path) -> None:
+    def test_results_are_those_of_its_images_alone(self, run_demo: RunDemo, film: Path, tmp_path: Path) -> None:
         _, out, _ = run_demo("demo", "digits", "--image", str(film), "--json")
-        for index, picture in enumerate(read_film(film)[:3]):
-            cv2.imwrite(str(tmp_path / "one.png"), picture)
+        for index, image in enumerate(read_film(film)[:3]):
+            cv2.imwrite(str(tmp_path / "one.png"), image)
             _, alone, _ = run_demo("demo", "digits", "--image", "one.png", "--json")
             assert json.loads(out.splitlines()[index])["results"] == json.loads(alone)["results"]
 
@@ -102,10 +102,10 @@ class TestVideo:
 
 
 class TestFolder:
-    def test_each_picture_is_told_as_if_it_came_alone(self, run_demo: RunDemo, folder: Path) -> None:
+    def test_each_image_is_told_as_if_it_came_alone(self, run_demo: RunDemo, folder: Path) -> None:
         code, out, err = run_demo("demo", "digits", "--image", str(folder))
         assert code == 0
-        assert "passed over, being no pictures: notes.txt" in err
+        assert "passed over, being no images: notes.txt" in err
         summary = out.split("\n\n")[-1]
         assert re.findall(r"image file : .*/(.*)", out) == ["scan1.png", "scan2.png", "scan10.png"]
         assert out.count("Repeat 1 times") == 3
@@ -115,20 +115,20 @@ class TestFolder:
         run_demo("demo", "digits", "--image", str(folder))
         assert len(built) == 1
 
-    def test_json_names_the_picture_of_each_line(self, run_demo: RunDemo, folder: Path) -> None:
+    def test_json_names_the_image_of_each_line(self, run_demo: RunDemo, folder: Path) -> None:
         _, out, _ = run_demo("demo", "digits", "--image", str(folder), "--json")
         *frames, last = map(json.loads, out.splitlines())
         assert [Path(each["image"]).name for each in frames] == ["scan1.png", "scan2.png", "scan10.png"]
         assert last["summary"]["image"] == str(folder)
 
-    def test_save_makes_a_folder_of_pictures_with_the_same_names(
+    def test_save_makes_a_folder_of_images_with_the_same_names(
         self, run_demo: RunDemo, folder: Path, tmp_path: Path
     ) -> None:
         (folder / "scan1.png").rename(folder / "scan1.dat")
         code, _, _ = run_demo("demo", "digits", "--image", str(folder), "--save", "seen")
         assert code == 0
         assert {path.name for path in (tmp_path / "seen").iterdir()} == {"scan1.dat.png", "scan2.png", "scan10.png"}
-        assert (read_picture(tmp_path / "seen" / "scan2.png") != read_picture(folder / "scan2.png")).any()
+        assert (read_image(tmp_path / "seen" / "scan2.png") != read_image(folder / "scan2.png")).any()
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class TestFolder:
         (["--image", "three.avi", "--save", "out.png"], 7, ".png names no kind of video"),
         (["--image", "three.avi", "--save", "three.avi"], 7, "would overwrite what is shown"),
         (["--image", "three.avi", "--save", "three.avi/out.mp4"], 10, "is not a folder"),
-        (["--image", "three.avi", "--repeat", "3"], 7, "--repeat needs a single picture"),
+        (["--image", "three.avi", "--repeat", "3"], 7, "--repeat needs a single image"),
         (["--image", "three.avi", "--frames", "0"], 2, "frames"),
         (["--image", "scans", "--save", "scans"], 7, "would overwrite what is shown"),
         (["--image", "scans", "--save", "three.avi"], 10, "into a folder, and this is a file"),

@@ -26,7 +26,7 @@ def load(folder: Path, text: str) -> Any:
 
 
 @pytest.mark.parametrize("name", DEMOS.names())
-def test_demos_name_networks_and_pictures_that_can_be_had(name: str) -> None:
+def test_demos_name_networks_and_images_that_can_be_had(name: str) -> None:
     demo = DEMOS.load(name)
     assert MODELS.load(demo.model)
     assert demo.image.url or (MODELS.find(demo.model).parent / demo.image.name).is_file()

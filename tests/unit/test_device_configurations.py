@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from layer_networks import NETWORKS
-from running import outputs_of
+from support.layer_networks import NETWORKS
+from support.running import outputs_of
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import Group
+from edgedeploy.compile.groups import FusedFunction
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.network import Network
@@ -51,7 +51,7 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     return NETWORKS[request.param](tmp_path)
 
 
-def last_group(network: Network, board: Board) -> Group:
+def last_group(network: Network, board: Board) -> FusedFunction:
     return list(optimise(network, board).groups.values())[-1]
 
 
@@ -91,7 +91,7 @@ def test_every_configuration_gives_the_reference_s_outputs(opencl: Any, network:
             assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max() + 1e-6, chosen
 
 
-def of_layer(workload: tvm.IRModule, group: Group) -> bool:
+def of_layer(workload: tvm.IRModule, group: FusedFunction) -> bool:
     shapes = [list(map(int, parameter.ty.shape)) for parameter in workload["main"].params]
     return shapes[:2] == [list(group.layer.data), list(group.layer.weights)]
 

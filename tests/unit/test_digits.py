@@ -40,9 +40,9 @@ def test_the_entry_describes_the_file_that_is_there() -> None:
 def test_the_network_is_as_accurate_on_held_out_digits_as_the_entry_says(training: ModuleType) -> None:
     stated = re.search(r"([\d.]+)% right on (\d+) held-out", ENTRY.description)
     assert stated
-    pictures, classes = training.load()
+    images, classes = training.load()
     test = training.held_out(classes)
-    share = training.accuracy(MODEL, pictures[test], classes[test])
+    share = training.accuracy(MODEL, images[test], classes[test])
     # One digit may fall to the other side by the arithmetic of another processor.
     assert abs(share - float(stated[1]) / 100) < 1.5 / int(stated[2])
     assert int(stated[2]) == test.sum()
@@ -84,21 +84,21 @@ def test_the_gradients_are_those_of_the_loss(training: ModuleType) -> None:
         assert slopes[name][index] == pytest.approx((above - below) / 2e-3, rel=0.05), name
 
 
-def test_the_bundled_picture_is_recognised() -> None:
+def test_the_bundled_image_is_recognised() -> None:
     import onnxruntime
 
-    picture = cv2.imread(str(FOLDER / "digit.png"), cv2.IMREAD_GRAYSCALE)
-    assert picture is not None
-    assert min(picture.shape) > max(ENTRY.input.size)
+    image = cv2.imread(str(FOLDER / "digit.png"), cv2.IMREAD_GRAYSCALE)
+    assert image is not None
+    assert min(image.shape) > max(ENTRY.input.size)
     height, width = ENTRY.input.size
-    data = (cv2.resize(picture, (width, height)) - ENTRY.input.mean[0]) * ENTRY.input.scale[0]
+    data = (cv2.resize(image, (width, height)) - ENTRY.input.mean[0]) * ENTRY.input.scale[0]
     session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
     (prob,) = session.run(ENTRY.outputs, {ENTRY.input.name: data.astype(np.float32)[None, None]})
     assert prob.argmax() == 3
     assert prob.max() > 0.9
 
 
-def test_the_bundled_picture_is_the_one_that_the_script_draws(training: ModuleType) -> None:
-    picture = cv2.imread(str(FOLDER / "digit.png"), cv2.IMREAD_GRAYSCALE)
-    assert picture is not None
-    assert np.abs(picture.astype(int) - training.draw_three()).max() <= 8
+def test_the_bundled_image_is_the_one_that_the_script_draws(training: ModuleType) -> None:
+    image = cv2.imread(str(FOLDER / "digit.png"), cv2.IMREAD_GRAYSCALE)
+    assert image is not None
+    assert np.abs(image.astype(int) - training.draw_three()).max() <= 8

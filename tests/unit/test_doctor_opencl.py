@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import Command
-from patience import generous
+from support.patience import generous
 
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import opencl

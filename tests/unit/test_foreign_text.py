@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from foreign import HOSTILE, SHOWN, assert_is_text
 from onnx import TensorProto, helper, numpy_helper
+from support.foreign import HOSTILE, SHOWN, assert_is_text
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_error, print_json, stderr, stdout
 from edgedeploy.cli.terminal import Terminal

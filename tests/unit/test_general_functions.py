@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from networks import Graph
-from properties import examples
-from running import outputs_of
+from support.networks import Graph
+from support.properties import examples
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu.schedules.general import best_length

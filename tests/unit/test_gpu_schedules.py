@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import Graph
+from support.networks import Graph
 
 from edgedeploy.build import build
 from edgedeploy.compile.backends.opencl.threads import group_parts, group_size
@@ -35,20 +35,20 @@ def convolutions(graph: Graph) -> list[str]:
 
 
 def others(graph: Graph) -> list[str]:
-    picture, row = graph.input("picture", [1, 6, 10, 9]), graph.input("row", [3, 20])
-    other = graph.node("Sigmoid", picture)
+    image, row = graph.input("image", [1, 6, 10, 9]), graph.input("row", [3, 20])
+    other = graph.node("Sigmoid", image)
     sizes = graph.weight(np.array([1, 1, 2, 2], np.float32))
     return [
-        graph.node("MaxPool", picture, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
-        graph.node("AveragePool", picture, kernel_shape=[2, 2], strides=[2, 2]),
-        graph.node("ReduceMean", picture, axes=[2, 3], keepdims=1),
+        graph.node("MaxPool", image, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        graph.node("AveragePool", image, kernel_shape=[2, 2], strides=[2, 2]),
+        graph.node("ReduceMean", image, axes=[2, 3], keepdims=1),
         graph.node("Softmax", row, axis=1),
-        graph.node("Concat", picture, other, axis=1),
-        graph.node("Transpose", picture, perm=[0, 3, 1, 2]),
-        graph.node("Resize", picture, "", sizes, mode="nearest"),
+        graph.node("Concat", image, other, axis=1),
+        graph.node("Transpose", image, perm=[0, 3, 1, 2]),
+        graph.node("Resize", image, "", sizes, mode="nearest"),
         graph.node("MatMul", row, graph.normal(20, 12)),
         graph.node("MatMul", row, graph.node("Transpose", row, perm=[1, 0])),
-        graph.node("Flatten", graph.node("Add", picture, other)),
+        graph.node("Flatten", graph.node("Add", image, other)),
     ]
 
 

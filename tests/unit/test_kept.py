@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from notebook import Notebook
+from support.notebook import Notebook
 
 from edgedeploy import kept
 from edgedeploy.errors import OutputError, ToolchainError

@@ -25,8 +25,8 @@ from edgedeploy.compile.backends.cpu.tiles import (
     vector_to_prefetch,
 )
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import Group
-from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.linking import THREAD_POOL, link_shared
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.rounding import ROUNDING
@@ -48,7 +48,7 @@ def window(kernel: int, types: LayerTypes, stride: int = 1) -> Window:
     return Window((kernel, kernel), (stride, stride), (1, 1), (kernel // 2,) * 4, value)
 
 
-def layers(types: LayerTypes) -> dict[str, AnyLayer]:
+def layers(types: LayerTypes) -> dict[str, AnyAnchorOp]:
     common: dict[str, Any] = {"types": types, "constant": True}
     return {
         "convolution": Convolution(data=(1, 11, 13, 24), weights=(3, 3, 24, 48), window=window(3, types), **common),
@@ -69,7 +69,7 @@ def random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return generator.integers(limits.min, limits.max + 1, shape).astype(dtype)
 
 
-def exact(layer: AnyLayer, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def exact(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The layer in float64, which holds all sums of products of bytes."""
     data, weights = data.astype(np.float64), weights.astype(np.float64)
     if isinstance(layer, Dense):
@@ -85,15 +85,17 @@ def exact(layer: AnyLayer, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.einsum(indices, views, weights, optimize=True)
 
 
-def computed(layer: AnyLayer, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path) -> np.ndarray:
+def computed(
+    layer: AnyAnchorOp, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path
+) -> np.ndarray:
     """What this machine computes with the layer in a configuration."""
     backend, tensors = backend_of(LOCAL), [te.placeholder(each.shape, str(each.dtype)) for each in (data, weights)]
-    canonical = te.create_prim_func([*tensors, layer.plain()(*tensors)])
+    canonical = te.create_prim_func([*tensors, layer.canonical()(*tensors)])
     with tvm.target.Target(LOCAL.cpu_target()):
-        scheduled = backend.configured(Group(layer, canonical, tvm.IRModule()), chosen, {1})
+        scheduled = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, {1})
     backend.write_objects(tvm.IRModule({"layer": scheduled.function.with_attr("global_symbol", "layer")}), folder)
     link_shared([*folder.glob("*.o"), THREAD_POOL], folder / "layer.so", LOCAL)
-    packed = scheduled.packing.relay(weights) if scheduled.packing else weights
+    packed = scheduled.packing.pack(weights) if scheduled.packing else weights
     result = canonical.params[-1].ty
     output = tvm.runtime.empty([int(size) for size in result.shape], str(result.dtype))
     tvm.runtime.load_module(str(folder / "layer.so"))["layer"](
@@ -102,7 +104,7 @@ def computed(layer: AnyLayer, chosen: Configuration, data: np.ndarray, weights: 
     return np.asarray(output.numpy())
 
 
-def check(layer: AnyLayer, chosen: Configuration, folder: Path) -> None:
+def check(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> None:
     """The layer is exact in integers, and elsewhere as far from it as its estimated rounding errors say."""
     types = layer.types
     data, weights = random(layer.data, types.data, 1), random(layer.weights, types.weights, 2)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from ncnn_cases import CASES
-from ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, table, tagged, write
+from support.ncnn_cases import CASES
+from support.ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, table, tagged, write
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import ImportOptions, Shapes
@@ -208,7 +208,7 @@ class TestShapes:
     @pytest.mark.parametrize(
         "shape", [[3, 4, 4], [2, 3, 4, 4], [1, 3, 0, 4], [1, 3, -1, 4], [1, 1, 1, 4, 4], [1], [1, 3, 2**20, 2**20]]
     )
-    def test_a_shape_that_is_none_of_one_picture_is_refused(self, tmp_path: Path, shape: list[int]) -> None:
+    def test_a_shape_that_is_none_of_one_image_is_refused(self, tmp_path: Path, shape: list[int]) -> None:
         path = write(tmp_path, [INPUT, "ReLU relu 1 1 data relu"])
         with pytest.raises(InputError, match="does not fit"):
             FORMAT.convert(FORMAT.files(path), {"data": shape})

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ncnn_cases import CASES
-from ncnn_files import FLOAT16, plain, tagged, write
+from support.ncnn_cases import CASES
+from support.ncnn_files import FLOAT16, plain, tagged, write
 
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.format import Shapes

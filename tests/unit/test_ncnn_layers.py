@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from ncnn_cases import CASES, Case, by_name
-from ncnn_files import run_in_ncnn
-from running import outputs_of
+from support.ncnn_cases import CASES, Case, by_name
+from support.ncnn_files import run_in_ncnn
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network

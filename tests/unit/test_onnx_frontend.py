@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from networks import Graph, tiny
 from onnx import TensorProto, helper
+from support.networks import Graph, tiny
 
 from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import InputError, ModelError
@@ -20,9 +20,9 @@ from edgedeploy.frontends.onnx import read_onnx
 
 def test_inputs_and_outputs_keep_the_networks_own_names(tmp_path: Path) -> None:
     graph = Graph()
-    data = graph.input("a picture", [1, 3, 8, 8])
+    data = graph.input("an image", [1, 3, 8, 8])
     network = read_onnx(graph.save(tmp_path / "net.onnx", graph.conv(data, 3, 4, 3), graph.node("Relu", data)))
-    assert [spec.name for spec in network.inputs] == ["a picture"]
+    assert [spec.name for spec in network.inputs] == ["an image"]
     assert [(spec.name, spec.shape) for spec in network.outputs] == [
         ("conv0", [1, 4, 6, 6]),
         ("relu1", [1, 3, 8, 8]),

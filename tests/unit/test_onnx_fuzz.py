@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from fuzzing import damaged, peak_of, survive
 from onnx import TensorProto, helper, numpy_helper
-from onnx_operators import CASES
+from support.fuzzing import damaged, peak_of, survive
+from support.onnx_operators import CASES
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import FORMAT

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from networks import Graph, tiny
 from onnx import TensorProto, helper, numpy_helper
-from onnx_operators import ints
-from running import outputs_of
+from support.networks import Graph, tiny
+from support.onnx_operators import ints
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network

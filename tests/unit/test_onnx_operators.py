@@ -9,8 +9,8 @@ import onnx
 import onnxruntime
 import pytest
 import tvm_ffi
-from onnx_operators import CASES, OPSETS, Case
-from running import outputs_of
+from support.onnx_operators import CASES, OPSETS, Case
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network

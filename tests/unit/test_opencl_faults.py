@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from networks import two_sides
-from opencl_devices import Program, buffer, load_kernels
-from patience import generous
+from support.networks import two_sides
+from support.opencl_devices import Program, buffer, load_kernels
+from support.patience import generous
 
 from edgedeploy.build import build
 from edgedeploy.errors import (
@@ -40,7 +40,7 @@ except EdgedeployError as error:
 # Runs kernels until one fails, then asks for more of the lost device.
 UNTIL_LOST = """
 import time
-from opencl_devices import buffer, load_kernels
+from support.opencl_devices import buffer, load_kernels
 from edgedeploy.errors import OpenCLError
 kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])
 output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))
@@ -59,7 +59,7 @@ del output
 
 # Sums up the times of more kernels than are kept, so that their device is waited for in between.
 SUMMED = """
-from opencl_devices import buffer, load_kernels
+from support.opencl_devices import buffer, load_kernels
 from edgedeploy.errors import OpenCLError
 from edgedeploy.runtime.opencl import kernel_seconds
 kernels = load_kernels("__kernel void one(__global float* to) { to[get_global_id(0)] = 1; }", one=["handle"])

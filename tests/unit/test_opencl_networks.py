@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command
-from networks import Graph
+from support.networks import Graph
 
 from edgedeploy.board import load_board
 from edgedeploy.build import build

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from opencl_devices import Program, buffer, load_kernels
+from support.opencl_devices import Program, buffer, load_kernels
 from tvm import te
 
 from edgedeploy.runtime import opencl as runtime
@@ -346,7 +346,7 @@ def test_where_no_program_can_be_kept_it_is_compiled_each_time(program: Program)
 
 # Compiles a program of one kernel, and runs it.
 DOUBLED = """
-from opencl_devices import buffer, load_kernels
+from support.opencl_devices import buffer, load_kernels
 source = "__kernel void k(__global float* to) { to[get_global_id(0)] = 2 * exp(to[get_global_id(0)]); }"
 kernels = load_kernels(source, k=["handle"])
 output = tvm.runtime.tensor(np.zeros(64, "float32"), device=tvm.opencl(0))

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import add, bomb, entry, header
 from conftest import Command
-from packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 from pydantic import BaseModel, ValidationError
+from support.archives import add, bomb, entry, header
+from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 
 from edgedeploy.errors import PackageError, UnsupportedError
 from edgedeploy.heads import Head
@@ -114,7 +114,7 @@ VERDICTS = """
 import json, sys
 from pathlib import Path
 from typing import Any
-from archives import peak_bytes
+from support.archives import peak_bytes
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import read_package
 

@@ -15,8 +15,8 @@ import pytest
 import tvm
 import tvm_ffi
 from conftest import Command
-from networks import Graph, tiny
-from running import outputs_of
+from support.networks import Graph, tiny
+from support.running import outputs_of
 from tvm import relax
 
 from edgedeploy import build_key as keys

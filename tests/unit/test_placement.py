@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from networks import Graph
+from support.networks import Graph
 
 from edgedeploy.board import load_board
 from edgedeploy.build import build

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import generous
+from support.patience import generous
 
 from edgedeploy.errors import MemoryExhaustedError, OutputError, ReaderGoneError
 

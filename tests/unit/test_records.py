@@ -16,9 +16,9 @@ from pathlib import Path
 from time import monotonic, process_time
 
 import pytest
-from notebook import Notebook
-from patience import generous
-from tuning_records import (
+from support.notebook import Notebook
+from support.patience import generous
+from support.tuning_records import (
     LARGER,
     PRODUCT,
     START,
@@ -45,7 +45,7 @@ ENDED = RunEnded(run="first", results=[RESULT], seconds=1.5)
 ADDING = """
 import sys
 from pathlib import Path
-from tuning_records import Records, header, trial
+from support.tuning_records import Records, header, trial
 
 for first in range(0, int(sys.argv[3]), 20):
     with Records.open(Path(sys.argv[1]), header()) as records:

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from tuning_records import LARGER, PRODUCT, SMALLER, START, content_of, files_of, filled, header, trial, write_old_files
+from support.tuning_records import (
+    LARGER,
+    PRODUCT,
+    SMALLER,
+    START,
+    content_of,
+    files_of,
+    filled,
+    header,
+    trial,
+    write_old_files,
+)
 from typer.testing import CliRunner
 
 from edgedeploy.cli.records import app, complete_records

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tuning_records import (
+from support.tuning_records import (
     LARGER,
     PRODUCT,
     SMALLER,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzing import damaged, peak_of, survive
 from hypothesis import given
 from hypothesis import strategies as st
-from properties import examples
-from tuning_records import LARGER, filled, header, trial, write_old_files
+from support.fuzzing import damaged, peak_of, survive
+from support.properties import examples
+from support.tuning_records import LARGER, filled, header, trial, write_old_files
 
 from edgedeploy.errors import RecordsError
 from edgedeploy.tune.events import RunEnded

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from listeners import beyond_loopback, listening, owner, sockets
-from notebook import Notebook
-from patience import generous
-from rpc_clients import TRACKER_MAGIC, becomes, device
+from support.listeners import beyond_loopback, listening, owner, sockets
+from support.notebook import Notebook
+from support.patience import generous
+from support.rpc_clients import TRACKER_MAGIC, becomes, device
 
 from edgedeploy.errors import InputError, RpcError
 from edgedeploy.rpc.tracker import Endpoint, request, require_device, summary, tracker

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import pytest
 from conftest import Command
-from networks import Graph, tiny
 from onnx import TensorProto, helper, numpy_helper
+from support.networks import Graph, tiny
 from tvm import relax
 
 from edgedeploy.build import Built, build

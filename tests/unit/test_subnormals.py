@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import Graph
-from patience import generous
+from support.networks import Graph
+from support.patience import generous
 
 from edgedeploy.runtime.subnormals import flushed_to_zero
 

@@ -13,9 +13,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-import archive_verdicts
 import pytest
-from archives import END, bomb, entry, header, pythons
+from support import archive_verdicts
+from support.archives import END, bomb, entry, header, pythons
 
 from edgedeploy import tarballs
 from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import keep_agents
+from support.agents import keep_agents
 
 import edgedeploy
 

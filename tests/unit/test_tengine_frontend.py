@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from tmfiles import Field, TmFile
+from support.tmfiles import Field, TmFile
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import Shapes
@@ -366,7 +366,7 @@ class TestPooling:
 
     @pytest.mark.parametrize("average", [0, 1], ids=["maximum", "average"])
     @pytest.mark.parametrize("whole", [(1, 2, 2), (0, 8, 9)], ids=["stated", "by the kernel's size"])
-    def test_the_whole_picture(self, average: int, whole: tuple[int, int, int], tmp_path: Path) -> None:
+    def test_the_whole_image(self, average: int, whole: tuple[int, int, int], tmp_path: Path) -> None:
         data = normal(2, 3, 8, 9)
         found = of_one(POOLING, (average, *whole[1:], 2, 2, whole[0], 0, 1, 1, 1, 1), data, tmp_path)
         assert close(found, (data.mean if average else data.max)((2, 3), keepdims=True))
@@ -550,13 +550,13 @@ class TestParts:
 class TestNetworks:
     def tiny(self, shape: Sequence[int] | None = (1, 3, 4, 4), origin: int = 2) -> TmFile:
         file = TmFile(origin=origin)
-        data = file.input("a picture", shape)
+        data = file.input("an image", shape)
         conv = file.node(CONVOLUTION, convolution(4), data, file.constant(normal(4, 3, 3, 3)), name="conv")
         return file.output(file.node(8, (), conv, name="drop"), file.node(RELU, (0.0,), conv, name="relu"))
 
     def test_inputs_and_outputs_keep_their_names_and_order(self, tmp_path: Path) -> None:
         graph = convert(self.tiny(), tmp_path).graph
-        assert [value.name for value in graph.input] == ["a picture"]
+        assert [value.name for value in graph.input] == ["an image"]
         assert [value.name for value in graph.output] == ["drop", "relu"]
 
     def test_nodes_may_stand_in_any_order(self, tmp_path: Path) -> None:
@@ -573,36 +573,36 @@ class TestNetworks:
         file.output(file.node(RELU, (0.0,), data))
         assert [node.op_type for node in convert(file, tmp_path).graph.node] == ["Relu"]
 
-    def test_a_darknet_networks_batch_of_training_is_one_picture(self, tmp_path: Path) -> None:
+    def test_a_darknet_networks_batch_of_training_is_one_image(self, tmp_path: Path) -> None:
         for origin, batch in ((7, 1), (2, 32)):
             [value] = convert(self.tiny((32, 3, 4, 4), origin), tmp_path).graph.input
             assert [size.dim_value for size in value.type.tensor_type.shape.dim] == [batch, 3, 4, 4]
 
     def test_a_shape_that_is_given_goes_first(self, tmp_path: Path) -> None:
         for stated in (None, (1, 3, 4, 4)):
-            [value] = convert(self.tiny(stated), tmp_path, {"a picture": [2, 3, 8, 6]}).graph.input
+            [value] = convert(self.tiny(stated), tmp_path, {"an image": [2, 3, 8, 6]}).graph.input
             assert [size.dim_value for size in value.type.tensor_type.shape.dim] == [2, 3, 8, 6]
 
     def test_an_open_shape_says_how_to_give_one(self, tmp_path: Path) -> None:
-        with pytest.raises(OpenShapeError, match="'a picture'") as raised:
+        with pytest.raises(OpenShapeError, match="'an image'") as raised:
             convert(self.tiny(None), tmp_path)
-        assert raised.value.input == "a picture"
-        assert raised.value.hints == ("give it a shape: --input-shape a picture:1,3,224,224",)
-        assert FORMAT.open_input([tmp_path / "net.tmfile"], {}) == "a picture"
-        assert FORMAT.open_input([tmp_path / "net.tmfile"], {"a picture": [1, 3, 8, 8]}) is None
+        assert raised.value.input == "an image"
+        assert raised.value.hints == ("give it a shape: --input-shape an image:1,3,224,224",)
+        assert FORMAT.open_input([tmp_path / "net.tmfile"], {}) == "an image"
+        assert FORMAT.open_input([tmp_path / "net.tmfile"], {"an image": [1, 3, 8, 8]}) is None
 
     @pytest.mark.parametrize("shape", [[1, 3, 8], [1, 3, 0, 8], [1, 3, 8, 10**20]])
     def test_a_shape_that_does_not_fit_is_refused(self, shape: list[int], tmp_path: Path) -> None:
         with pytest.raises(InputError, match="does not fit"):
-            convert(self.tiny(), tmp_path, {"a picture": shape})
+            convert(self.tiny(), tmp_path, {"an image": shape})
 
     def test_a_shape_for_no_input_lists_the_inputs(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="its inputs: a picture"):
+        with pytest.raises(InputError, match="its inputs: an image"):
             convert(self.tiny(), tmp_path, {"date": [1, 3, 8, 8]})
 
     def test_a_shape_that_an_operator_cannot_take_names_its_node(self, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="Convolution 'conv' cannot be imported"):
-            convert(self.tiny(), tmp_path, {"a picture": [1, 4, 8, 8]})
+            convert(self.tiny(), tmp_path, {"an image": [1, 4, 8, 8]})
 
 
 class TestFiles:
@@ -673,7 +673,7 @@ class TestFiles:
             (lambda file: file.outputs.clear(), "it has no outputs"),
             (lambda file: file.inputs.clear(), "its inputs are not those that it lists"),
             (lambda file: file.inputs.append(1), "its inputs are not those that it lists"),
-            (lambda file: file.outputs.append(0), "output 'a picture' is not computed"),
+            (lambda file: file.outputs.append(0), "output 'an image' is not computed"),
             (lambda file: file.outputs.append(1), "is not computed"),
             (
                 lambda file: file.nodes.append(("loose", RELU, (0.0,), [0], [])) or file.outputs.append(5),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tmfiles import TmFile
+from support.tmfiles import TmFile
 
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.frontends.tengine import FORMAT
@@ -129,7 +129,7 @@ def wide_weights() -> bytes:
 
 
 def large_outputs() -> bytes:
-    """Averages over a picture whose padding alone is larger than any memory."""
+    """Averages over an image whose padding alone is larger than any memory."""
     file = TmFile()
     data = file.input("data", (1, 1, 4, 4))
     return file.output(file.node(16, (1, 2**30, 2, 1, 1, 0, 16, 2**30 - 1, 0, 0, 0), data)).content()

@@ -1,4 +1,4 @@
-"""TensorFlow Lite files: recognised, imported on planes, equal to LiteRT; what is integer or damaged is refused."""
+"""TensorFlow Lite files: recognised, imported in NCHW, equal to LiteRT; what is integer or damaged is refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzing import damaged, peak_of, survive
-from running import outputs_of
+from support.fuzzing import damaged, peak_of, survive
+from support.running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
@@ -17,7 +17,7 @@ from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.formats import describing
-from edgedeploy.frontends.planes import on_planes
+from edgedeploy.frontends.nchw import in_nchw
 from edgedeploy.frontends.tflite import FORMAT
 from edgedeploy.network import Network
 
@@ -33,7 +33,7 @@ def written(path: Path, content: bytes) -> Path:
 
 
 def network_file(folder: Path, **options: object) -> Path:
-    from tflite_networks import small
+    from support.tflite_networks import small
 
     return written(folder / "net.tflite", small(**options))  # type: ignore[arg-type]
 
@@ -56,11 +56,11 @@ def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: py
 @needed
 def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose(tmp_path: Path) -> None:
     network = FORMAT.read([network_file(tmp_path)], {})
-    assert [(spec.name, spec.shape) for spec in network.inputs] == [("picture", [1, 8, 8, 3])]
+    assert [(spec.name, spec.shape) for spec in network.inputs] == [("image", [1, 8, 8, 3])]
     assert [(spec.name, spec.shape) for spec in network.outputs] == [("scores", [1, 1, 1, 8])]
     compiled = compile_network(network, load_board("local"))
     assert transposes(compiled) == {"edges": 0, "inside": 0}
-    inputs = {"picture": np.random.default_rng(1).standard_normal((1, 8, 8, 3)).astype(np.float32)}
+    inputs = {"image": np.random.default_rng(1).standard_normal((1, 8, 8, 3)).astype(np.float32)}
     (found,), (wanted,) = outputs_of(compiled, inputs), network.reference(inputs).values()
     assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
     assert network.reference_name.startswith("LiteRT ")
@@ -69,22 +69,22 @@ def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose
     assert 0 < np.abs(others - wanted).max() <= 1e-5 * np.abs(wanted).max()
 
 
-def test_a_resize_of_nhwc_pictures_becomes_one_of_planes() -> None:
+def test_a_resize_of_nhwc_images_becomes_one_of_planes() -> None:
     builder = relax.BlockBuilder()
-    picture = relax.Var("picture", relax.TensorType([1, 4, 6, 3], "float32"))
-    with builder.function("main", [picture]):
+    image = relax.Var("image", relax.TensorType([1, 4, 6, 3], "float32"))
+    with builder.function("main", [image]):
         with builder.dataflow():
-            resized = builder.emit(relax.op.image.resize2d(picture, (8, 12), layout="NHWC", method="linear"))
+            resized = builder.emit(relax.op.image.resize2d(image, (8, 12), layout="NHWC", method="linear"))
             output = builder.emit_output(resized)
         builder.emit_func_output(output)
-    script = on_planes(builder.get()).script()
+    script = in_nchw(builder.get()).script()
     assert 'layout="NCHW"' in script
     assert "R.Tensor((1, 8, 12, 3)" in script
 
 
-def test_what_lies_between_convolutions_of_nhwc_pictures_needs_no_transpose() -> None:
+def test_what_lies_between_convolutions_of_nhwc_images_needs_no_transpose() -> None:
     builder, random = relax.BlockBuilder(), np.random.default_rng(0)
-    picture = relax.Var("picture", relax.TensorType([1, 8, 12, 3], "float32"))
+    image = relax.Var("image", relax.TensorType([1, 8, 12, 3], "float32"))
 
     def constant(*shape: int) -> relax.Expr:
         return relax.const(random.standard_normal(shape).astype(np.float32))
@@ -94,9 +94,9 @@ def test_what_lies_between_convolutions_of_nhwc_pictures_needs_no_transpose() ->
         made = relax.op.nn.conv2d(data, weights, padding=1, data_layout="NHWC", kernel_layout="HWIO")
         return builder.emit(relax.op.add(builder.emit(made), constant(channels)))
 
-    with builder.function("main", [picture]):
+    with builder.function("main", [image]):
         with builder.dataflow():
-            data = builder.emit(relax.op.clip(convolved(picture, 16), 0, 6))
+            data = builder.emit(relax.op.clip(convolved(image, 16), 0, 6))
             data = builder.emit(relax.op.nn.pad(data, [0, 0, 1, 2, 3, 0, 0, 0]))
             data = builder.emit(relax.op.nn.prelu(data, constant(16), axis=3))
             data = builder.emit(relax.op.nn.max_pool2d(data, [2, 2], [2, 2], layout="NHWC"))
@@ -105,7 +105,7 @@ def test_what_lies_between_convolutions_of_nhwc_pictures_needs_no_transpose() ->
             data = builder.emit(relax.op.nn.leakyrelu(convolved(data, 8), 0.1))
             output = builder.emit_output(relax.op.mean(data, [1, 2]))
         builder.emit_func_output(output)
-    network = Network(Path("net"), on_planes(builder.get()), [], [], False, lambda inputs: {}, "nothing")
+    network = Network(Path("net"), in_nchw(builder.get()), [], [], False, lambda inputs: {}, "nothing")
     assert transposes(lower_network(network, load_board("local"))) == {"edges": 0, "inside": 0}
 
 
@@ -118,17 +118,17 @@ def test_integer_networks_are_refused_by_the_tensors_name(tmp_path: Path) -> Non
 @needed
 @pytest.mark.parametrize("rows", [0, -1, 2**31 - 1])
 def test_impossible_shapes_are_refused(tmp_path: Path, rows: int) -> None:
-    with pytest.raises(ModelError, match="'picture' has an impossible shape"):
+    with pytest.raises(ModelError, match="'image' has an impossible shape"):
         FORMAT.read([network_file(tmp_path, rows=rows)], {})
 
 
 @needed
 def test_shapes_are_those_of_the_file(tmp_path: Path) -> None:
     path = network_file(tmp_path)
-    assert FORMAT.read([path], {"picture": [1, 8, 8, 3]}).inputs[0].shape == [1, 8, 8, 3]
+    assert FORMAT.read([path], {"image": [1, 8, 8, 3]}).inputs[0].shape == [1, 8, 8, 3]
     with pytest.raises(InputError, match="cannot be changed"):
-        FORMAT.read([path], {"picture": [1, 16, 16, 3]})
-    with pytest.raises(InputError, match="its inputs: picture"):
+        FORMAT.read([path], {"image": [1, 16, 16, 3]})
+    with pytest.raises(InputError, match="its inputs: image"):
         FORMAT.read([path], {"image": [1, 8, 8, 3]})
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import Graph
+from support.networks import Graph
 
 from edgedeploy.build import Prepared, prepare
 from edgedeploy.resolved import resolve
@@ -19,7 +19,7 @@ from edgedeploy.runtime.session import Session
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one processor")
 
-PICTURE = {"data": np.random.default_rng(0).standard_normal((1, 16, 96, 96)).astype(np.float32)}
+IMAGE = {"data": np.random.default_rng(0).standard_normal((1, 16, 96, 96)).astype(np.float32)}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def added_threads(action: Callable[[], object]) -> int:
 
 
 def outputs(session: Session) -> np.ndarray:
-    [array] = session.run(PICTURE).values()
+    [array] = session.run(IMAGE).values()
     return array
 
 

@@ -1,4 +1,4 @@
-"""Register tiles: they fit the registers, waste little of odd pictures, and Winograd is chosen where it wins."""
+"""Register tiles: they fit the registers, waste little of odd feature maps, and Winograd is chosen where it wins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_accumulators_weights_and_an_input_fit_the_registers(board: str, width: 
 
 
 @pytest.mark.parametrize("width", [13, 79, 113, 119, 157, 237])
-def test_odd_pictures_are_tiled_with_little_waste(width: int) -> None:
+def test_odd_images_are_tiled_with_little_waste(width: int) -> None:
     tile = choose_tile(ConvolutionShape(width, width, 64, (1, 1), 512, FLOAT32), AVX512)
     assert tile.useful(width, width) >= 0.92
     assert tile.rows * tile.columns * tile.channels // 16 >= 16
@@ -58,19 +58,19 @@ def test_winograd_is_chosen_where_it_wins(size: int, inputs: int, outputs: int, 
 @pytest.mark.parametrize("size", [2, 4])
 def test_the_transforms_give_the_convolution(size: int) -> None:
     random = np.random.default_rng(size)
-    values, taps = random.standard_normal((size + 2, size + 2)), random.standard_normal((3, 3))
+    values, elements = random.standard_normal((size + 2, size + 2)), random.standard_normal((3, 3))
     matrices = winograd.TRANSFORMS[size]
-    product = winograd.transform_weights(taps[:, :, None, None], size)[:, :, 0, 0] * (
+    product = winograd.transform_weights(elements[:, :, None, None], size)[:, :, 0, 0] * (
         matrices.inputs @ values @ matrices.inputs.T
     )
-    direct = [[(values[y : y + 3, x : x + 3] * taps).sum() for x in range(size)] for y in range(size)]
+    direct = [[(values[y : y + 3, x : x + 3] * elements).sum() for x in range(size)] for y in range(size)]
     np.testing.assert_allclose(matrices.outputs @ product @ matrices.outputs.T, direct, atol=1e-12)
 
 
 @pytest.mark.parametrize(
     ("size", "inputs", "kernel", "wanted"),
     [
-        (56, 64, 3, WeightOrder()),  # rows of pixels are the tasks: the weights fit the first caches
+        (56, 64, 3, WeightOrder()),  # rows of pixels are the tasks: the weights fit the L1 caches
         (7, 1024, 1, WeightOrder(by_channels=True, slices=1, interval=8)),
         (7, 512, 3, WeightOrder(by_channels=True, slices=3, interval=8)),
         (14, 512, 1, WeightOrder(by_channels=True, slices=1, interval=16)),

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command
-from networks import Graph
 from onnx import TensorProto, helper
+from support.networks import Graph
 from tvm import relax
 
 from edgedeploy.board import load_board

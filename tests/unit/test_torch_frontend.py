@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzzing import damaged, survive
-from running import outputs_of
+from support.fuzzing import damaged, survive
+from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
@@ -168,8 +168,8 @@ def _exported(path: Path) -> Path:
                 nn.Linear(8, 5),
             )
 
-        def forward(self, picture: Any) -> Any:
-            first = functional.relu(self.norm(self.first(picture)))
+        def forward(self, image: Any) -> Any:
+            first = functional.relu(self.norm(self.first(image)))
             second = functional.silu(self.each(first)) + first
             mixed = functional.hardswish(self.mixed(torch.cat([second, first], 1)))
             small = functional.max_pool2d(mixed, 2)
@@ -187,7 +187,7 @@ def _exported(path: Path) -> Path:
 def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
     path = _exported(tmp_path / "net.pt2")
     network = describing(path)[0].read([path], {})
-    inputs = {"picture": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
+    inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
     found = outputs_of(compile_network(network, load_board("local")), inputs)
     for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
         assert np.abs(array - wanted).max() <= 1e-5 * np.abs(wanted).max()

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from networks import Graph
-from running import outputs_of
+from support.networks import Graph
+from support.running import outputs_of
 
 from edgedeploy.board import BOARDS, Board, Vector, load_board
 from edgedeploy.catalog import builtin_folder

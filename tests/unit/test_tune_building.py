@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kernels
 import numpy as np
 import pytest
 import tvm
 from elftools.elf.elffile import ELFFile
-from networks import tiny
-from patience import generous
+from support import kernels
+from support.networks import tiny
+from support.patience import generous
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
@@ -156,7 +156,7 @@ def test_a_toolchain_that_is_not_there_is_an_error_of_its_own() -> None:
 FULL_DISK = """
 import sys, tempfile
 sys.path.insert(0, sys.argv[1])
-import kernels
+from support import kernels
 from edgedeploy.board import load_board
 from edgedeploy.errors import OutputError
 from edgedeploy.tune.building import Builder

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from notebook import Notebook
+from support.notebook import Notebook
 
 from edgedeploy.errors import BoardConnectionError, InputError
 from edgedeploy.tune.conditions import Run, Throttling, governor

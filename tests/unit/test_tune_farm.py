@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from listeners import listening, owner, sockets
-from notebook import Notebook
-from rpc_clients import becomes, device
+from support.listeners import listening, owner, sockets
+from support.notebook import Notebook
+from support.rpc_clients import becomes, device
 
 from edgedeploy.errors import NoTrackerError
 from edgedeploy.rpc.server import BoardServer

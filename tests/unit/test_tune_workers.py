@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from patience import generous
+from support.patience import generous
 
 from edgedeploy.tune.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 from rich.console import Console
-from tuning_runs import HOSTILE, Simulation
+from support.tuning_runs import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display
 from edgedeploy.cli.tuning_display import Display, JsonDisplay, LineDisplay, display

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import ClassVar, cast
 
 import pytest
-from networks import Graph, three_convolutions
-from notebook import Notebook
+from support.networks import Graph, three_convolutions
+from support.notebook import Notebook
 
 from edgedeploy import build as building
 from edgedeploy.board import load_board

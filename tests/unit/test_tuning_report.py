@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tuning_runs import BEGIN, HOSTILE, Simulation, trials_of, write_records
+from support.tuning_runs import BEGIN, HOSTILE, Simulation, trials_of, write_records
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.text import significant

@@ -8,7 +8,7 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from networks import Graph, three_convolutions
+from support.networks import Graph, three_convolutions
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu.configuration import Direct
@@ -91,7 +91,7 @@ def test_tasks_are_functions_with_layers_each_once_those_with_most_work_first(ta
     assert [task.weight for task in tasks] == [2, 1, 1]
     work = [task.mflop * task.weight for task in tasks]
     assert work == sorted(work, reverse=True)
-    # 2 operations x 56 x 56 pixels x 9 taps x 32 x 32 channels
+    # 2 operations x 56 x 56 pixels x 9 elements x 32 x 32 channels
     assert tasks[0].mflop == pytest.approx(2 * 56 * 56 * 9 * 32 * 32 / 1e6)
 
 

@@ -15,8 +15,8 @@ from edgedeploy.vision.retinaface import RetinaFace
 from edgedeploy.vision.yolo import Head, Yolo
 
 
-def frame(picture: tuple[int, int], network: tuple[int, int]) -> Frame:
-    return Frame(picture, network, (network[1] / picture[1], network[0] / picture[0]))
+def frame(image: tuple[int, int], network: tuple[int, int]) -> Frame:
+    return Frame(image, network, (network[1] / image[1], network[0] / image[0]))
 
 
 class TestClassification:
@@ -41,7 +41,7 @@ class TestClassification:
 class TestLandmark:
     decoder = Landmark(kind="landmark", points=2)
 
-    def test_fractions_become_pixels_of_the_picture(self) -> None:
+    def test_fractions_become_pixels_of_the_image(self) -> None:
         outputs = {"features": np.zeros((1, 8)), "points": np.array([[0.5, 0.25, 1.5, 0]], np.float32)}
         [face] = self.decoder.decode(outputs, frame((80, 40), (112, 112)), [])
         assert face.points == ((20, 20), (60, 0))
@@ -68,7 +68,7 @@ class TestYolo:
         return {"head": cells.reshape(1, 16, 2, 3)}
 
     def test_box_class_and_darknet_confidence(self) -> None:
-        # centre ((2 + 0.5) 32, (1 + 0.75) 32) = (80, 56), size (40, 30), in a picture twice as wide as the input
+        # centre ((2 + 0.5) 32, (1 + 0.75) 32) = (80, 56), size (40, 30), in an image twice as wide as the input
         [found] = self.decoder().decode(self.outputs(), frame((64, 192), (64, 96)), ["a", "b", "c"])
         assert (found.class_id, found.label) == (1, "b")
         assert found.box == pytest.approx((120, 41, 200, 71))
@@ -128,7 +128,7 @@ class TestRetinaFace:
         assert face.points[0] == pytest.approx((24 + 6.5, 40 + 13))
         assert face.points[1:] == ((24, 40),) * 4
 
-    def test_boxes_are_mapped_back_and_clipped_to_the_picture(self) -> None:
+    def test_boxes_are_mapped_back_and_clipped_to_the_image(self) -> None:
         [face] = self.decoder.decode(self.outputs(), frame((128, 128), (64, 64)), [])
         assert face.box == pytest.approx((48, 16, 114, 127))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import plain_decoders as plain
 import pytest
+from support import plain_decoders as plain
 
 from edgedeploy.demo.spec import AnyDecoder
 from edgedeploy.errors import InputError

@@ -12,7 +12,7 @@ def changed(detection: Detection) -> np.ndarray:
     return np.any(draw(GREY, [detection]) != GREY, axis=2)
 
 
-def test_the_picture_itself_stays_as_it_is() -> None:
+def test_the_image_itself_stays_as_it_is() -> None:
     before = GREY.copy()
     drawn = draw(GREY, [Detection(label="cat", class_id=0, score=0.5, box=(100, 100, 150, 150))])
     assert drawn.shape == GREY.shape
@@ -39,7 +39,7 @@ def test_classes_are_listed_below_each_other() -> None:
     assert not one[25:].any()
 
 
-def test_boxes_outside_the_picture_are_no_problem() -> None:
+def test_boxes_outside_the_image_are_no_problem() -> None:
     inf = float("inf")
     for box in [(-500.0, -500.0, 9e9, 9e9), (-inf, 0.0, inf, inf)]:
         draw(GREY, [Detection(label="a very long label of a thing", class_id=0, score=1, box=box)])

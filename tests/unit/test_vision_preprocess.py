@@ -38,14 +38,14 @@ def test_integer_inputs_are_rounded_and_clamped() -> None:
 def test_stretch_maps_each_axis_on_its_own() -> None:
     pixels, frame = place(np.zeros((100, 400, 3), np.uint8), (50, 100), "stretch")
     assert pixels.shape == (50, 100, 3)
-    assert frame.to_picture(np.array([[100.0, 50.0], [25.0, 10.0]])).tolist() == [[400, 100], [100, 20]]
+    assert frame.to_image(np.array([[100.0, 50.0], [25.0, 10.0]])).tolist() == [[400, 100], [100, 20]]
 
 
 def test_pad_scales_down_and_fills_at_the_right_and_bottom() -> None:
     pixels, frame = place(np.full((100, 400, 3), 255, np.uint8), (100, 100), "pad")
     assert pixels[:25].min() == 255
     assert pixels[25:].max() == 0
-    assert frame.to_picture(np.array([100.0, 25.0])).tolist() == [400, 100]
+    assert frame.to_image(np.array([100.0, 25.0])).tolist() == [400, 100]
 
 
 def test_pad_never_enlarges() -> None:
@@ -57,14 +57,14 @@ def test_pad_never_enlarges() -> None:
 
 
 @pytest.mark.parametrize("fit", ["stretch", "pad"])
-def test_a_picture_of_the_networks_size_is_untouched(fit: str) -> None:
-    picture = np.random.default_rng(5).integers(0, 256, (12, 17, 3), np.uint8)
-    pixels, frame = place(picture, (12, 17), fit)  # type: ignore[arg-type]
-    assert np.array_equal(pixels, picture)
+def test_an_image_of_the_networks_size_is_untouched(fit: str) -> None:
+    image = np.random.default_rng(5).integers(0, 256, (12, 17, 3), np.uint8)
+    pixels, frame = place(image, (12, 17), fit)  # type: ignore[arg-type]
+    assert np.array_equal(pixels, image)
     assert frame.scale == (1, 1)
 
 
-def test_the_input_must_be_a_picture_with_the_channels_of_the_colour() -> None:
+def test_the_input_must_be_an_image_with_the_channels_of_the_colour() -> None:
     assert input_size(model_input(), TensorSpec(name="data", shape=[1, 3, 20, 30], dtype="float32")) == (20, 30)
     with pytest.raises(InputError, match="1x1x28x28, needed is 1x3xHxW"):
         input_size(model_input(), TensorSpec(name="data", shape=[1, 1, 28, 28], dtype="float32"))

@@ -1,4 +1,4 @@
-"""Where pictures come from, told by content."""
+"""Where images come from, told by content."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from films import moving, write_film
-from notebook import Notebook
+from support.films import moving, write_film
+from support.notebook import Notebook
 
 from edgedeploy.errors import InputError
 from edgedeploy.vision import source as sources
@@ -28,33 +28,33 @@ def grey(path: Path, level: int) -> None:
     path.write_bytes(cv2.imencode(".png", np.full((4, 4, 3), level, np.uint8))[1].tobytes())
 
 
-class TestPicture:
+class TestImage:
     def test_it_is_one_shot(self) -> None:
         with open_source(DIGIT) as source:
             [shot] = source.shots()
-        assert (source.kind, source.length, shot.index, shot.file) == ("picture", 1, 0, DIGIT)
-        assert np.array_equal(shot.picture, cv2.imread(str(DIGIT)))
+        assert (source.kind, source.length, shot.index, shot.file) == ("image", 1, 0, DIGIT)
+        assert np.array_equal(shot.image, cv2.imread(str(DIGIT)))
 
     def test_a_suffix_does_not_make_a_video(self, tmp_path: Path) -> None:
         shutil.copy(DIGIT, tmp_path / "digit.mp4")
-        assert open_source(tmp_path / "digit.mp4").kind == "picture"
+        assert open_source(tmp_path / "digit.mp4").kind == "image"
 
     @pytest.mark.parametrize(("content", "why"), [(b"", "empty"), (b"Dear reader,\n" * 99, "text")])
     @pytest.mark.parametrize("name", ["letter.mp4", "letter.txt", "letter.nfo"])
-    def test_what_is_neither_picture_nor_video_is_named(
+    def test_what_is_neither_image_nor_video_is_named(
         self, tmp_path: Path, name: str, content: bytes, why: str
     ) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=why):
             open_source(tmp_path / name)
 
-    def test_a_damaged_picture_is_not_tried_as_a_video(self, tmp_path: Path) -> None:
+    def test_a_damaged_image_is_not_tried_as_a_video(self, tmp_path: Path) -> None:
         (tmp_path / "cut.png").write_bytes(DIGIT.read_bytes()[:60])
         with pytest.raises(InputError, match=r"cut\.png"):
             open_source(tmp_path / "cut.png")
 
     def test_a_missing_file_is_an_input_error(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="there is no picture"):
+        with pytest.raises(InputError, match="there is no image"):
             open_source(tmp_path / "none.png")
 
     def test_a_name_that_is_no_utf8_is_no_obstacle(self, tmp_path: Path) -> None:
@@ -65,12 +65,12 @@ class TestPicture:
 
 
 class TestFolder:
-    def test_pictures_come_in_natural_order(self, tmp_path: Path) -> None:
+    def test_images_come_in_natural_order(self, tmp_path: Path) -> None:
         for number in (10, 9, 1, 2, 100):
             grey(tmp_path / f"scan{number}.png", number)
         with open_source(tmp_path) as source:
             shots = list(source.shots())
-        assert [(shot.index, shot.file.name, int(shot.picture[0, 0, 0])) for shot in shots] == [
+        assert [(shot.index, shot.file.name, int(shot.image[0, 0, 0])) for shot in shots] == [
             (0, "scan1.png", 1),
             (1, "scan2.png", 2),
             (2, "scan9.png", 9),
@@ -79,7 +79,7 @@ class TestFolder:
         ]
         assert (source.kind, source.length) == ("folder", 5)
 
-    def test_what_is_no_picture_is_passed_over_with_a_note(self, tmp_path: Path, heard: Notebook) -> None:
+    def test_what_is_no_image_is_passed_over_with_a_note(self, tmp_path: Path, heard: Notebook) -> None:
         grey(tmp_path / "b.png", 7)
         grey(tmp_path / "named-wrongly.txt", 8)
         (tmp_path / "a.txt").write_text("text")
@@ -88,21 +88,21 @@ class TestFolder:
         (tmp_path / ".hidden").touch()
         source = open_source(tmp_path, heard)
         assert [shot.file.name for shot in source.shots()] == ["b.png", "named-wrongly.txt"]
-        assert heard.lines == ["passed over, being no pictures: a.txt, empty.jpg, sub"]
+        assert heard.lines == ["passed over, being no images: a.txt, empty.jpg, sub"]
 
-    def test_a_damaged_picture_is_passed_over_with_a_note(self, tmp_path: Path, heard: Notebook) -> None:
+    def test_a_damaged_image_is_passed_over_with_a_note(self, tmp_path: Path, heard: Notebook) -> None:
         (tmp_path / "1.png").write_bytes(DIGIT.read_bytes()[:60])
         grey(tmp_path / "2.png", 7)
         source = open_source(tmp_path, heard)
         assert [(shot.index, shot.file.name) for shot in source.shots()] == [(0, "2.png")]
         assert "1.png" in heard.lines[0]
 
-    def test_damaged_pictures_alone_are_an_error(self, tmp_path: Path) -> None:
+    def test_damaged_images_alone_are_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "1.png").write_bytes(DIGIT.read_bytes()[:60])
-        with pytest.raises(InputError, match="no picture of the folder"):
+        with pytest.raises(InputError, match="no image of the folder"):
             list(open_source(tmp_path).shots())
 
-    def test_an_empty_folder_and_one_without_pictures_are_refused(self, tmp_path: Path) -> None:
+    def test_an_empty_folder_and_one_without_images_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="it is empty"):
             open_source(tmp_path)
         (tmp_path / "a.txt").write_text("text")
@@ -112,16 +112,16 @@ class TestFolder:
 
 class TestVideo:
     @pytest.mark.parametrize("suffix", [".avi", ".mp4", ".mkv"])
-    def test_its_pictures_come_in_order(self, tmp_path: Path, suffix: str) -> None:
-        pictures = [np.full((48, 64, 3), 20 * index, np.uint8) for index in range(10)]
-        path = write_film(tmp_path / f"film{suffix}", pictures, rate=12.5).rename(tmp_path / "film")
+    def test_its_images_come_in_order(self, tmp_path: Path, suffix: str) -> None:
+        images = [np.full((48, 64, 3), 20 * index, np.uint8) for index in range(10)]
+        path = write_film(tmp_path / f"film{suffix}", images, rate=12.5).rename(tmp_path / "film")
         with open_source(path) as source:
             shots = list(source.shots())
         assert (source.kind, source.length, source.rate) == ("video", 10, 12.5)
         assert [shot.index for shot in shots] == list(range(10))
-        for shot, picture in zip(shots, pictures, strict=True):
-            assert shot.picture.shape == picture.shape
-            assert np.abs(shot.picture.astype(int) - picture).mean() < 4
+        for shot, image in zip(shots, images, strict=True):
+            assert shot.image.shape == image.shape
+            assert np.abs(shot.image.astype(int) - image).mean() < 4
 
     @pytest.mark.parametrize("suffix", [".avi", ".mkv"])
     def test_one_that_is_cut_off_ends_early_with_a_note(self, tmp_path: Path, suffix: str, heard: Notebook) -> None:
@@ -130,7 +130,7 @@ class TestVideo:
         with open_source(path, heard) as source:
             count = len(list(source.shots()))
         assert 0 < count < 40
-        assert heard.lines == [f"{path} ended after {count} of 40 pictures; it may be damaged"]
+        assert heard.lines == [f"{path} ended after {count} of 40 images; it may be damaged"]
 
     def test_a_whole_one_ends_without_a_note(self, tmp_path: Path, heard: Notebook) -> None:
         path = write_film(tmp_path / "film.mp4", moving(SCENE, 40, (48, 64), 2))
@@ -141,10 +141,10 @@ class TestVideo:
     def test_one_that_is_cut_off_before_its_index_is_refused(self, tmp_path: Path) -> None:
         path = write_film(tmp_path / "film.mp4", moving(SCENE, 40, (48, 64), 2))
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        with pytest.raises(InputError, match="no picture or video format"):
+        with pytest.raises(InputError, match="no image or video format"):
             open_source(path)
 
-    def test_damage_anywhere_is_an_error_or_fewer_pictures(self, tmp_path: Path) -> None:
+    def test_damage_anywhere_is_an_error_or_fewer_images(self, tmp_path: Path) -> None:
         content = write_film(tmp_path / "film.avi", moving(SCENE, 8, (48, 64), 2)).read_bytes()
         random = np.random.default_rng(11)
         path = tmp_path / "damaged.avi"
@@ -156,7 +156,7 @@ class TestVideo:
             try:
                 with open_source(path) as source:
                     for _, shot in zip(range(100), source.shots(), strict=False):
-                        assert shot.picture.ndim == 3
+                        assert shot.image.ndim == 3
             except InputError:
                 pass
 
@@ -197,7 +197,7 @@ class TestCamera:
     def test_what_opencv_cannot_read_as_one_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "video0").touch()
         monkeypatch.setattr(sources, "_DEVICES", tmp_path)
-        with pytest.raises(InputError, match="gives no picture"):
+        with pytest.raises(InputError, match="gives no image"):
             open_source(Path("0"))
 
     def test_a_file_that_is_called_by_a_number_goes_before_the_camera(
@@ -205,4 +205,4 @@ class TestCamera:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         shutil.copy(DIGIT, "0")
-        assert open_source(Path("0")).kind == "picture"
+        assert open_source(Path("0")).kind == "image"

@@ -8,33 +8,33 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from films import read_film
+from support.films import read_film
 
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.vision import video
 from edgedeploy.vision.video import check_video_writable, video_file
 
-PICTURES = [np.full((48, 64, 3), 12 * index, np.uint8) for index in range(20)]
+IMAGES = [np.full((48, 64, 3), 12 * index, np.uint8) for index in range(20)]
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.avi", "FILM.MP4"])
 def test_what_is_written_can_be_read_back(tmp_path: Path, name: str) -> None:
     path = tmp_path / "new" / name
     with video_file(path, 25) as write:
-        for picture in PICTURES:
-            write(picture)
+        for image in IMAGES:
+            write(image)
         assert not path.exists()
     found = read_film(path)
-    assert len(found) == len(PICTURES)
-    assert all(np.abs(one.astype(int) - other).mean() < 4 for one, other in zip(found, PICTURES, strict=True))
+    assert len(found) == len(IMAGES)
+    assert all(np.abs(one.astype(int) - other).mean() < 4 for one, other in zip(found, IMAGES, strict=True))
     assert [each.name for each in path.parent.iterdir()] == [name]
 
 
 def test_one_that_is_interrupted_plays_until_there(tmp_path: Path) -> None:
     path = tmp_path / "film.mp4"
     with pytest.raises(KeyboardInterrupt), video_file(path, 25) as write:  # noqa: PT012
-        for picture in PICTURES[:7]:
-            write(picture)
+        for image in IMAGES[:7]:
+            write(image)
         raise KeyboardInterrupt
     assert len(read_film(path)) == 7
 
@@ -48,9 +48,9 @@ def test_one_that_never_began_is_not_there(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["film.mp4"]
 
 
-def test_pictures_of_another_size_get_that_of_the_first(tmp_path: Path) -> None:
+def test_images_of_another_size_get_that_of_the_first(tmp_path: Path) -> None:
     with video_file(tmp_path / "film.avi", 25) as write:
-        write(PICTURES[10])
+        write(IMAGES[10])
         write(np.full((30, 200, 3), 200, np.uint8))
     first, second = read_film(tmp_path / "film.avi")
     assert first.shape == second.shape == (48, 64, 3)
@@ -62,11 +62,11 @@ def test_a_live_one_runs_as_fast_as_what_it_shows(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(video, "perf_counter", lambda: clock[0])
     with video_file(tmp_path / "film.avi", 50, live=True) as write:
         for clock[0] in (0.0, 0.1, 0.25, 0.26):
-            write(PICTURES[0])
+            write(IMAGES[0])
     assert len(read_film(tmp_path / "film.avi")) == 50 * 0.26 + 1
     with video_file(tmp_path / "fast.avi", 1, live=True) as write:
-        for picture in PICTURES:
-            write(picture)
+        for image in IMAGES:
+            write(image)
     assert len(read_film(tmp_path / "fast.avi")) == 1
 
 
@@ -91,7 +91,7 @@ def test_a_name_that_opencv_does_not_take_is_refused(tmp_path: Path) -> None:
         check_video_writable(tmp_path / b"\xe4.mp4".decode("utf-8", "surrogateescape"))
 
 
-def test_pictures_that_the_codec_does_not_take_are_refused(tmp_path: Path) -> None:
+def test_images_that_the_codec_does_not_take_are_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(OutputError, match="9000x10 pixels cannot be written as"),
         video_file(tmp_path / "film.mp4", 25) as write,

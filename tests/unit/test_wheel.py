@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import keep_agents
+from support.agents import keep_agents
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = "edgedeploy/_data/"

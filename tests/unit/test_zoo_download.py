@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from patience import generous
+from support.patience import generous
 
 from edgedeploy.errors import DownloadError, OutputError
 from edgedeploy.progress import SILENT, Progress

@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import pytest
 from conftest import Command
-from networks import Graph
+from support.networks import Graph
 
 from edgedeploy.source import find_source
 from edgedeploy.zoo.drawing import layers
@@ -49,13 +49,13 @@ def test_the_drawing_in_graphvizs_language_needs_no_graphviz(command: Command, n
 
 
 @needs_graphviz
-def test_pictures_are_drawn(command: Command) -> None:
+def test_images_are_drawn(command: Command) -> None:
     assert command("models", "show", "digits", "--graph", "net.svg")[0] == 0
     assert "parameters" in Path("net.svg").read_text()
     assert command("models", "show", "digits", "--graph", "net.png")[0] == 0
-    picture = cv2.imread("net.png")
-    assert picture is not None
-    assert picture.shape[0] > 300
+    image = cv2.imread("net.png")
+    assert image is not None
+    assert image.shape[0] > 300
 
 
 @needs_graphviz

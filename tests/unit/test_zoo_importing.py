@@ -9,11 +9,11 @@ import onnx
 import pytest
 import yaml
 from conftest import Command
-from networks import Graph
+from support.networks import Graph
 
 
 def detector(path: Path, inputs: tuple[int, ...] = (1, 3, 16, 16), outputs: int = 1000) -> Path:
-    """A network that looks like a classifier of pictures."""
+    """A network that looks like a classifier of images."""
     graph = Graph()
     pooled = graph.node("GlobalAveragePool", graph.conv(graph.input("data", list(inputs)), inputs[1], 8, 3))
     flat = graph.node("Flatten", pooled)
@@ -57,7 +57,7 @@ def test_the_input_tells_layout_and_colour(
     assert (stated["name"], stated["shape"], stated["layout"], stated["colour"]) == ("x", list(shape), layout, colour)
 
 
-def test_a_picture_whose_channels_come_last_is_nhwc(command: Command, tmp_path: Path) -> None:
+def test_an_image_whose_channels_come_last_is_nhwc(command: Command, tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Relu", graph.input("x", [1, 20, 30, 3])))
     command("models", "import", path, "--name", "mine")

@@ -8,11 +8,20 @@ from pydantic import Field, TypeAdapter
 
 from edgedeploy.compile.layers.convolution import Convolution, FirstConvolution
 from edgedeploy.compile.layers.depthwise import DepthwiseConvolution
-from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.layers.layer import AnchorOp, Form
 from edgedeploy.compile.layers.product import Dense
 
-AnyLayer = Convolution | FirstConvolution | DepthwiseConvolution | Dense
+AnyAnchorOp = Convolution | FirstConvolution | DepthwiseConvolution | Dense
 
-LAYER: TypeAdapter[AnyLayer] = TypeAdapter(Annotated[AnyLayer, Field(discriminator="kind")])
+LAYER: TypeAdapter[AnyAnchorOp] = TypeAdapter(Annotated[AnyAnchorOp, Field(discriminator="kind")])
 
-__all__ = ["LAYER", "AnyLayer", "Convolution", "Dense", "DepthwiseConvolution", "FirstConvolution", "Form", "Layer"]
+__all__ = [
+    "LAYER",
+    "AnchorOp",
+    "AnyAnchorOp",
+    "Convolution",
+    "Dense",
+    "DepthwiseConvolution",
+    "FirstConvolution",
+    "Form",
+]

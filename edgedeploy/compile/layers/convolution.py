@@ -8,13 +8,13 @@ from typing import Literal
 
 from typing_extensions import override
 
-from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.layers.layer import AnchorOp, Form
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.tiles import ONE_BY_ONE
 
 
-class _Convolution(Layer):
+class _Convolution(AnchorOp):
     """What both kinds of convolution share."""
 
     window: Window
@@ -23,7 +23,7 @@ class _Convolution(Layer):
     @property
     def size(self) -> tuple[int, int]:
         """Rows and columns of the result."""
-        return self.window.output_size(*self._picture)
+        return self.window.output_size(*self._feature_map)
 
     @property
     @override
@@ -41,7 +41,7 @@ class _Convolution(Layer):
         return self.weights[3] // self.groups
 
     @property
-    def _picture(self) -> tuple[int, int]:
+    def _feature_map(self) -> tuple[int, int]:
         raise NotImplementedError
 
 
@@ -56,28 +56,28 @@ class Convolution(_Convolution):
         return direct.DENSE
 
     @property
-    def _picture(self) -> tuple[int, int]:
+    def _feature_map(self) -> tuple[int, int]:
         return self.data[1], self.data[2]
 
     @override
-    def plain(self) -> Form:
+    def canonical(self) -> Form:
         return partial(direct.convolution, window=self.window, groups=self.groups, types=self.types, tile=ONE_BY_ONE)
 
 
 class FirstConvolution(_Convolution):
-    """A convolution of planes, in NCHW, into NHWC: a network's first layer."""
+    """A convolution from NCHW into NHWC: a network's first layer."""
 
     kind: Literal["first convolution"] = "first convolution"
 
     @property
     @override
     def name(self) -> str:
-        return f"{direct.DENSE}_planes"
+        return f"{direct.DENSE}_nchw"
 
     @property
-    def _picture(self) -> tuple[int, int]:
+    def _feature_map(self) -> tuple[int, int]:
         return self.data[2], self.data[3]
 
     @override
-    def plain(self) -> Form:
-        return partial(direct.convolution_of_planes, window=self.window, types=self.types, tile=ONE_BY_ONE, lanes=1)
+    def canonical(self) -> Form:
+        return partial(direct.convolution_of_nchw, window=self.window, types=self.types, tile=ONE_BY_ONE, lanes=1)

@@ -8,13 +8,13 @@ from typing import Literal
 
 from typing_extensions import override
 
-from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.layers.layer import AnchorOp, Form
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.tiles import ONE_BY_ONE
 
 
-class DepthwiseConvolution(Layer):
+class DepthwiseConvolution(AnchorOp):
     """A convolution in NHWC, HWIO, of as many groups as channels."""
 
     kind: Literal["depthwise convolution"] = "depthwise convolution"
@@ -41,5 +41,5 @@ class DepthwiseConvolution(Layer):
         return self.window.output_size(self.data[1], self.data[2])
 
     @override
-    def plain(self) -> Form:
+    def canonical(self) -> Form:
         return partial(direct.convolution, window=self.window, groups=self.channels, types=self.types, tile=ONE_BY_ONE)

@@ -15,13 +15,13 @@ from edgedeploy.documents import Record
 Form = Callable[[te.Tensor, te.Tensor], te.Tensor]
 
 
-class Layer(Record, ABC):
+class AnchorOp(Record, ABC):
     """A layer with weights.
 
     Attributes:
         data, weights: their shapes.
         types: of both, of the sums and of the result.
-        constant: whether the weights are known when the network is built, and may be re-laid.
+        constant: whether the weights are known when the network is built, and may be packed.
     """
 
     data: tuple[int, ...]
@@ -45,5 +45,5 @@ class Layer(Record, ABC):
         return math.prod(self.weights[:-1])
 
     @abstractmethod
-    def plain(self) -> Form:
+    def canonical(self) -> Form:
         """The layer as a textbook has it: for other schedulers, and to know it again among tuning records."""

@@ -8,11 +8,11 @@ from typing import Literal
 
 from typing_extensions import override
 
-from edgedeploy.compile.layers.layer import Form, Layer
+from edgedeploy.compile.layers.layer import AnchorOp, Form
 from edgedeploy.compile.operators.product import MATMUL, product
 
 
-class Dense(Layer):
+class Dense(AnchorOp):
     """Rows x terms times terms x columns; the weights are constants."""
 
     kind: Literal["dense"] = "dense"
@@ -28,5 +28,5 @@ class Dense(Layer):
         return 2 * self.data[0] * math.prod(self.weights)
 
     @override
-    def plain(self) -> Form:
+    def canonical(self) -> Form:
         return partial(product, columns=self.weights[1], types=self.types, tile_rows=1)

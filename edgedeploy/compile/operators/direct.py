@@ -1,6 +1,6 @@
-"""Direct convolutions: sums over the taps and the input channels, on a picture of whole tiles.
+"""Direct convolutions: sums over the kernel's elements and the input channels, on a feature map of whole tiles.
 
-Tiles of the size that the registers want need not divide the picture: the picture is taken as large as whole
+Tiles of the size that the registers want need not divide the feature map: the feature map is taken as large as whole
 tiles are, and the result is cropped. A row of 113 pixels, a prime, could not be tiled otherwise.
 """
 
@@ -24,10 +24,10 @@ DEPTHWISE = "depthwise_conv2d"
 
 @dataclass(frozen=True)
 class Window:
-    """Where a convolution's taps lie.
+    """Where a convolution's kernel elements lie.
 
     Attributes:
-        kernel: rows and columns of taps.
+        kernel: rows and columns.
         strides, dilation: in rows and columns.
         padding: rows and columns at top, left, bottom, right that are not in the feature map.
         padding_value: what these hold: zero, or of quantised data the zero point.
@@ -40,9 +40,9 @@ class Window:
     padding_value: float = 0.0
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of the output for a picture of that size."""
+        """Rows and columns of the output for a feature map of that size."""
         top, left, bottom, right = self.padding
-        reach = [(taps - 1) * step + 1 for taps, step in zip(self.kernel, self.dilation, strict=True)]
+        reach = [(elements - 1) * step + 1 for elements, step in zip(self.kernel, self.dilation, strict=True)]
         rows = (height + top + bottom - reach[0]) // self.strides[0] + 1
         columns = (width + left + right - reach[1]) // self.strides[1] + 1
         return rows, columns
@@ -50,8 +50,10 @@ class Window:
     def input_size(self, rows: int, columns: int) -> tuple[int, int]:
         """Padded rows and columns that so many outputs read."""
         sizes = [
-            (count - 1) * stride + (taps - 1) * step + 1
-            for count, stride, taps, step in zip((rows, columns), self.strides, self.kernel, self.dilation, strict=True)
+            (count - 1) * stride + (elements - 1) * step + 1
+            for count, stride, elements, step in zip(
+                (rows, columns), self.strides, self.kernel, self.dilation, strict=True
+            )
         ]
         return sizes[0], sizes[1]
 
@@ -71,12 +73,12 @@ def convolution(
     Args:
         data: n x height x width x inputs.
         weights: kernel height x kernel width x inputs of one group x outputs.
-        window: the taps.
+        window: the kernel's elements.
         groups: output channels are as many equal groups, each of which sums over its own inputs.
         types: of data and weights, of the sums, and of the result.
         tile: what the template will compute at a time.
         order: how the template will go through the weights.
-        prefetch: the values of the vectors of weights that are asked for ahead, or 0.
+        prefetch: the values of the vectors of weights that are prefetched, or 0.
 
     Returns:
         n x rows x columns x outputs.
@@ -85,20 +87,22 @@ def convolution(
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
     rows, columns = window.output_size(height, width)
     whole = tile.whole(rows, columns)
-    read = _whole_picture(data, window, whole)
-    ky, kx, taps = _taps(window)
+    read = _whole_feature_map(data, window, whole)
+    ky, kx, positions = _kernel_axes(window)
     per_group = outputs // groups
     if groups > 1 and inputs == per_group == 1:
         whole_result = te.compute(
             (batch, *whole, outputs),
-            lambda n, y, x, f: te.sum(types.product(read(n, *taps(y, x), f), weights[ky, kx, 0, f]), axis=[ky, kx]),
+            lambda n, y, x, f: te.sum(
+                types.product(read(n, *positions(y, x), f), weights[ky, kx, 0, f]), axis=[ky, kx]
+            ),
             name=DEPTHWISE,
         )
     else:
         ic = te.reduce_axis((0, inputs), "rc")
 
         def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
-            value = read(n, *taps(y, x), f // per_group * inputs + ic if groups > 1 else ic)
+            value = read(n, *positions(y, x), f // per_group * inputs + ic if groups > 1 else ic)
             first = tvm.tirx.all(y % tile.rows == 0, x % tile.columns == 0)
 
             def weight() -> Any:
@@ -122,23 +126,23 @@ def convolution(
     return crop(whole_result, (rows, columns), types.result)
 
 
-def convolution_of_planes(
-    planes: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, tile: Tile, lanes: int
+def convolution_of_nchw(
+    nchw: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, tile: Tile, lanes: int
 ) -> te.Tensor:
-    """A convolution from NCHW to NHWC: a first layer, which reads the picture's planes as they come.
+    """A convolution from NCHW to NHWC: a first layer, which reads NCHW as it comes.
 
     Args:
-        planes: n x inputs x height x width.
+        nchw: n x inputs x height x width.
         weights: kernel height x kernel width x inputs x outputs.
-        window: the taps.
+        window: the kernel's elements.
         types, tile: as for `convolution`.
-        lanes: a padded row is laid out in vectors of so many values, and the picture begins with one of them: a
-            vector is either all picture or all padding where the picture's width is a multiple of it.
+        lanes: a padded row is laid out in vectors of so many values, and the feature map begins with one of them: a
+            vector is either all feature map or all padding where the feature map's width is a multiple of it.
 
     Returns:
         n x rows x columns x outputs.
     """
-    batch, inputs, height, width = (int(size) for size in planes.shape)
+    batch, inputs, height, width = (int(size) for size in nchw.shape)
     outputs = int(weights.shape[3])
     rows, columns = window.output_size(height, width)
     whole = tile.whole(rows, columns)
@@ -150,16 +154,16 @@ def convolution_of_planes(
         (batch, inputs, max(padded_height, top + height), vectors, lanes),
         lambda n, c, y, v, x: tvm.tirx.if_then_else(
             tvm.tirx.all(y >= top, y < top + height, v >= margin // lanes, v * lanes + x < margin + width),
-            planes[n, c, y - top, v * lanes + x - margin],
-            tvm.tirx.const(window.padding_value, planes.dtype),
+            nchw[n, c, y - top, v * lanes + x - margin],
+            tvm.tirx.const(window.padding_value, nchw.dtype),
         ),
         name="pad_temp",
     )
-    ky, kx, taps = _taps(window)
+    ky, kx, positions = _kernel_axes(window)
     ic = te.reduce_axis((0, inputs), "rc")
 
     def sum_of_products(n: Any, y: Any, x: Any, f: Any) -> Any:
-        row, column = taps(y, x)
+        row, column = positions(y, x)
         column += margin - left
         value = padded[n, ic, row, tvm.tirx.floordiv(column, lanes), tvm.tirx.floormod(column, lanes)]
         return te.sum(types.product(value, weights[ky, kx, ic, f]), axis=[ky, kx, ic])
@@ -191,21 +195,21 @@ def crop(whole: te.Tensor, size: tuple[int, int], dtype: str) -> te.Tensor:
     return te.compute((batch, *size, channels), lambda n, y, x, f: whole[n, y, x, f].astype(dtype), name="crop")
 
 
-def _taps(window: Window) -> tuple[Any, Any, Any]:
-    """The axes over the taps, and a function from an output's pixel to the padded pixel at the tap."""
+def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:
+    """The axes over the kernel's elements, and from an output's pixel to the padded pixel there."""
     ky = te.reduce_axis((0, window.kernel[0]), "ry")
     kx = te.reduce_axis((0, window.kernel[1]), "rx")
 
-    def taps(y: Any, x: Any) -> tuple[Any, Any]:
+    def positions(y: Any, x: Any) -> tuple[Any, Any]:
         return (
             y * window.strides[0] + ky * window.dilation[0],
             x * window.strides[1] + kx * window.dilation[1],
         )
 
-    return ky, kx, taps
+    return ky, kx, positions
 
 
-def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
+def _whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
     """A function that reads the input as if it were padded, and as large as whole tiles read."""
     _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding
@@ -214,7 +218,7 @@ def _whole_picture(data: te.Tensor, window: Window, whole: tuple[int, int]) -> A
     if (top, left) == (0, 0) and read_height <= height and padded_width <= width:
         if padded_height <= height:
             return lambda n, y, x, c: data[n, y, x, c]
-        # Rows below the picture are cropped: any values do, and the last row needs no copy.
+        # Rows below the feature map are cropped: any values do, and the last row needs no copy.
         return lambda n, y, x, c: data[n, tvm.tirx.min(y, height - 1), x, c]
     padded = pad(data, window, max(padded_height, top + height), max(padded_width, left + width))
     return lambda n, y, x, c: padded[n, y, x, c]

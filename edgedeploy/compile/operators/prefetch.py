@@ -1,6 +1,6 @@
 """Weights that are asked for some steps of a sum before they are needed.
 
-A processor's own prefetching follows a tile's weights too late when they come from beyond the second cache, as all
+A processor's own prefetching follows a tile's weights too late when they come from beyond the L2 cache, as all
 weights of a larger network do.
 """
 

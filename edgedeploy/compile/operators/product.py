@@ -24,7 +24,7 @@ def product(
         columns: of the result.
         types: of data and weights, of the sums, and of the result.
         tile_rows: how many rows the template computes at a time.
-        prefetch: the values of the vectors of weights that are asked for ahead, or 0.
+        prefetch: the values of the vectors of weights that are prefetched, or 0.
 
     Returns:
         rows x columns.

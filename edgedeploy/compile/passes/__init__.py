@@ -15,7 +15,7 @@ from edgedeploy.board import Board
 
 if TYPE_CHECKING:
     from edgedeploy.compile.dead_channels import RemovedChannels
-    from edgedeploy.compile.groups import Group
+    from edgedeploy.compile.groups import FusedFunction
 
 # Names are typed, and are part of file names.
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -54,7 +54,7 @@ class Compilation:
 
     board: Board
     removed: list[RemovedChannels] = field(default_factory=list)
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: dict[str, FusedFunction] = field(default_factory=dict)
 
 
 def _always(board: Board) -> bool:

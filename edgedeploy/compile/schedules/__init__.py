@@ -23,7 +23,7 @@ class Template:
     Attributes:
         name: what reports call it.
         matches: whether it can schedule a function.
-        apply: schedules the function in place; returns how its weights must be re-laid, if they must.
+        apply: schedules the function in place; returns how its weights must be packed, if they must.
         partitions: whether it marks loops by `Kernel.partition`.
     """
 
@@ -40,7 +40,7 @@ class Scheduled:
     Attributes:
         function: the scheduled `PrimFunc`.
         template: the name of the template that did it.
-        packing: how the constant behind one of its parameters must be re-laid, or None.
+        packing: how the constant behind one of its parameters must be packed, or None.
         configuration: of the layer in it; None where the template has none.
         operations: arithmetic operations of one call; a multiply-add is two.
         parallel: whether any part of it runs on all threads.

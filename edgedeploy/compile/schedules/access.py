@@ -46,7 +46,7 @@ def fuse_contiguous(kernel: Kernel, block: Any) -> list[list[int]]:
     return members
 
 
-def crossing_loop(kernel: Kernel, block: Any) -> int | None:
+def strided_loop(kernel: Kernel, block: Any) -> int | None:
     """The loop, by index, that runs along the memory of a buffer that the innermost loop crosses, as in a transpose."""
     schedule = kernel.schedule
     extents = kernel.extents(block)
@@ -95,7 +95,7 @@ def _uses(index: Any, variable: Any) -> bool:
     return not isinstance(index, IntImm) and any(each.same_as(variable) for each in undefined_vars(index))
 
 
-def joints(kernel: Kernel, block: Any) -> list[int]:
+def boundaries(kernel: Kernel, block: Any) -> list[int]:
     """Where, along its innermost loop, a block goes on with another buffer, as a concat does."""
     statement = kernel.schedule.get(block)
     innermost = statement.iter_vars[-1].var

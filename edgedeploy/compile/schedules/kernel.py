@@ -22,15 +22,15 @@ SERIAL_WORK = 30_000
 
 @dataclass(frozen=True)
 class Packing:
-    """How a constant must be re-laid before it is passed to a scheduled function.
+    """How a constant must be packed before it is passed to a scheduled function.
 
     Attributes:
         parameter: the function's parameter, by index.
-        relay: from the constant's old array to the new one.
+        pack: from the constant's old array to the new one.
     """
 
     parameter: int
-    relay: Callable[[np.ndarray], np.ndarray]
+    pack: Callable[[np.ndarray], np.ndarray]
 
 
 def after(first: Packing | None, then: Packing | None) -> Packing | None:
@@ -38,7 +38,7 @@ def after(first: Packing | None, then: Packing | None) -> Packing | None:
     if first is None or then is None:
         return first or then
     assert first.parameter == then.parameter
-    return Packing(first.parameter, lambda constant: then.relay(first.relay(constant)))
+    return Packing(first.parameter, lambda constant: then.pack(first.pack(constant)))
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Kernel:
 
     Attributes:
         function: the function as it came.
-        packable: parameters, by index, whose values are constants that may be re-laid.
+        packable: parameters, by index, whose values are constants that may be packed.
         configuration: of the layer in it; a template that computes tiles of no layer sets the one that it chose.
         schedule: the schedule that templates work on.
         names: the names of its blocks, in the order in which they run.
@@ -270,8 +270,8 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
     dimensions = len(kernel.read_shape(convolution, 1))
     kernel.schedule.transform_layout(convolution, ("read", 1), tvm.tirx.IndexMap.from_func(index, ndim=dimensions))
 
-    def relay(weights: np.ndarray) -> np.ndarray:
+    def pack(weights: np.ndarray) -> np.ndarray:
         tiles = weights.reshape(*weights.shape[:-1], -1, tile)
         return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
 
-    return Packing(parameter, relay)
+    return Packing(parameter, pack)

@@ -26,7 +26,7 @@ class ArchitectureFormat(ConvertedFormat):
         """Never."""
         return False
 
-    def heeded(self, options: ImportOptions) -> ImportOptions:
+    def honoured(self, options: ImportOptions) -> ImportOptions:
         """All of them: an entry holds no weights."""
         return options
 

@@ -71,7 +71,7 @@ def efficientdet(number: int) -> Converted:
     """
     scale = _SCALES[number]
     layers = Layers(f"efficientdet-d{number}", epsilon=1e-3, tensorflow=True)
-    levels = _backbone(layers, layers.picture("data", (scale.size, scale.size), -2, 2), scale)
+    levels = _backbone(layers, layers.image("data", (scale.size, scale.size), -2, 2), scale)
     # Level 6 is made from level 5, and level 7 from level 6.
     levels.append(layers.max_pool(_resample(layers, levels[2], scale.channels), 3, 2))
     levels.append(layers.max_pool(levels[3], 3, 2))
@@ -84,9 +84,9 @@ def efficientdet(number: int) -> Converted:
     return Converted(layers.model(outputs))
 
 
-def _backbone(layers: Layers, picture: Value, scale: _Scale) -> list[Value]:
+def _backbone(layers: Layers, image: Value, scale: _Scale) -> list[Value]:
     """EfficientNet's levels 3, 4 and 5."""
-    value = layers.swish(layers.normalise(layers.conv(picture, _rounded(32 * scale.width), 3, 2)))
+    value = layers.swish(layers.normalise(layers.conv(image, _rounded(32 * scale.width), 3, 2)))
     levels = []
     for index, stage in enumerate(_STAGES):
         for block in range(math.ceil(stage.blocks * scale.depth)):

@@ -1,7 +1,7 @@
 """Layers with seeded random weights, one after another on an ONNX graph.
 
-Each layer is run on a sample picture as it is added. So the statistics of batch normalisation are what the layers
-before it put out, as they are after training, and activations neither vanish nor overflow however deep the network is.
+Each layer is run on a sample image as it is added. So the statistics of batch normalisation are what the layers
+before it output, as they are after training, and activations neither vanish nor overflow however deep the network is.
 Filters are drawn as in He et al., "Delving Deep into Rectifiers" (2015, arXiv:1502.01852).
 """
 
@@ -17,7 +17,7 @@ import onnx
 from edgedeploy.frontends.graph import Attribute, Graph
 from edgedeploy.onnxruntime_session import cpu_session
 
-# Plain patches along each side of the sample picture, and the noise on them, as a fraction of the range of values.
+# Plain patches along each side of the sample image, and the noise on them, as a fraction of the range of values.
 _PATCHES = 12
 _NOISE = 0.3
 
@@ -28,7 +28,7 @@ class Value:
 
     Attributes:
         name: its name there.
-        sample: its values for the sample picture.
+        sample: its values for the sample image.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Value:
 
     @property
     def channels(self) -> int:
-        """How many channels a picture has."""
+        """How many channels an image has."""
         return self.sample.shape[1]
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of a picture."""
+        """Height and width of an image."""
         height, width = self.sample.shape[2:]
         return height, width
 
@@ -69,7 +69,7 @@ class Layers:
         epsilon: what batch normalisation adds to the variance.
         tensorflow: whether convolutions and pools of stride 2 pad as TensorFlow's SAME does, at the right and bottom
             first; else by half of the kernel on all sides.
-        seed: of the weights and of the sample picture.
+        seed: of the weights and of the sample image.
     """
 
     def __init__(self, name: str, *, epsilon: float, tensorflow: bool = False, seed: int = 0) -> None:
@@ -78,8 +78,8 @@ class Layers:
         self._tensorflow = tensorflow
         self._random = np.random.default_rng(seed)
 
-    def picture(self, name: str, size: tuple[int, int], low: float, high: float) -> Value:
-        """The input: a picture of three channels, with values about between `low` and `high`."""
+    def image(self, name: str, size: tuple[int, int], low: float, high: float) -> Value:
+        """The input: an image of three channels, with values about between `low` and `high`."""
         height, width = size
         patches = self._random.random((_PATCHES, _PATCHES, 3), np.float32)
         rows, columns = (np.arange(length) * _PATCHES // length for length in size)
@@ -179,7 +179,7 @@ class Layers:
         """Batch normalisation, after which each channel has a mean of about 0 and a mean square of about 1."""
         channels = value.channels
         mean, variance = value.sample.mean(axis=(0, 2, 3)), value.sample.var(axis=(0, 2, 3))
-        # A channel that hardly changes over the sample may do so over another picture.
+        # A channel that hardly changes over the sample may do so over another image.
         variance = np.maximum(variance, 0.5 * variance.mean())
         scale, shift = self._random.uniform(0.8, 1.2, channels), self._random.normal(0, 0.1, channels)
         parts = (("scale", scale), ("shift", shift), ("mean", _rounded(mean)), ("variance", _rounded(variance)))
@@ -211,7 +211,7 @@ class Layers:
         return self.node("MaxPool", value, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
 
     def resize(self, value: Value, factor: float, mode: str = "nearest") -> Value:
-        """The picture made larger or smaller, by repeating pixels (`nearest`) or between them (`linear`)."""
+        """The image made larger or smaller, by repeating pixels (`nearest`) or between them (`linear`)."""
         scales = self.constant(np.array([1, 1, factor, factor], np.float32), "scales")
         if mode == "nearest":
             how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

@@ -22,7 +22,7 @@ def nanodet_m() -> Converted:
     `dis_pred_stride_s`, 1 x cells x 32.
     """
     layers = Layers("nanodet-m", epsilon=1e-5)
-    value = layers.leaky(layers.normalise(layers.conv(layers.picture("data", (SIZE, SIZE), -2, 2), 24, 3, 2)))
+    value = layers.leaky(layers.normalise(layers.conv(layers.image("data", (SIZE, SIZE), -2, 2), 24, 3, 2)))
     value = layers.max_pool(value, 3, 2)
     levels = []
     for channels, blocks in _STAGES:
@@ -39,7 +39,7 @@ def nanodet_m() -> Converted:
 
 
 def _reduction(layers: Layers, value: Value, channels: int) -> Value:
-    """The block that halves the picture: both branches see all channels."""
+    """The block that halves the image: both branches see all channels."""
     past = _pointwise(layers, layers.normalise(layers.depthwise(value, 3, 2)), channels // 2)
     return _shuffle(layers, layers.concat(past, _branch(layers, value, channels // 2, 2)))
 

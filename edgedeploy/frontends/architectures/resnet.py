@@ -59,10 +59,10 @@ def _normalised(layers: Layers, value: Value) -> Value:
 
 
 def _begin(name: str, *, normalise: bool = False) -> tuple[Layers, Value]:
-    """The picture and the first convolution."""
+    """The image and the first convolution."""
     layers = Layers(name, epsilon=1e-5)
-    picture = layers.picture("data", (SIZE, SIZE), *_RANGE)
-    return layers, layers.conv(layers.normalise(picture) if normalise else picture, 64, 7, 2)
+    image = layers.image("data", (SIZE, SIZE), *_RANGE)
+    return layers, layers.conv(layers.normalise(image) if normalise else image, 64, 7, 2)
 
 
 def _end(layers: Layers, value: Value, output: str) -> Converted:

@@ -8,7 +8,7 @@ from edgedeploy.heads import Head
 
 SIZE = 416
 CLASSES = 80
-# Channels of a stage and its residual blocks (table 1 of the paper); each begins by halving the picture.
+# Channels of a stage and its residual blocks (table 1 of the paper); each begins by halving the image.
 _STAGES = [(64, 1), (128, 2), (256, 8), (512, 8), (1024, 4)]
 # Width and height in pixels, three for each head.
 _ANCHORS = [
@@ -24,7 +24,7 @@ _SPREAD = 1.5
 def yolov3() -> Converted:
     """YOLO v3 for COCO: input `data`, 1x3x416x416; outputs `stride32`, `stride16`, `stride8`, each 1x255xHxW."""
     layers = Layers("yolov3", epsilon=1e-5)
-    value = _conv(layers, layers.picture("data", (SIZE, SIZE), 0, 1), 32, 3)
+    value = _conv(layers, layers.image("data", (SIZE, SIZE), 0, 1), 32, 3)
     stages = []
     for channels, blocks in _STAGES:
         value = _conv(layers, value, channels, 3, stride=2)

@@ -46,8 +46,8 @@ class _Yolox:
     def model(self) -> onnx.ModelProto:
         """The whole network."""
         layers, base = self._layers, self._base
-        picture = layers.picture("images", (SIZE, SIZE), 0, 255)
-        value = self._plain(self._focus(picture), base, 3)
+        image = layers.image("images", (SIZE, SIZE), 0, 255)
+        value = self._plain(self._focus(image), base, 3)
         stages = []
         for stage, blocks in enumerate((1, 3, 3, 1)):
             channels = base << (stage + 1)

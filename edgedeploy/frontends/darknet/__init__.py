@@ -35,7 +35,7 @@ class Darknet(ConvertedFormat):
         """The network in ONNX's terms; see `Format.read`.
 
         Its input is called `data`. Its outputs are the raw heads, what goes into [yolo] and [region], or what the
-        last layer puts out where there are none; they are named after their section with the layer's number as
+        last layer outputs where there are none; they are named after their section with the layer's number as
         Darknet counts it, such as `yolo_121`.
         """
         from edgedeploy.frontends.darknet.configuration import read_sections

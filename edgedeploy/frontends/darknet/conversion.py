@@ -24,7 +24,7 @@ def converted(name: str, plan: Plan, weights: Weights) -> Converted:
         ModelError: see `Weights.take`.
     """
     graph = Graph(name)
-    values = {INPUT: graph.input(INPUT_NAME, [plan.batch, *plan.picture])}
+    values = {INPUT: graph.input(INPUT_NAME, [plan.batch, *plan.image])}
     names: list[str] = []
     for index, layer in enumerate(plan.layers):
         taken = [weights.take(layer, parameter) for parameter in layer.parameters]

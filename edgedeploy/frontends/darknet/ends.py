@@ -18,7 +18,7 @@ _SMALLEST_SIDE, _LARGEST_SIDE = 1e-6, 1e6
 
 
 def softmax(section: Section, plan: Plan) -> Layer:
-    """Softmax over all values of a picture, or over each of `groups` equal parts."""
+    """Softmax over all values of an image, or over each of `groups` equal parts."""
     section.refuse("spatial")
     section.refuse("tree", unless="")
     source = plan.previous
@@ -65,7 +65,7 @@ def region(section: Section, plan: Plan) -> Layer:
     coordinates.
     """
     height, width = plan.shape(plan.previous)[1:]
-    cell = plan.picture.width / width, plan.picture.height / height
+    cell = plan.image.width / width, plan.image.height / height
     anchors = [(across * cell[0], down * cell[1]) for across, down in _first(section, _anchors(section))]
     coordinates = section.integer("coords", 4, lowest=1)
     plain = section.integer("softmax", 0) and not section.integer("background", 0) and "tree" not in section.options
@@ -91,7 +91,7 @@ def activation(section: Section, plan: Plan) -> Layer:
 
 
 def _head(section: Section, plan: Plan, head: Head, described: bool = True, coordinates: int = 4) -> Layer:
-    """A layer that puts out what goes in, with `coordinates`, the objectness and the classes for each anchor."""
+    """A layer that outputs what goes in, with `coordinates`, the objectness and the classes for each anchor."""
     source = plan.previous
     shape = plan.shape(source)
     wanted = len(head.anchors) * (coordinates + 1 + (head.classes or 0))

@@ -29,7 +29,7 @@ Write = Callable[[Graph, str, Sequence[str], Sequence[np.ndarray]], str]
 
 
 class Shape(NamedTuple):
-    """The shape of what a layer puts out for one picture; vectors are pictures of one pixel."""
+    """The shape of what a layer outputs for one image; vectors are images of one pixel."""
 
     channels: int
     height: int
@@ -97,13 +97,13 @@ class Plan:
     """The layers of a network up to some section.
 
     Attributes:
-        batch: how many pictures the network takes at once.
-        picture: the shape of one.
+        batch: how many images the network takes at once.
+        image: the shape of one.
         epsilon: what batch normalisation adds to the variance.
     """
 
     batch: int
-    picture: Shape
+    image: Shape
     epsilon: float
     layers: list[Layer] = field(default_factory=list)
     parameters: int = 0
@@ -120,7 +120,7 @@ class Plan:
             if index != INPUT and self.layers[index].detects:
                 raise layer.section.error(
                     f"it reads layer {index}",
-                    why=f"[{self.layers[index].section.kind}] puts out detections, which are the network's outputs",
+                    why=f"[{self.layers[index].section.kind}] outputs detections, which are the network's outputs",
                     hints=["put a [route] to an earlier layer between them"],
                 )
         self.parameters += sum(parameter.count for parameter in layer.parameters)
@@ -153,7 +153,7 @@ class Plan:
 
     def shape(self, index: int) -> Shape:
         """The shape of a layer's output."""
-        return self.picture if index == INPUT else self.layers[index].shape
+        return self.image if index == INPUT else self.layers[index].shape
 
     def sources(self, section: Section, option: str) -> list[int]:
         """The layers that an option names, counted from the first, or with a minus from the section on backwards.

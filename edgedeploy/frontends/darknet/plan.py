@@ -66,9 +66,9 @@ def planned(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: fl
     """
     if not sections or sections[0].kind not in ("net", "network"):
         raise ModelError(f"{path} is no cfg file of Darknet", why="its first section is not [net]")
-    batch, picture = _input(path, sections[0], shapes)
-    plan = Plan(batch, picture, _EPSILON if epsilon is None else epsilon)
-    plan.check(sections[0], picture)
+    batch, image = _input(path, sections[0], shapes)
+    plan = Plan(batch, image, _EPSILON if epsilon is None else epsilon)
+    plan.check(sections[0], image)
     for each in sections[1:]:
         section = replace(each, kind=_SHORT.get(each.kind, each.kind))
         if section.kind not in _KINDS:
@@ -84,13 +84,13 @@ def planned(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: fl
 
 
 def _input(path: Path, section: Section, shapes: Shapes) -> tuple[int, Shape]:
-    """The size of the batch and the shape of a picture."""
+    """The size of the batch and the shape of an image."""
     sides = ("channels", "height", "width")
     missing = [side for side in sides if side not in section.options]
     if missing:
         raise section.error(
             f"{', '.join(missing)} is not stated",
-            why="only networks that take pictures are supported",
+            why="only networks that take images are supported",
             hints=["state channels, height and width"],
         )
     stated = [section.integer(side, 0, lowest=1) for side in sides]

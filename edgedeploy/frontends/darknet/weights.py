@@ -31,7 +31,7 @@ class Weights(Protocol):
 class FileWeights:
     """Weights of a file.
 
-    It begins with the version, major, minor and revision as int32, and with the number of pictures seen in training:
+    It begins with the version, major, minor and revision as int32, and with the number of images seen in training:
     int64 from version 0.2 on, int32 before, and where a part of the version exceeds 1000, which means that matrices
     are transposed. Then there are float32 values, layer by layer (`load_weights` in src/parser.c).
 
@@ -48,7 +48,7 @@ class FileWeights:
         major, minor, _ = self._cursor.array("<i4", 3, "the version").tolist()
         self._transposed = major > 1000 or minor > 1000
         early = major * 10 + minor < 2 or major >= 1000 or minor >= 1000
-        self._cursor.integer("<i4" if early else "<i8", "the number of pictures seen")
+        self._cursor.integer("<i4" if early else "<i8", "the number of images seen")
         self._without_optional = self._check(layers)
 
     def take(self, layer: Layer, parameter: Parameter) -> np.ndarray:

@@ -105,12 +105,12 @@ def _input(layer: Layer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
         says = "x".join(map(str, stated)) if stated else "nothing"
         raise InputError(
             f"{layer.path}: the shape of input {name!r} does not fit",
-            why=f"{','.join(map(str, given))} was given, the network says {says}, and there is one picture at a time",
+            why=f"{','.join(map(str, given))} was given, the network says {says}, and there is one image at a time",
             hints=[f"write it as --input-shape {name}:1,3,224,224"],
         )
     return name, tuple(given[1:])
 
 
 def _fits(shape: Sequence[int], rank: int) -> bool:
-    """Whether a shape is one of a single picture, of so many dimensions without the batch; 0 if that is open."""
+    """Whether a shape is one of a single image, of so many dimensions without the batch; 0 if that is open."""
     return 1 < len(shape) <= 4 and shape[0] == 1 and rank in (0, len(shape) - 1)

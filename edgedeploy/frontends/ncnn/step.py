@@ -1,6 +1,6 @@
 """One layer on its way into ONNX's terms, and who translates which kind of layers.
 
-ncnn's blobs have one to three dimensions and no batch: a picture is channels x height x width, as numpy would show
+ncnn's blobs have one to three dimensions and no batch: an image is channels x height x width, as numpy would show
 it. In ONNX's terms each has a batch of one before them. Nobody but this module knows of it: translators count axes as
 ncnn does, from 0 for the outermost, and give shapes without a batch.
 """

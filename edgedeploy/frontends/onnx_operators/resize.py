@@ -40,7 +40,7 @@ class Rules:
         rounding: `nearest_mode`.
         cubic: `cubic_coeff_a`.
         exclude_outside: whether weights beyond the edge are zero, instead of those of the edge's value.
-        antialias: whether a smaller picture is filtered.
+        antialias: whether a smaller image is filtered.
         extrapolation: the value beyond the edges of tf_crop_and_resize.
     """
 
@@ -242,7 +242,7 @@ def _nearest(axis: Axis, rules: Rules) -> np.ndarray:
     elif rules.rounding == "round_prefer_ceil":
         rounded = np.floor(x + np.float32(0.5))
     elif rules.rounding == "ceil" or (rules.rounding == "simple" and axis.scale < 1):
-        rounded = np.ceil(x)  # as onnxruntime does where it makes pictures smaller
+        rounded = np.ceil(x)  # as onnxruntime does where it makes images smaller
     elif rules.rounding in ("floor", "simple"):
         rounded = np.floor(x)
     else:
@@ -257,8 +257,8 @@ def _weights(axis: Axis, rules: Rules) -> np.ndarray:
     reach = (1 if rules.mode == "linear" else 2) / narrow
     if rules.mode == "linear" and not rules.antialias:
         x = np.clip(x, 0, axis.before - 1)
-    taps = np.floor(x)[:, None] + np.arange(-math.ceil(reach) + 1, math.ceil(reach) + 1)
-    distance = np.abs(taps - x[:, None]) * narrow
+    elements = np.floor(x)[:, None] + np.arange(-math.ceil(reach) + 1, math.ceil(reach) + 1)
+    distance = np.abs(elements - x[:, None]) * narrow
     if rules.mode == "linear":
         values = np.maximum(0.0, 1.0 - distance)
     else:
@@ -267,10 +267,10 @@ def _weights(axis: Axis, rules: Rules) -> np.ndarray:
         far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
         values = np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
     if rules.exclude_outside:
-        values = np.where((taps >= 0) & (taps < axis.before), values, 0.0)
+        values = np.where((elements >= 0) & (elements < axis.before), values, 0.0)
     values /= values.sum(axis=1, keepdims=True)
     weights = np.zeros((axis.after, axis.before))
-    positions = np.clip(taps, 0, axis.before - 1).astype(np.int64)
+    positions = np.clip(elements, 0, axis.before - 1).astype(np.int64)
     np.add.at(weights, (np.arange(axis.after)[:, None], positions), values)
     return weights.astype(np.float32)
 

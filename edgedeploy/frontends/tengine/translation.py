@@ -136,7 +136,7 @@ def _shape(
 ) -> tuple[int, ...]:
     """The shape that an input is to have: as given, or as stated.
 
-    Darknet's cfg files state the batch of the training; a network from there takes one picture.
+    Darknet's cfg files state the batch of the training; a network from there takes one image.
     """
     path = structure.path
     if stated is not None and structure.from_darknet:

@@ -14,7 +14,7 @@ from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Pro
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.strategies import STRATEGIES
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
-from edgedeploy.compile.layers import AnyLayer
+from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import padded_count
 from edgedeploy.compile.types import LayerTypes, lanes_for
@@ -27,7 +27,7 @@ class CpuBackend(Backend):
     templates = TEMPLATES
 
     @override
-    def strategy(self, layer: AnyLayer) -> Strategy[Any]:
+    def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
         return STRATEGIES[type(layer)](layer, self.board)
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:

@@ -13,7 +13,7 @@ from edgedeploy.compile.tiles import Tile, WeightOrder, round_up
 
 
 class Direct(Tiled):
-    """A convolution as sums over its taps.
+    """A convolution as sums over its kernel elements.
 
     Attributes:
         tile: whose sums are in registers at the same time.
@@ -30,14 +30,14 @@ class Direct(Tiled):
 
 
 class Winograd(Configuration):
-    """A convolution as products of transformed tiles of the picture.
+    """A convolution as products of transformed tiles of the feature map.
 
     Attributes:
         size: outputs of a tile, in rows and in columns (m).
         band: rows of tiles that are transformed, multiplied and transformed back together.
-        product: pixels and channels of the matrix products' register tile; its pixels are tiles of the picture.
+        product: pixels and channels of the matrix products' register tile; its pixels are tiles of the feature map.
         shared: each thread multiplies all tiles by a part of the weights, and all tiles are one band: for weights
-            that exceed the second cache. Otherwise each thread takes bands, and all of the weights.
+            that exceed the L2 cache. Otherwise each thread takes bands, and all of the weights.
     """
 
     form: Literal["winograd"] = "winograd"
@@ -72,7 +72,8 @@ class Depthwise(Tiled):
         tile: one row of pixels, whose sums are in registers at the same time.
         rows_per_task: rows that a thread takes at a time.
         tasks_deep: in how many parts the channels are dealt out to threads.
-        copied: a task first copies with its padding what it reads; otherwise every tap asks whether it is padding.
+        copied: a task first copies with its padding what it reads; otherwise every kernel element asks whether it is
+        padding.
     """
 
     form: Literal["depthwise"] = "depthwise"

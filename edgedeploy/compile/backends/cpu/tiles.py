@@ -14,14 +14,14 @@ from edgedeploy.board import Board
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
-# Bytes that arrive per cycle from beyond the second cache, beside the arithmetic.
+# Bytes that arrive per cycle from beyond the L2 cache, beside the arithmetic.
 MEMORY_BYTES = 4
 
 # What it costs beside that to begin reading elsewhere.
 STRETCH_CYCLES = 4
 
-# Pictures up to this height are split over channels rather than over rows.
-SMALL_PICTURE = 16
+# Images up to this height are split over channels rather than over rows.
+SMALL_FEATURE_MAP = 16
 
 # Most rows of a tile: each is one more pointer in the innermost loop.
 MAX_ROWS = 4
@@ -60,7 +60,7 @@ def step_cycles(pixels: int, vectors: int, board: Board) -> float:
 def tile_cycles(pixels: int, vectors: int, depth: int, *, cropped: bool, board: Board) -> float:
     """What a tile costs whose sums have `depth` terms: the steps, then the results one by one.
 
-    Where tiles reach beyond the picture, each pixel is stored under a condition.
+    Where tiles reach beyond the feature map, each pixel is stored under a condition.
     """
     return depth * step_cycles(pixels, vectors, board) + pixels * vectors + (8 * pixels if cropped else 0)
 
@@ -94,7 +94,7 @@ def choose_tile(shape: ConvolutionShape, board: Board) -> Tile:
     """The tile that does the most useful arithmetic in a cycle.
 
     Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
-    picture: what lies beyond it is computed and cropped, and counts as useless.
+    feature map: what lies beyond it is computed and cropped, and counts as useless.
     """
     best, best_rate = Tile(1, 1, 1), 0.0
     for tile in fitting_tiles(shape, board):
@@ -197,13 +197,14 @@ def choose_depthwise_tile(
     """A tile for a convolution that filters each channel by itself: one row, up to two vectors of channels.
 
     On x86 every multiply-add has a load of its own, so registers serve only to hide latency: half of them are
-    enough. Elsewhere LLVM keeps weights in registers beside the sums: those of up to nine taps, which it unrolls,
-    and a row of inputs; or those of a row of taps, and a few inputs (limits found with `benchmarks/arm_loops.py`).
+    enough. Elsewhere LLVM keeps weights in registers beside the sums: those of up to nine kernel elements, which it
+    unrolls, and a row of inputs; or those of a row of the kernel, and a few inputs (limits found with
+    `benchmarks/arm_loops.py`).
 
     Args:
         height, width: of the output, in pixels.
         channels: of the output.
-        kernel: rows and columns of taps.
+        kernel: rows and columns.
         stride: in columns.
         types: of the layer; registers hold its sums.
         board: whose registers are modelled.
@@ -266,14 +267,14 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
 
 
 def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrder:
-    """The order in which weights come from memory once, and from the second cache after that.
+    """The order in which weights come from memory once, and from the L2 cache after that.
 
-    Small pictures are split over channels, so that each weight is read once, and by one thread. A slice and the next
-    one, which is fetched meanwhile, must fit the second cache. Fetching was measured on x86 only.
+    Small feature maps are split over channels, so that each weight is read once, and by one thread. A slice and the
+    next one, which is fetched meanwhile, must fit the L2 cache. Fetching was measured on x86 only.
     """
     whole_height, whole_width = tile.whole(shape.height, shape.width)
     tiles_down, tiles_deep = whole_height // tile.rows, shape.channels // tile.channels
-    if shape.height >= SMALL_PICTURE or tiles_deep < min(tiles_down, 2 * board.cores):
+    if shape.height >= SMALL_FEATURE_MAP or tiles_deep < min(tiles_down, 2 * board.cores):
         return WeightOrder()
     second_cache = board.cache.l2_kib * 1024
     weights = bytes_of(shape.types.weights) * shape.terms * tile.channels

@@ -1,6 +1,6 @@
-"""Winograd's convolutions with 3x3 taps: fewer multiplications, for transforms before and after.
+"""Winograd's convolutions with 3x3 kernels: fewer multiplications, for transforms before and after.
 
-A tile of m x m outputs is computed from (m+2) x (m+2) inputs d and the taps g as
+A tile of m x m outputs is computed from (m+2) x (m+2) inputs d and the kernel's elements g as
 `A^T [(G g G^T) * (B^T d B)] A`: (m+2)^2 multiplications for each pair of channels instead of 9 m^2. Summed over
 the input channels, they are (m+2)^2 products of matrices. G g G^T is computed when the network is built.
 
@@ -212,7 +212,7 @@ def transform_weights(weights: np.ndarray, size: int) -> np.ndarray:
 def convolution(
     data: te.Tensor, weights: te.Tensor, window: Window, types: LayerTypes, plan: Winograd, prefetch: int = 0
 ) -> te.Tensor:
-    """A convolution in NHWC with 3x3 taps and steps of one.
+    """A convolution in NHWC with 3x3 kernels and stride 1.
 
     Args:
         data: 1 x height x width x inputs.
@@ -220,7 +220,7 @@ def convolution(
         window: how the data is padded.
         types: of data and weights, of the sums and transforms, and of the result.
         plan: how it is divided.
-        prefetch: the values of the vectors of weights that are asked for ahead, or 0.
+        prefetch: the values of the vectors of weights that are prefetched, or 0.
 
     Returns:
         1 x rows x columns x outputs.

@@ -14,7 +14,7 @@ from edgedeploy.compile.backends.opencl.configuration import WorkItem
 from edgedeploy.compile.backends.opencl.schedules import TEMPLATES
 from edgedeploy.compile.backends.opencl.strategy import DeviceStrategy
 from edgedeploy.compile.backends.opencl.threads import device_of
-from edgedeploy.compile.layers import AnyLayer
+from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.strategy import Strategy
 
 
@@ -25,7 +25,7 @@ class OpenCLBackend(Backend):
     templates = TEMPLATES
 
     @override
-    def strategy(self, layer: AnyLayer) -> Strategy[Any]:
+    def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
         return DeviceStrategy(layer, self.board)
 
     @property

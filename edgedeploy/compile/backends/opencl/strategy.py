@@ -15,7 +15,7 @@ from typing_extensions import override
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
 from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyLayer, Convolution, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.layers.layer import Form
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import product
@@ -108,7 +108,7 @@ def product_on_device(rows: int, columns: int, dtype: str, device: OpenCL, stack
     return _Result(stack, 1, rows, columns, columns, 1, width).grouped(Tile(1, most, length), length, device)
 
 
-class DeviceStrategy(Strategy[AnyLayer]):
+class DeviceStrategy(Strategy[AnyAnchorOp]):
     """How an OpenCL device computes any layer."""
 
     @override
@@ -174,7 +174,7 @@ class DeviceStrategy(Strategy[AnyLayer]):
             return partial(product, columns=layer.weights[1], types=layer.types, tile_rows=tile.columns)
         if isinstance(layer, FirstConvolution):
             lanes = lanes_for(self.board, layer.types.data)
-            return partial(direct.convolution_of_planes, window=layer.window, types=layer.types, tile=tile, lanes=lanes)
+            return partial(direct.convolution_of_nchw, window=layer.window, types=layer.types, tile=tile, lanes=lanes)
         groups = layer.channels if isinstance(layer, DepthwiseConvolution) else layer.groups
         return partial(direct.convolution, window=layer.window, groups=groups, types=layer.types, tile=tile)
 
@@ -221,14 +221,14 @@ def _tile_group(device: OpenCL) -> int:
     return min(device.tile_group, device.work_group)
 
 
-def _result(layer: AnyLayer, vector: int) -> _Result:
+def _result(layer: AnyAnchorOp, vector: int) -> _Result:
     channels = layer.weights[-1]
     if isinstance(layer, Dense):
         tiled = divides_into_vectors(channels)
         return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], vector, cropped=False, tiled=tiled)
     height, width = layer.size
-    taps = math.prod(layer.window.kernel)
+    elements = math.prod(layer.window.kernel)
     if isinstance(layer, DepthwiseConvolution):
-        return _Result(layer.data[0], height, width, channels, channels, taps, vector, shared=False)
+        return _Result(layer.data[0], height, width, channels, channels, elements, vector, shared=False)
     assert isinstance(layer, (Convolution, FirstConvolution))
-    return _Result(layer.data[0], height, width, channels, layer.outputs, taps * layer.inputs, vector, rows=True)
+    return _Result(layer.data[0], height, width, channels, layer.outputs, elements * layer.inputs, vector, rows=True)

@@ -1,6 +1,6 @@
 """Dense convolutions in NHWC: a register tile of output pixels x output channels, with packed weights.
 
-The tile's accumulators stay in vector registers over the whole reduction. Weights are re-laid by tiles of
+The tile's accumulators stay in vector registers over the whole reduction. Weights are packed by tiles of
 output channels, so that the innermost loop reads them in order.
 """
 
@@ -16,7 +16,7 @@ from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import Tile, WeightOrder
 from edgedeploy.compile.types import bytes_of
 
-# Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of a first cache.
+# Pixels that lie a multiple of CACHE_PAGE bytes apart compete for the same WAYS places of an L1 cache.
 CACHE_PAGE = 4096
 WAYS = 8
 # Copies of such pixels lie one vector more than a multiple of so many bytes apart.
@@ -68,17 +68,17 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
 
 
 def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, order: WeightOrder, lanes: int) -> None:
-    """Accumulate one row of taps after the other over all of a task's pixels."""
+    """Accumulate one row of the kernel after the other over all of a task's pixels."""
     schedule = kernel.schedule
     sums_of_rows = schedule.rfactor(schedule.get_loops(convolution)[4], 0)
     schedule.compute_at(convolution, task, preserve_unit_loops=True)
-    *_, taps, batch, row, column, channel = schedule.get_loops(convolution)
+    *_, elements, batch, row, column, channel = schedule.get_loops(convolution)
     row, row_in = schedule.split(row, [None, tile.rows])
     column, column_in = schedule.split(column, [None, tile.columns])
-    schedule.reorder(taps, batch, row, column, row_in, column_in, channel)
+    schedule.reorder(elements, batch, row, column, row_in, column_in, channel)
     kernel.vectorize(channel, lanes, unroll=True)
     schedule.unroll(row_in)
     schedule.unroll(column_in)
     kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=max(1, order.interval))
-    schedule.decompose_reduction(convolution, taps)
+    schedule.decompose_reduction(convolution, elements)
     schedule.set_scope(convolution, 0, "local")

@@ -15,12 +15,12 @@ UNROLLED_WIDTH = 7
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule the convolution and everything fused with it; nothing is re-laid.
+    """Schedule the convolution and everything fused with it; nothing is packed.
 
-    Where nothing is copied, padding is asked for at every tap, and channels are the innermost loop over tiles, so
-    that memory is read in its order. On x86 LLVM makes a few branches for a tile of that, which cost less than a
-    copy. On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a tile of
-    channels, and copies with its padding what it reads, which is small enough to stay in the first cache.
+    Where nothing is copied, padding is asked for at every kernel element, and channels are the innermost loop over
+    tiles, so that memory is read in its order. On x86 LLVM makes a few branches for a tile of that, which cost less
+    than a copy. On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a
+    tile of channels, and copies with its padding what it reads, which is small enough to stay in the L1 cache.
     """
     schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
     lanes = kernel.lanes(convolution, board)
@@ -43,8 +43,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     task = kernel.parallelize([batch, block, deep], 2 * math.prod(extents) * kernel_height * kernel_width)
     kernel.vectorize(channel_in, lanes, unroll=True)
     schedule.unroll(column_in)
-    taps = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
+    elements = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
     if kernel_width <= UNROLLED_WIDTH:
-        schedule.unroll(taps[1])
+        schedule.unroll(elements[1])
     kernel.pad_inside(padding, task, board)
     return None

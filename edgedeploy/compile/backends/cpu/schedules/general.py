@@ -13,11 +13,11 @@ from typing import Any
 from edgedeploy.board import Board
 from edgedeploy.compile.extremes import register_reducers
 from edgedeploy.compile.schedules.access import (
+    boundaries,
     computes_indices,
-    crossing_loop,
     fuse_contiguous,
-    joints,
     runs_along_memory,
+    strided_loop,
 )
 from edgedeploy.compile.schedules.blocks import schedule_blocks
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
@@ -33,7 +33,7 @@ def matches(kernel: Kernel) -> bool:
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule block by block; nothing is re-laid."""
+    """Schedule block by block; nothing is packed."""
     schedule_blocks(kernel, board, _schedule_reduction, _schedule_elementwise)
     return None
 
@@ -45,21 +45,21 @@ def _schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     if not schedule.get_loops(block):
         return
     elements = math.prod(kernel.extents(block))
-    crossing, cuts = crossing_loop(kernel, block), joints(kernel, block)
+    strided, cuts = strided_loop(kernel, block), boundaries(kernel, block)
     members = fuse_contiguous(kernel, block)
     *tasks, inner = schedule.get_loops(block)
     if tasks and int(schedule.get(inner).extent) < SHORTEST_VECTOR:
         # Too short for vectors: one long loop, whose values are partly gathered.
-        tasks, inner, crossing = [], schedule.fuse(*tasks, inner), None
+        tasks, inner, strided = [], schedule.fuse(*tasks, inner), None
     extent = int(schedule.get(inner).extent)
     partitioned = not computes_indices(kernel, block)
     length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
     chunk, vector = schedule.split(inner, [None, length])
     if int(schedule.get(vector).extent) > 1:
         schedule.vectorize(vector)
-    if crossing is not None and crossing not in members[-1]:
+    if strided is not None and strided not in members[-1]:
         # Neighbours along the other buffer's memory come right after each other: each line of it is read once.
-        number = next(index for index, group in enumerate(members) if crossing in group)
+        number = next(index for index, group in enumerate(members) if strided in group)
         together = max(count for count in divisors(int(schedule.get(tasks[number]).extent)) if count <= lanes)
         tasks[number], along = schedule.split(tasks[number], [None, together])
         schedule.reorder(*tasks, chunk, along, vector)
@@ -70,17 +70,17 @@ def _schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     kernel.parallelize(tasks or [chunk], elements)
 
 
-def best_length(extent: int, lanes: int, joints: Sequence[int] = ()) -> int:
+def best_length(extent: int, lanes: int, boundaries: Sequence[int] = ()) -> int:
     """The vector length that needs the fewest steps for a loop, counting those that are left over one by one.
 
     Args:
         extent: the loop's length.
         lanes: values in a vector register.
-        joints: where along the loop another buffer is read: a vector across a joint is done value by value.
+        boundaries: where along the loop another buffer is read: a vector across a boundary is done in scalar code.
     """
 
     def steps(length: int) -> int:
-        cut = len({joint // length for joint in joints if joint % length})
+        cut = len({boundary // length for boundary in boundaries if boundary % length})
         return extent // length + extent % length + 2 * cut * length
 
     lengths = [length for shift in range(lanes.bit_length()) if (length := lanes >> shift) <= extent]

@@ -14,7 +14,7 @@ from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule the product and everything fused with it; a matrix of constants is re-laid by tiles of columns."""
+    """Schedule the product and everything fused with it; a matrix of constants is packed by tiles of columns."""
     schedule = kernel.schedule
     anchor = kernel.anchor()
     assert anchor is not None

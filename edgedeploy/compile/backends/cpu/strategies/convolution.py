@@ -217,10 +217,10 @@ class ConvolutionStrategy(_DirectStrategy[Convolution]):
 
 
 class FirstConvolutionStrategy(_DirectStrategy[FirstConvolution]):
-    """A convolution of planes, in NCHW, into NHWC: a network's first layer."""
+    """A convolution from NCHW into NHWC: a network's first layer."""
 
     @override
     def lower(self, configuration: Configuration) -> Form:
         layer, lanes = self.layer, lanes_for(self.board, self.layer.types.data)
         tile = configuration.register_tile
-        return partial(direct.convolution_of_planes, window=layer.window, types=layer.types, tile=tile, lanes=lanes)
+        return partial(direct.convolution_of_nchw, window=layer.window, types=layer.types, tile=tile, lanes=lanes)

@@ -15,7 +15,7 @@ from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it; padding is a kernel of its own.
 
-    Weights are re-laid so that those which a work-group's work-items read in a step lie side by side.
+    Weights are packed so that those which a work-group's work-items read in a step lie side by side.
     """
     schedule = kernel.schedule
     convolution = kernel.block(direct.DENSE)

@@ -12,12 +12,12 @@ from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
-    """Schedule the convolution and everything fused with it; every tap asks whether it is padding."""
+    """Schedule the convolution and everything fused with it; every kernel element asks whether it is padding."""
     schedule = kernel.schedule
     convolution = kernel.block(direct.DEPTHWISE)
     chosen = kernel.configuration
     assert isinstance(chosen, WorkItem)
-    group, taps = chosen.group, kernel.extents(convolution)[-2:]
+    group, elements = chosen.group, kernel.extents(convolution)[-2:]
     kernel.inline(kernel.before(direct.DEPTHWISE))
     output = kernel.output_of(direct.DEPTHWISE)
     extents = kernel.extents(output)
@@ -25,7 +25,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     column, column_in = schedule.split(column, [None, chosen.tile.columns])
     channel, channel_in = schedule.split(channel, [None, chosen.tile.channels])
     schedule.reorder(batch, row, column, channel, column_in, channel_in)
-    kernel.operations += 2 * math.prod(extents) * math.prod(taps)
+    kernel.operations += 2 * math.prod(extents) * math.prod(elements)
     item = bind(kernel, [batch, row, column, channel], [1, group.rows, group.columns, group.channels])
     kernel.vectorize(channel_in, chosen.vector, unroll=True)
     schedule.unroll(column_in)

@@ -10,7 +10,7 @@ import tflite
 
 
 def small(*, quantised: bool = False, rows: int = 8) -> bytes:
-    """Convolution with ReLU6, average pooling and softmax of an NHWC picture."""
+    """Convolution with ReLU6, average pooling and softmax of an NHWC image."""
     random = np.random.default_rng(0)
     weights = (random.standard_normal((8, 3, 3, 3)) * 0.3).astype(np.float32)
     bias = random.standard_normal(8).astype(np.float32)
@@ -20,7 +20,7 @@ def small(*, quantised: bool = False, rows: int = 8) -> bytes:
     tensors = [
         _tensor(builder, name, shape, buffer, scale if name == "weights" else None)
         for name, shape, buffer in (
-            ("picture", [1, rows, 8, 3], 0),
+            ("image", [1, rows, 8, 3], 0),
             ("weights", [8, 3, 3, 3], 1),
             ("bias", [8], 2),
             ("filtered:0", [1, rows, 8, 8], 0),

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from archives import add
-
 from edgedeploy.package.archive import describe, manifest_bytes
 from edgedeploy.package.manifest import Abi, Case, Check, Manifest, Memory, SelfTest
 from edgedeploy.tensors import TensorSpec
+from support.archives import add
 
 CONTENTS = {"model.so": b"code" * 1000, "selftest/input-0.bin": b"\0" * 16, "selftest/output-0.bin": b"\1" * 8}
 

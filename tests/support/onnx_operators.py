@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from networks import Graph
 from onnx import TensorProto, helper, numpy_helper
+
+from support.networks import Graph
 
 OPSETS = range(7, 22)
 
@@ -50,7 +51,7 @@ def case(since: int = 7, until: int = 21) -> Callable[[Build], Build]:
     return register
 
 
-def picture(graph: Graph, channels: int = 3, rows: int = 8, columns: int = 10) -> str:
+def image(graph: Graph, channels: int = 3, rows: int = 8, columns: int = 10) -> str:
     return graph.input("data", [1, channels, rows, columns])
 
 
@@ -84,16 +85,14 @@ for _since, _names in {
     20: "Gelu",
 }.items():
     for _name in _names.split():
-        CASES.append(
-            Case(_name.lower(), _since, 21, lambda graph, operator=_name: graph.node(operator, picture(graph)))
-        )
+        CASES.append(Case(_name.lower(), _since, 21, lambda graph, operator=_name: graph.node(operator, image(graph))))
 for _name in ("Log", "Sqrt", "Reciprocal"):
     CASES.append(
         Case(
             _name.lower(),
             7,
             21,
-            lambda graph, operator=_name: graph.node(operator, graph.node("Exp", picture(graph))),
+            lambda graph, operator=_name: graph.node(operator, graph.node("Exp", image(graph))),
         )
     )
 
@@ -105,7 +104,7 @@ for _name in ("Add", "Sub", "Mul", "Div", "PRelu"):
             7,
             21,
             lambda graph, operator=_name: graph.node(
-                operator, picture(graph), graph.weight(np.float32([0.5, 2.0, -1.5]).reshape(3, 1, 1))
+                operator, image(graph), graph.weight(np.float32([0.5, 2.0, -1.5]).reshape(3, 1, 1))
             ),
         )
     )
@@ -113,63 +112,63 @@ for _name in ("Add", "Sub", "Mul", "Div", "PRelu"):
 
 @case()
 def constant_minus_tensor(graph: Graph) -> str:
-    return graph.node("Sub", scalar(graph, 1.0), picture(graph))
+    return graph.node("Sub", scalar(graph, 1.0), image(graph))
 
 
 @case()
 def constant_by_tensor(graph: Graph) -> str:
-    return graph.node("Div", scalar(graph, 1.0), graph.node("Exp", picture(graph)))
+    return graph.node("Div", scalar(graph, 1.0), graph.node("Exp", image(graph)))
 
 
 @case()
 def pow_(graph: Graph) -> str:
-    return graph.node("Pow", graph.node("Abs", picture(graph)), scalar(graph, 1.5))
+    return graph.node("Pow", graph.node("Abs", image(graph)), scalar(graph, 1.5))
 
 
 @case()
 def square(graph: Graph) -> str:
-    return graph.node("Pow", picture(graph), scalar(graph, 2.0))
+    return graph.node("Pow", image(graph), scalar(graph, 2.0))
 
 
 @case()
 def fifth_power(graph: Graph) -> str:
-    return graph.node("Pow", picture(graph), scalar(graph, 5.0))
+    return graph.node("Pow", image(graph), scalar(graph, 5.0))
 
 
 @case()
 def inverse_square(graph: Graph) -> str:
-    return graph.node("Pow", graph.node("Exp", picture(graph)), scalar(graph, -2.0))
+    return graph.node("Pow", graph.node("Exp", image(graph)), scalar(graph, -2.0))
 
 
 @case()
 def power_of_another_tensor(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Pow", data, graph.node("Floor", graph.node("Mul", data, scalar(graph, 3.0))))
 
 
 @case(since=12)
 def square_by_an_integer(graph: Graph) -> str:
-    return graph.node("Pow", picture(graph), ints(graph, 2))
+    return graph.node("Pow", image(graph), ints(graph, 2))
 
 
 @case()
 def prelu_of_one_slope(graph: Graph) -> str:
-    return graph.node("PRelu", picture(graph), floats(graph, 0.2))
+    return graph.node("PRelu", image(graph), floats(graph, 0.2))
 
 
 @case()
 def leakyrelu_with_a_steep_slope(graph: Graph) -> str:
-    return graph.node("LeakyRelu", picture(graph), alpha=1.5)
+    return graph.node("LeakyRelu", image(graph), alpha=1.5)
 
 
 @case()
 def hardsigmoid_of_keras(graph: Graph) -> str:
-    return graph.node("HardSigmoid", picture(graph), alpha=1 / 6, beta=0.5)
+    return graph.node("HardSigmoid", image(graph), alpha=1 / 6, beta=0.5)
 
 
 @case(since=20)
 def gelu_by_tanh(graph: Graph) -> str:
-    return graph.node("Gelu", picture(graph), approximate="tanh")
+    return graph.node("Gelu", image(graph), approximate="tanh")
 
 
 # Clip, Min, Max, Sum, Mean.
@@ -185,22 +184,22 @@ def clip(graph: Graph, data: str, low: float | None, high: float | None) -> str:
 
 @case()
 def clip_to_six(graph: Graph) -> str:
-    return clip(graph, picture(graph), 0.0, 6.0)
+    return clip(graph, image(graph), 0.0, 6.0)
 
 
 @case()
 def clip_from_below(graph: Graph) -> str:
-    return clip(graph, picture(graph), -0.5, None)
+    return clip(graph, image(graph), -0.5, None)
 
 
 @case()
 def clip_from_above(graph: Graph) -> str:
-    return clip(graph, picture(graph), None, 0.5)
+    return clip(graph, image(graph), None, 0.5)
 
 
 @case()
 def clip_without_bounds(graph: Graph) -> str:
-    return graph.node("Clip", picture(graph))
+    return graph.node("Clip", image(graph))
 
 
 @case(since=12)
@@ -211,24 +210,24 @@ def clip_of_integers(graph: Graph) -> str:
 
 @case(since=8)
 def max_of_three(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Max", data, graph.node("Neg", data), scalar(graph, 0.1))
 
 
 @case()
 def min_of_one(graph: Graph) -> str:
-    return graph.node("Min", picture(graph))
+    return graph.node("Min", image(graph))
 
 
 @case()
 def sum_of_three(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Sum", data, graph.node("Relu", data), graph.node("Tanh", data))
 
 
 @case()
 def mean_of_two(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Mean", data, graph.node("Relu", data))
 
 
@@ -237,47 +236,47 @@ def mean_of_two(graph: Graph) -> str:
 
 @case()
 def conv(graph: Graph) -> str:
-    return graph.conv(picture(graph), 3, 4, 3)
+    return graph.conv(image(graph), 3, 4, 3)
 
 
 @case()
 def conv_with_strides_and_uneven_pads(graph: Graph) -> str:
-    return graph.conv(picture(graph), 3, 4, 3, pads=[0, 1, 2, 3], strides=[2, 1])
+    return graph.conv(image(graph), 3, 4, 3, pads=[0, 1, 2, 3], strides=[2, 1])
 
 
 @case()
 def conv_with_dilations(graph: Graph) -> str:
-    return graph.conv(picture(graph), 3, 4, 3, dilations=[2, 2], pads=[2, 2, 2, 2])
+    return graph.conv(image(graph), 3, 4, 3, dilations=[2, 2], pads=[2, 2, 2, 2])
 
 
 @case()
 def conv_same_upper(graph: Graph) -> str:
-    return graph.conv(picture(graph, rows=7), 3, 4, 3, auto_pad="SAME_UPPER", strides=[2, 2])
+    return graph.conv(image(graph, rows=7), 3, 4, 3, auto_pad="SAME_UPPER", strides=[2, 2])
 
 
 @case()
 def conv_same_lower(graph: Graph) -> str:
-    return graph.conv(picture(graph, rows=7), 3, 4, 4, auto_pad="SAME_LOWER", strides=[2, 2])
+    return graph.conv(image(graph, rows=7), 3, 4, 4, auto_pad="SAME_LOWER", strides=[2, 2])
 
 
 @case()
 def conv_valid(graph: Graph) -> str:
-    return graph.conv(picture(graph), 3, 4, 3, auto_pad="VALID")
+    return graph.conv(image(graph), 3, 4, 3, auto_pad="VALID")
 
 
 @case()
 def conv_of_each_channel(graph: Graph) -> str:
-    return graph.conv(picture(graph), 3, 3, 3, group=3, pads=[1, 1, 1, 1])
+    return graph.conv(image(graph), 3, 3, 3, group=3, pads=[1, 1, 1, 1])
 
 
 @case()
 def conv_of_groups(graph: Graph) -> str:
-    return graph.conv(picture(graph, 4), 4, 6, 3, group=2)
+    return graph.conv(image(graph, 4), 4, 6, 3, group=2)
 
 
 @case()
 def conv_of_each_channel_twice(graph: Graph) -> str:
-    return graph.conv(picture(graph), 3, 6, 3, group=3)
+    return graph.conv(image(graph), 3, 6, 3, group=3)
 
 
 @case()
@@ -298,37 +297,37 @@ def transposed(graph: Graph, data: str, inputs: int, outputs: int, kernel: int, 
 
 @case()
 def convtranspose(graph: Graph) -> str:
-    return transposed(graph, picture(graph), 3, 4, 2, strides=[2, 2])
+    return transposed(graph, image(graph), 3, 4, 2, strides=[2, 2])
 
 
 @case()
 def convtranspose_with_output_padding(graph: Graph) -> str:
-    return transposed(graph, picture(graph), 3, 4, 3, strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1])
+    return transposed(graph, image(graph), 3, 4, 3, strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1])
 
 
 @case()
 def convtranspose_with_output_shape(graph: Graph) -> str:
-    return transposed(graph, picture(graph), 3, 4, 3, strides=[2, 2], output_shape=[16, 20])
+    return transposed(graph, image(graph), 3, 4, 3, strides=[2, 2], output_shape=[16, 20])
 
 
 @case()
 def convtranspose_same_upper(graph: Graph) -> str:
-    return transposed(graph, picture(graph), 3, 4, 3, strides=[2, 2], auto_pad="SAME_UPPER")
+    return transposed(graph, image(graph), 3, 4, 3, strides=[2, 2], auto_pad="SAME_UPPER")
 
 
 @case()
 def convtranspose_of_groups(graph: Graph) -> str:
-    return transposed(graph, picture(graph, 4), 4, 4, 3, strides=[2, 2], group=2)
+    return transposed(graph, image(graph, 4), 4, 4, 3, strides=[2, 2], group=2)
 
 
 @case()
 def convtranspose_of_each_channel(graph: Graph) -> str:
-    return transposed(graph, picture(graph), 3, 3, 4, strides=[2, 2], pads=[1, 1, 1, 1], group=3)
+    return transposed(graph, image(graph), 3, 3, 4, strides=[2, 2], pads=[1, 1, 1, 1], group=3)
 
 
 @case()
 def convtranspose_with_dilations(graph: Graph) -> str:
-    return transposed(graph, picture(graph), 3, 4, 3, dilations=[2, 2])
+    return transposed(graph, image(graph), 3, 4, 3, dilations=[2, 2])
 
 
 @case()
@@ -341,32 +340,32 @@ def convtranspose_in_one_dimension(graph: Graph) -> str:
 
 @case()
 def maxpool(graph: Graph) -> str:
-    return graph.node("MaxPool", picture(graph), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 0])
+    return graph.node("MaxPool", image(graph), kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 0])
 
 
 @case(since=10)
 def maxpool_that_rounds_up(graph: Graph) -> str:
-    return graph.node("MaxPool", picture(graph), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    return graph.node("MaxPool", image(graph), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
 
 
 @case(since=10)
 def maxpool_with_dilations(graph: Graph) -> str:
-    return graph.node("MaxPool", picture(graph), kernel_shape=[2, 2], dilations=[2, 2])
+    return graph.node("MaxPool", image(graph), kernel_shape=[2, 2], dilations=[2, 2])
 
 
 @case()
 def maxpool_same_upper(graph: Graph) -> str:
-    return graph.node("MaxPool", picture(graph, rows=7), kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_UPPER")
+    return graph.node("MaxPool", image(graph, rows=7), kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_UPPER")
 
 
 @case()
 def maxpool_same_upper_stride_one(graph: Graph) -> str:
-    return graph.node("MaxPool", picture(graph), kernel_shape=[2, 2], auto_pad="SAME_UPPER")
+    return graph.node("MaxPool", image(graph), kernel_shape=[2, 2], auto_pad="SAME_UPPER")
 
 
 @case()
 def maxpool_same_lower(graph: Graph) -> str:
-    return graph.node("MaxPool", picture(graph, rows=7), kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_LOWER")
+    return graph.node("MaxPool", image(graph, rows=7), kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_LOWER")
 
 
 @case()
@@ -376,26 +375,26 @@ def maxpool_in_one_dimension(graph: Graph) -> str:
 
 @case()
 def averagepool(graph: Graph) -> str:
-    return graph.node("AveragePool", picture(graph), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    return graph.node("AveragePool", image(graph), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
 
 
 @case()
 def averagepool_that_counts_the_padding(graph: Graph) -> str:
     return graph.node(
-        "AveragePool", picture(graph), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1
+        "AveragePool", image(graph), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1], count_include_pad=1
     )
 
 
 @case(since=10)
 def averagepool_that_rounds_up(graph: Graph) -> str:
-    return graph.node("AveragePool", picture(graph), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    return graph.node("AveragePool", image(graph), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
 
 
 @case(since=19)
 def averagepool_that_rounds_up_and_counts_the_padding(graph: Graph) -> str:
     return graph.node(
         "AveragePool",
-        picture(graph),
+        image(graph),
         kernel_shape=[3, 3],
         strides=[2, 2],
         pads=[1, 1, 1, 1],
@@ -406,22 +405,22 @@ def averagepool_that_rounds_up_and_counts_the_padding(graph: Graph) -> str:
 
 @case(since=19)
 def averagepool_with_dilations(graph: Graph) -> str:
-    return graph.node("AveragePool", picture(graph), kernel_shape=[2, 2], dilations=[2, 2])
+    return graph.node("AveragePool", image(graph), kernel_shape=[2, 2], dilations=[2, 2])
 
 
 @case()
 def averagepool_same_upper(graph: Graph) -> str:
-    return graph.node("AveragePool", picture(graph, rows=7), kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+    return graph.node("AveragePool", image(graph, rows=7), kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
 
 
 @case()
 def averagepool_of_everything(graph: Graph) -> str:
-    return graph.node("AveragePool", picture(graph), kernel_shape=[8, 10])
+    return graph.node("AveragePool", image(graph), kernel_shape=[8, 10])
 
 
 @case()
 def globalaveragepool(graph: Graph) -> str:
-    return graph.node("GlobalAveragePool", picture(graph))
+    return graph.node("GlobalAveragePool", image(graph))
 
 
 @case()
@@ -431,12 +430,12 @@ def globalaveragepool_in_one_dimension(graph: Graph) -> str:
 
 @case()
 def globalmaxpool(graph: Graph) -> str:
-    return graph.node("GlobalMaxPool", picture(graph))
+    return graph.node("GlobalMaxPool", image(graph))
 
 
 @case()
 def lppool(graph: Graph) -> str:
-    return graph.node("LpPool", picture(graph), kernel_shape=[2, 2], strides=[2, 2], p=2)
+    return graph.node("LpPool", image(graph), kernel_shape=[2, 2], strides=[2, 2], p=2)
 
 
 # Normalisation.
@@ -444,29 +443,29 @@ def lppool(graph: Graph) -> str:
 
 @case()
 def batchnormalization(graph: Graph) -> str:
-    return graph.batch_norm(picture(graph), 3)
+    return graph.batch_norm(image(graph), 3)
 
 
 @case()
 def batchnormalization_with_epsilon(graph: Graph) -> str:
     weights = [graph.weight(graph.random.uniform(0.5, 2, 3).astype(np.float32)) for _ in range(4)]
-    return graph.node("BatchNormalization", picture(graph), *weights, epsilon=0.1, momentum=0.5)
+    return graph.node("BatchNormalization", image(graph), *weights, epsilon=0.1, momentum=0.5)
 
 
 @case(until=8)
 def batchnormalization_with_spatial_one(graph: Graph) -> str:
     weights = [graph.weight(graph.random.uniform(0.5, 2, 3).astype(np.float32)) for _ in range(4)]
-    return graph.node("BatchNormalization", picture(graph), *weights, spatial=1)
+    return graph.node("BatchNormalization", image(graph), *weights, spatial=1)
 
 
 @case()
 def instancenormalization(graph: Graph) -> str:
-    return graph.node("InstanceNormalization", picture(graph), graph.normal(3), graph.normal(3))
+    return graph.node("InstanceNormalization", image(graph), graph.normal(3), graph.normal(3))
 
 
 @case()
 def lrn(graph: Graph) -> str:
-    return graph.node("LRN", picture(graph, 7), size=5, alpha=0.1, beta=0.75, bias=2.0)
+    return graph.node("LRN", image(graph, 7), size=5, alpha=0.1, beta=0.75, bias=2.0)
 
 
 @case(since=17)
@@ -476,34 +475,34 @@ def layernormalization(graph: Graph) -> str:
 
 @case(since=21)
 def groupnormalization(graph: Graph) -> str:
-    return graph.node("GroupNormalization", picture(graph, 6), graph.normal(6), graph.normal(6), num_groups=3)
+    return graph.node("GroupNormalization", image(graph, 6), graph.normal(6), graph.normal(6), num_groups=3)
 
 
 @case(since=18, until=20)
 def groupnormalization_of_each_group(graph: Graph) -> str:
-    return graph.node("GroupNormalization", picture(graph, 6), graph.normal(3), graph.normal(3), num_groups=3)
+    return graph.node("GroupNormalization", image(graph, 6), graph.normal(3), graph.normal(3), num_groups=3)
 
 
 @case()
 def lpnormalization(graph: Graph) -> str:
-    return graph.node("LpNormalization", picture(graph), axis=1, p=2)
+    return graph.node("LpNormalization", image(graph), axis=1, p=2)
 
 
 @case(since=9)
 def meanvariancenormalization(graph: Graph) -> str:
-    return graph.node("MeanVarianceNormalization", picture(graph), axes=[2, 3])
+    return graph.node("MeanVarianceNormalization", image(graph), axes=[2, 3])
 
 
 @case()
 def dropout(graph: Graph) -> str:
     if graph.opset < 12:
-        return graph.node("Dropout", picture(graph), ratio=0.3)
-    return graph.node("Dropout", picture(graph), scalar(graph, 0.3))
+        return graph.node("Dropout", image(graph), ratio=0.3)
+    return graph.node("Dropout", image(graph), scalar(graph, 0.3))
 
 
 @case(since=10)
 def dropout_with_a_mask_nobody_reads(graph: Graph) -> str:
-    return graph.node("Relu", graph.node("Dropout", picture(graph), outputs=2))
+    return graph.node("Relu", graph.node("Dropout", image(graph), outputs=2))
 
 
 # Softmax: up to opset 12 over all axes from `axis` on, flattened; the default is 1, from 13 on -1.
@@ -511,22 +510,22 @@ def dropout_with_a_mask_nobody_reads(graph: Graph) -> str:
 
 @case()
 def softmax(graph: Graph) -> str:
-    return graph.node("Softmax", picture(graph))
+    return graph.node("Softmax", image(graph))
 
 
 @case()
 def softmax_of_channels(graph: Graph) -> str:
-    return graph.node("Softmax", picture(graph), axis=1)
+    return graph.node("Softmax", image(graph), axis=1)
 
 
 @case()
 def softmax_of_the_last_axis(graph: Graph) -> str:
-    return graph.node("Softmax", picture(graph), axis=-1 if graph.opset > 10 else 3)
+    return graph.node("Softmax", image(graph), axis=-1 if graph.opset > 10 else 3)
 
 
 @case()
 def logsoftmax(graph: Graph) -> str:
-    return graph.node("LogSoftmax", picture(graph), axis=2)
+    return graph.node("LogSoftmax", image(graph), axis=2)
 
 
 @case()
@@ -595,7 +594,7 @@ for _name in ("Mean", "Max", "Min", "Sum", "Prod", "SumSquare", "L1", "L2", "Log
     def _reduced(
         graph: Graph, axes: list[int] | None, operator: str = f"Reduce{_name}", since: int = _from, **attributes: int
     ) -> str:
-        data = graph.node("Exp", picture(graph))
+        data = graph.node("Exp", image(graph))
         if axes is None:
             return graph.node(operator, data, **attributes)
         return axes_since(since, graph, operator, data, axes, **attributes)
@@ -618,27 +617,27 @@ for _name in ("Mean", "Max", "Min", "Sum", "Prod", "SumSquare", "L1", "L2", "Log
 
 @case(since=11)
 def reducemean_of_negative_axes(graph: Graph) -> str:
-    return axes_since(18, graph, "ReduceMean", picture(graph), [-1, -2], keepdims=0)
+    return axes_since(18, graph, "ReduceMean", image(graph), [-1, -2], keepdims=0)
 
 
 @case(since=18)
 def reducemean_of_no_axes(graph: Graph) -> str:
-    return graph.node("ReduceMean", picture(graph), ints(graph), noop_with_empty_axes=1)
+    return graph.node("ReduceMean", image(graph), ints(graph), noop_with_empty_axes=1)
 
 
 @case(since=13)
 def reducesum_of_no_axes(graph: Graph) -> str:
-    return graph.node("ReduceSum", picture(graph), noop_with_empty_axes=1)
+    return graph.node("ReduceSum", image(graph), noop_with_empty_axes=1)
 
 
 @case()
 def argmax(graph: Graph) -> str:
-    return graph.node("ArgMax", picture(graph), axis=1)
+    return graph.node("ArgMax", image(graph), axis=1)
 
 
 @case()
 def argmin_without_keeping(graph: Graph) -> str:
-    return graph.node("ArgMin", picture(graph), axis=2, keepdims=0)
+    return graph.node("ArgMin", image(graph), axis=2, keepdims=0)
 
 
 @case()
@@ -657,48 +656,48 @@ def topk(graph: Graph) -> tuple[str, str]:
 
 @case()
 def reshape(graph: Graph) -> str:
-    return graph.node("Reshape", picture(graph), ints(graph, 0, -1))
+    return graph.node("Reshape", image(graph), ints(graph, 0, -1))
 
 
 @case()
 def reshape_that_keeps_two(graph: Graph) -> str:
-    return graph.node("Reshape", picture(graph), ints(graph, 0, 0, 80))
+    return graph.node("Reshape", image(graph), ints(graph, 0, 0, 80))
 
 
 @case(since=14)
 def reshape_with_allowzero(graph: Graph) -> str:
-    return graph.node("Reshape", picture(graph), ints(graph, 3, -1), allowzero=1)
+    return graph.node("Reshape", image(graph), ints(graph, 3, -1), allowzero=1)
 
 
 @case()
 def reshape_by_the_shape_of_another(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Reshape", graph.node("Flatten", data), graph.node("Shape", data))
 
 
 @case()
 def flatten(graph: Graph) -> str:
-    return graph.node("Flatten", picture(graph))
+    return graph.node("Flatten", image(graph))
 
 
 @case()
 def flatten_from_the_second(graph: Graph) -> str:
-    return graph.node("Flatten", picture(graph), axis=2)
+    return graph.node("Flatten", image(graph), axis=2)
 
 
 @case()
 def flatten_all(graph: Graph) -> str:
-    return graph.node("Flatten", picture(graph), axis=0)
+    return graph.node("Flatten", image(graph), axis=0)
 
 
 @case(since=11)
 def flatten_from_the_end(graph: Graph) -> str:
-    return graph.node("Flatten", picture(graph), axis=-1)
+    return graph.node("Flatten", image(graph), axis=-1)
 
 
 @case()
 def squeeze(graph: Graph) -> str:
-    return axes_since(13, graph, "Squeeze", graph.node("GlobalAveragePool", picture(graph)), [2, 3])
+    return axes_since(13, graph, "Squeeze", graph.node("GlobalAveragePool", image(graph)), [2, 3])
 
 
 @case()
@@ -723,31 +722,31 @@ def unsqueeze_from_the_end(graph: Graph) -> str:
 
 @case()
 def transpose(graph: Graph) -> str:
-    return graph.node("Transpose", picture(graph), perm=[0, 2, 3, 1])
+    return graph.node("Transpose", image(graph), perm=[0, 2, 3, 1])
 
 
 @case()
 def transpose_backwards(graph: Graph) -> str:
-    return graph.node("Transpose", picture(graph))
+    return graph.node("Transpose", image(graph))
 
 
 @case()
 def concat(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Concat", data, graph.node("Relu", data), axis=1)
 
 
 @case(since=11)
 def concat_from_the_end(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Concat", data, graph.node("Relu", data), graph.normal(1, 3, 8, 2), axis=-1)
 
 
 def halves(graph: Graph, sizes: list[int]) -> tuple[str, ...]:
     if graph.opset < 13:
-        first = graph.node("Split", picture(graph, 4), split=sizes, axis=1, outputs=len(sizes))
+        first = graph.node("Split", image(graph, 4), split=sizes, axis=1, outputs=len(sizes))
     else:
-        first = graph.node("Split", picture(graph, 4), ints(graph, *sizes), axis=1, outputs=len(sizes))
+        first = graph.node("Split", image(graph, 4), ints(graph, *sizes), axis=1, outputs=len(sizes))
     return first, *(f"{first}_{index}" for index in range(1, len(sizes)))
 
 
@@ -764,21 +763,21 @@ def split_in_three(graph: Graph) -> tuple[str, ...]:
 @case()
 def split_evenly(graph: Graph) -> tuple[str, ...]:
     attributes = {"num_outputs": 2} if graph.opset >= 18 else {}
-    first = graph.node("Split", picture(graph, 4), axis=1, outputs=2, **attributes)
+    first = graph.node("Split", image(graph, 4), axis=1, outputs=2, **attributes)
     return first, f"{first}_1"
 
 
 @case(since=18)
 def split_with_a_rest(graph: Graph) -> tuple[str, ...]:
-    first = graph.node("Split", picture(graph, 7), axis=1, outputs=3, num_outputs=3)
+    first = graph.node("Split", image(graph, 7), axis=1, outputs=3, num_outputs=3)
     return first, f"{first}_1", f"{first}_2"
 
 
 def sliced(graph: Graph, starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None = None) -> str:
     if graph.opset < 10:
-        return graph.node("Slice", picture(graph), starts=starts, ends=ends, axes=axes)
+        return graph.node("Slice", image(graph), starts=starts, ends=ends, axes=axes)
     inputs = [ints(graph, *values) for values in (starts, ends, axes, *([steps] if steps else []))]
-    return graph.node("Slice", picture(graph), *inputs)
+    return graph.node("Slice", image(graph), *inputs)
 
 
 @case()
@@ -816,9 +815,9 @@ def slice_without_axes(graph: Graph) -> str:
 def padded(graph: Graph, widths: list[int], value: float | None = None, **attributes: str) -> str:
     if graph.opset < 11:
         extra = {} if value is None else {"value": value}
-        return graph.node("Pad", picture(graph), pads=widths, **extra, **attributes)
+        return graph.node("Pad", image(graph), pads=widths, **extra, **attributes)
     extra = [] if value is None else [scalar(graph, value)]
-    return graph.node("Pad", picture(graph), ints(graph, *widths), *extra, **attributes)
+    return graph.node("Pad", image(graph), ints(graph, *widths), *extra, **attributes)
 
 
 @case()
@@ -848,17 +847,17 @@ def pad_that_cuts(graph: Graph) -> str:
 
 @case(since=18)
 def pad_of_named_axes(graph: Graph) -> str:
-    return graph.node("Pad", picture(graph), ints(graph, 1, 2, 0, 3), scalar(graph, 0.25), ints(graph, 2, -1))
+    return graph.node("Pad", image(graph), ints(graph, 1, 2, 0, 3), scalar(graph, 0.25), ints(graph, 2, -1))
 
 
 @case(since=18)
 def pad_of_named_axes_reflect(graph: Graph) -> str:
-    return graph.node("Pad", picture(graph), ints(graph, 1, 2, 0, 3), "", ints(graph, 2, 3), mode="reflect")
+    return graph.node("Pad", image(graph), ints(graph, 1, 2, 0, 3), "", ints(graph, 2, 3), mode="reflect")
 
 
 @case(since=19)
 def pad_wrap(graph: Graph) -> str:
-    return graph.node("Pad", picture(graph), ints(graph, 0, 0, 1, 2, 0, 0, 3, 4), mode="wrap")
+    return graph.node("Pad", image(graph), ints(graph, 0, 0, 1, 2, 0, 0, 3, 4), mode="wrap")
 
 
 @case()
@@ -873,17 +872,17 @@ def expand(graph: Graph) -> str:
 
 @case()
 def gather(graph: Graph) -> str:
-    return graph.node("Gather", picture(graph), ints(graph, 2, 0), axis=1)
+    return graph.node("Gather", image(graph), ints(graph, 2, 0), axis=1)
 
 
 @case()
 def gather_one(graph: Graph) -> str:
-    return graph.node("Gather", picture(graph), graph.weight(np.array(1, np.int64)), axis=1)
+    return graph.node("Gather", image(graph), graph.weight(np.array(1, np.int64)), axis=1)
 
 
 @case(since=11)
 def gather_from_the_end(graph: Graph) -> str:
-    return graph.node("Gather", picture(graph), graph.weight(np.array(-1, np.int64)), axis=-2)
+    return graph.node("Gather", image(graph), graph.weight(np.array(-1, np.int64)), axis=-2)
 
 
 @case(since=11)
@@ -911,17 +910,17 @@ def scatternd(graph: Graph) -> str:
 
 @case()
 def depthtospace(graph: Graph) -> str:
-    return graph.node("DepthToSpace", picture(graph, 8), blocksize=2)
+    return graph.node("DepthToSpace", image(graph, 8), blocksize=2)
 
 
 @case(since=11)
 def depthtospace_crd(graph: Graph) -> str:
-    return graph.node("DepthToSpace", picture(graph, 8), blocksize=2, mode="CRD")
+    return graph.node("DepthToSpace", image(graph, 8), blocksize=2, mode="CRD")
 
 
 @case()
 def spacetodepth(graph: Graph) -> str:
-    return graph.node("SpaceToDepth", picture(graph), blocksize=2)
+    return graph.node("SpaceToDepth", image(graph), blocksize=2)
 
 
 @case(since=11)
@@ -939,12 +938,12 @@ def trilu(graph: Graph) -> str:
 
 @case()
 def cast(graph: Graph) -> str:
-    return graph.node("Cast", graph.node("Cast", picture(graph), to=TensorProto.INT32), to=TensorProto.FLOAT)
+    return graph.node("Cast", graph.node("Cast", image(graph), to=TensorProto.INT32), to=TensorProto.FLOAT)
 
 
 @case()
 def cast_to_bytes(graph: Graph) -> str:
-    positive = graph.node("Mul", graph.node("Sigmoid", picture(graph)), scalar(graph, 200.0))
+    positive = graph.node("Mul", graph.node("Sigmoid", image(graph)), scalar(graph, 200.0))
     return graph.node("Cast", positive, to=TensorProto.UINT8)
 
 
@@ -955,18 +954,18 @@ def castlike(graph: Graph) -> str:
 
 @case(since=9)
 def where(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     return graph.node("Where", graph.node("Greater", data, scalar(graph, 0.0)), data, graph.node("Exp", data))
 
 
 @case()
 def less(graph: Graph) -> str:
-    return graph.node("Cast", graph.node("Less", picture(graph), scalar(graph, 0.2)), to=TensorProto.FLOAT)
+    return graph.node("Cast", graph.node("Less", image(graph), scalar(graph, 0.2)), to=TensorProto.FLOAT)
 
 
 @case(since=12)
 def lessorequal(graph: Graph) -> str:
-    return graph.node("Cast", graph.node("LessOrEqual", picture(graph), scalar(graph, 0.2)), to=TensorProto.FLOAT)
+    return graph.node("Cast", graph.node("LessOrEqual", image(graph), scalar(graph, 0.2)), to=TensorProto.FLOAT)
 
 
 @case()
@@ -977,7 +976,7 @@ def equal(graph: Graph) -> str:
 
 @case()
 def logic(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     large, small = (graph.node(name, data, scalar(graph, 0.3)) for name in ("Greater", "Less"))
     either = graph.node("Or", graph.node("And", large, small), graph.node("Not", small))
     return graph.node("Cast", graph.node("Xor", either, small), to=TensorProto.FLOAT)
@@ -985,12 +984,12 @@ def logic(graph: Graph) -> str:
 
 @case(since=10)
 def isnan(graph: Graph) -> str:
-    return graph.node("Cast", graph.node("IsNaN", graph.node("Log", picture(graph))), to=TensorProto.FLOAT)
+    return graph.node("Cast", graph.node("IsNaN", graph.node("Log", image(graph))), to=TensorProto.FLOAT)
 
 
 @case(since=10)
 def mod_of_floats(graph: Graph) -> str:
-    return graph.node("Mod", picture(graph), scalar(graph, 0.7), fmod=1)
+    return graph.node("Mod", image(graph), scalar(graph, 0.7), fmod=1)
 
 
 @case(since=10)
@@ -1009,33 +1008,33 @@ def division_of_integers(graph: Graph) -> str:
 @case(until=9)
 def upsample(graph: Graph) -> str:
     if graph.opset < 9:
-        return graph.node("Upsample", picture(graph), scales=[1.0, 1.0, 2.0, 2.0], mode="nearest")
-    return graph.node("Upsample", picture(graph), floats(graph, 1, 1, 2, 2), mode="nearest")
+        return graph.node("Upsample", image(graph), scales=[1.0, 1.0, 2.0, 2.0], mode="nearest")
+    return graph.node("Upsample", image(graph), floats(graph, 1, 1, 2, 2), mode="nearest")
 
 
 @case(until=9)
 def upsample_linear(graph: Graph) -> str:
     if graph.opset < 9:
-        return graph.node("Upsample", picture(graph), scales=[1.0, 1.0, 2.0, 2.0], mode="linear")
-    return graph.node("Upsample", picture(graph), floats(graph, 1, 1, 2, 2), mode="linear")
+        return graph.node("Upsample", image(graph), scales=[1.0, 1.0, 2.0, 2.0], mode="linear")
+    return graph.node("Upsample", image(graph), floats(graph, 1, 1, 2, 2), mode="linear")
 
 
 @case(until=9)
 def upsample_by_a_fraction(graph: Graph) -> str:
     if graph.opset < 9:
-        return graph.node("Upsample", picture(graph), scales=[1.0, 1.0, 1.5, 1.5], mode="nearest")
-    return graph.node("Upsample", picture(graph), floats(graph, 1, 1, 1.5, 1.5), mode="nearest")
+        return graph.node("Upsample", image(graph), scales=[1.0, 1.0, 1.5, 1.5], mode="nearest")
+    return graph.node("Upsample", image(graph), floats(graph, 1, 1, 1.5, 1.5), mode="nearest")
 
 
 def resized(
     graph: Graph, scales: tuple[float, ...] = (), sizes: tuple[int, ...] = (), roi: str = "", **attributes: object
 ) -> str:
     if graph.opset < 11:
-        return graph.node("Resize", picture(graph), floats(graph, *scales), **attributes)
+        return graph.node("Resize", image(graph), floats(graph, *scales), **attributes)
     if graph.opset < 13:
         roi = roi or floats(graph)
     names = [roi, floats(graph, *scales) if scales or graph.opset < 13 else "", ints(graph, *sizes) if sizes else ""]
-    return graph.node("Resize", picture(graph), *(names if sizes else names[:2]), **attributes)
+    return graph.node("Resize", image(graph), *(names if sizes else names[:2]), **attributes)
 
 
 @case(since=10)
@@ -1109,7 +1108,7 @@ def resize_of_one_row(graph: Graph) -> str:
 
 @case(since=13)
 def resize_by_a_computed_size(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     small = graph.node("MaxPool", data, kernel_shape=[2, 2], strides=[2, 2])
     pixels = graph.node("Slice", graph.node("Shape", data), ints(graph, 2), ints(graph, 4), ints(graph, 0))
     first = graph.node("Slice", graph.node("Shape", small), ints(graph, 0), ints(graph, 2), ints(graph, 0))
@@ -1119,14 +1118,14 @@ def resize_by_a_computed_size(graph: Graph) -> str:
 
 @case(since=18)
 def resize_of_named_axes(graph: Graph) -> str:
-    return graph.node("Resize", picture(graph), "", floats(graph, 2, 2), mode="nearest", axes=[2, 3])
+    return graph.node("Resize", image(graph), "", floats(graph, 2, 2), mode="nearest", axes=[2, 3])
 
 
 @case(since=18)
 def resize_not_larger(graph: Graph) -> str:
     return graph.node(
         "Resize",
-        picture(graph),
+        image(graph),
         "",
         "",
         ints(graph, 16, 16),
@@ -1138,14 +1137,14 @@ def resize_not_larger(graph: Graph) -> str:
 
 @case(since=18)
 def resize_with_antialias(graph: Graph) -> str:
-    return graph.node("Resize", picture(graph), "", floats(graph, 1, 1, 0.5, 0.5), mode="linear", antialias=1)
+    return graph.node("Resize", image(graph), "", floats(graph, 1, 1, 0.5, 0.5), mode="linear", antialias=1)
 
 
 @case(since=19)
 def resize_half_pixel_symmetric(graph: Graph) -> str:
     return graph.node(
         "Resize",
-        picture(graph),
+        image(graph),
         "",
         floats(graph, 1, 1, 1.3, 1.7),
         mode="linear",
@@ -1155,7 +1154,7 @@ def resize_half_pixel_symmetric(graph: Graph) -> str:
 
 @case(since=16)
 def gridsample(graph: Graph) -> str:
-    return graph.node("GridSample", picture(graph), graph.input("grid", [1, 4, 5, 2]))
+    return graph.node("GridSample", image(graph), graph.input("grid", [1, 4, 5, 2]))
 
 
 # Constants.
@@ -1205,7 +1204,7 @@ def constant_sparse(graph: Graph) -> str:
 
 @case(since=9)
 def constantofshape(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     value = helper.make_tensor("", TensorProto.FLOAT, [1], [0.5])
     return graph.node("Add", data, graph.node("ConstantOfShape", graph.node("Shape", data), value=value))
 
@@ -1233,7 +1232,7 @@ def onehot(graph: Graph) -> str:
 
 @case()
 def shape_gather_concat_reshape(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     batch = graph.node("Gather", graph.node("Shape", data), graph.weight(np.array(0, np.int64)), axis=0)
     rows = axes_since(13, graph, "Unsqueeze", batch, [0])
     return graph.node("Reshape", data, graph.node("Concat", rows, ints(graph, -1), axis=0))
@@ -1241,7 +1240,7 @@ def shape_gather_concat_reshape(graph: Graph) -> str:
 
 @case()
 def arithmetic_on_shapes(graph: Graph) -> str:
-    data = picture(graph, 4)
+    data = image(graph, 4)
     shape = graph.node("Shape", data)
     parts = []
     for axis in range(4):
@@ -1266,14 +1265,14 @@ def expand_by_where_and_equal(graph: Graph) -> str:
 
 @case(since=15)
 def part_of_a_shape(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     rest = graph.node("Concat", ints(graph, -1), graph.node("Shape", data, start=2), axis=0)
     return graph.node("Reshape", data, rest)
 
 
 @case()
 def size(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     count = graph.node("Cast", graph.node("Size", data), to=TensorProto.FLOAT)
     return graph.node("Div", data, count)
 
@@ -1292,14 +1291,14 @@ def quantised_weights(graph: Graph) -> str:
         numbers = graph.node("Mul", graph.node("Cast", weights, to=TensorProto.FLOAT), scalar(graph, 0.02))
     else:
         numbers = graph.node("DequantizeLinear", weights, scalar(graph, 0.02), graph.weight(np.array(0, np.int8)))
-    return graph.node("Conv", picture(graph), numbers)
+    return graph.node("Conv", image(graph), numbers)
 
 
 @case()
 def halves_of_weights(graph: Graph) -> str:
     """Weights that are kept in float16."""
     weights = graph.weight((graph.random.standard_normal((4, 3, 3, 3)) * 0.3).astype(np.float16))
-    return graph.node("Conv", picture(graph), graph.node("Cast", weights, to=TensorProto.FLOAT))
+    return graph.node("Conv", image(graph), graph.node("Cast", weights, to=TensorProto.FLOAT))
 
 
 # Graphs.
@@ -1340,7 +1339,7 @@ def branch(name: str, operator: str, data: str) -> onnx.GraphProto:
 
 @case(since=11)
 def if_with_a_constant_condition(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     chosen = graph.node(
         "If",
         graph.weight(np.array(False)),
@@ -1377,7 +1376,7 @@ def wide(graph: Graph, *shape: int) -> str:
 
 @case(until=9)
 def slice_to_the_largest_integer(graph: Graph) -> str:
-    return graph.node("Slice", picture(graph), starts=[2], ends=[2**63 - 1], axes=[1])
+    return graph.node("Slice", image(graph), starts=[2], ends=[2**63 - 1], axes=[1])
 
 
 @case(since=12)
@@ -1395,7 +1394,7 @@ def onehot_of_integers_of_64_bits(graph: Graph) -> str:
 
 def minus_infinity(graph: Graph) -> str:
     """-inf in three of four values, and in whole rows."""
-    few = graph.node("Relu", graph.node("Sub", picture(graph), scalar(graph, 1.5)))
+    few = graph.node("Relu", graph.node("Sub", image(graph), scalar(graph, 1.5)))
     return graph.node("Log", few)
 
 
@@ -1416,7 +1415,7 @@ for _operator, _sign in (("ArgMax", 1.0), ("ArgMin", -1.0)):
 
 @case(since=10)
 def isinf_of_one_sign(graph: Graph) -> tuple[str, str]:
-    value = graph.node("Reciprocal", graph.node("Relu", picture(graph)))
+    value = graph.node("Reciprocal", graph.node("Relu", image(graph)))
     both = graph.node("Concat", value, graph.node("Neg", value), axis=1)
     return tuple(  # type: ignore[return-value]
         graph.node("Cast", graph.node("IsInf", both, **{which: 0}), to=TensorProto.FLOAT)
@@ -1426,7 +1425,7 @@ def isinf_of_one_sign(graph: Graph) -> tuple[str, str]:
 
 @case(since=20)
 def maximum_and_minimum_of_truth_values(graph: Graph) -> tuple[str, str]:
-    truth = graph.node("Greater", picture(graph), scalar(graph, 1.0))
+    truth = graph.node("Greater", image(graph), scalar(graph, 1.0))
     return tuple(  # type: ignore[return-value]
         graph.node("Cast", graph.node(operator, truth, ints(graph, 3)), to=TensorProto.FLOAT)
         for operator in ("ReduceMax", "ReduceMin")
@@ -1440,7 +1439,7 @@ def gather_elements_from_the_end(graph: Graph) -> str:
 
 @case(since=13)
 def gather_nd_from_the_end(graph: Graph) -> str:
-    return graph.node("GatherND", picture(graph), graph.weight(np.array([[[0, -1, 3], [-1, 2, -8]]])))
+    return graph.node("GatherND", image(graph), graph.weight(np.array([[[0, -1, 3], [-1, 2, -8]]])))
 
 
 @case(since=11)
@@ -1457,12 +1456,12 @@ def scatter_nd_that_adds(graph: Graph) -> str:
 
 @case(since=9)
 def compress_by_a_constant(graph: Graph) -> str:
-    return graph.node("Compress", picture(graph), graph.weight(np.array([True, False, True])), axis=1)
+    return graph.node("Compress", image(graph), graph.weight(np.array([True, False, True])), axis=1)
 
 
 @case(since=13)
 def split_into_parts_of_which_one_is_empty(graph: Graph) -> tuple[str, str]:
-    first = graph.node("Split", picture(graph), ints(graph, 1, 0, 2), outputs=3, axis=1)
+    first = graph.node("Split", image(graph), ints(graph, 1, 0, 2), outputs=3, axis=1)
     return first, f"{first}_2"
 
 
@@ -1476,7 +1475,7 @@ def triangles(graph: Graph) -> tuple[str, str]:
 
 @case(since=13)
 def depth_to_space_with_channels_first(graph: Graph) -> str:
-    return graph.node("DepthToSpace", picture(graph, 12), blocksize=2, mode="CRD")
+    return graph.node("DepthToSpace", image(graph, 12), blocksize=2, mode="CRD")
 
 
 @case()
@@ -1495,20 +1494,20 @@ def power_of_integers(graph: Graph) -> str:
 
 @case(since=17)
 def layer_normalisation_with_its_statistics(graph: Graph) -> tuple[str, str, str]:
-    first = graph.node("LayerNormalization", picture(graph), graph.normal(10), graph.normal(10), outputs=3, axis=-1)
+    first = graph.node("LayerNormalization", image(graph), graph.normal(10), graph.normal(10), outputs=3, axis=-1)
     return first, f"{first}_1", f"{first}_2"
 
 
 @case(since=14)
 def batch_normalisation_in_training(graph: Graph) -> tuple[str, str, str]:
     parts = [graph.weight(np.float32(values)) for values in ([1, 2, 3], [0.5, 0, -1], [0, 1, 0], [1, 2, 0.5])]
-    first = graph.node("BatchNormalization", picture(graph), *parts, outputs=3, training_mode=1, momentum=0.7)
+    first = graph.node("BatchNormalization", image(graph), *parts, outputs=3, training_mode=1, momentum=0.7)
     return first, f"{first}_1", f"{first}_2"
 
 
 @case(since=9)
 def batch_normalisation_by_computed_statistics(graph: Graph) -> str:
-    data = picture(graph)
+    data = image(graph)
     mean = graph.node("Reshape", graph.node("GlobalAveragePool", data), ints(graph, 3))
     return graph.node("BatchNormalization", data, floats(graph, 1, 2, 3), mean, mean, graph.node("Exp", mean))
 
@@ -1538,7 +1537,7 @@ def columns_to_image(graph: Graph) -> str:
 
 @case(since=18)
 def crop_and_pad_around_the_centre(graph: Graph) -> str:
-    return graph.node("CenterCropPad", picture(graph), ints(graph, 5, 13), axes=[2, 3])
+    return graph.node("CenterCropPad", image(graph), ints(graph, 5, 13), axes=[2, 3])
 
 
 @case(since=13)

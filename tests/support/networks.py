@@ -68,7 +68,7 @@ class Graph:
 
 
 def tiny(path: Path) -> Path:
-    """A picture-sized-8 network that compiles in a second: convolution, ReLU, global mean."""
+    """An image-sized-8 network that compiles in a second: convolution, ReLU, global mean."""
     graph = Graph()
     data = graph.input("data", [1, 3, 8, 8])
     relu = graph.node("Relu", graph.conv(data, 3, 8, 3, pads=[1, 1, 1, 1]))
@@ -84,7 +84,7 @@ def two_sides(path: Path) -> Path:
 
 
 def three_convolutions(graph: Graph, size: int, channels: int) -> str:
-    """A picture of `size` x `size` pixels through a first convolution and two that are alike, 3x3 with ReLU."""
+    """An image of `size` x `size` pixels through a first convolution and two that are alike, 3x3 with ReLU."""
     value = graph.input("data", [1, 3, size, size])
     for inputs in (3, channels, channels):
         value = graph.node("Relu", graph.conv(value, inputs, channels, 3, pads=[1, 1, 1, 1]))

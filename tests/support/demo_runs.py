@@ -10,15 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.cli import main
 from edgedeploy.demo import program
 from edgedeploy.progress import Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.opening import Opened, Place
+from support.onnxruntime_runner import OnnxruntimeRunner
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "digits.onnx"
 
 RunDemo = Callable[..., tuple[int, str, str]]

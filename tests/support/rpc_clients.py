@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from patience import generous
-
 from edgedeploy.rpc.tracker import Endpoint
+from support.patience import generous
 
 # tvm/rpc/base.py
 TRACKER_MAGIC = 0x2F271

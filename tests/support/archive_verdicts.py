@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from archives import peak_bytes
+from support.archives import peak_bytes
 
 
 def main(reader: str, *archives: str) -> None:

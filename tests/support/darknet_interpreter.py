@@ -50,7 +50,7 @@ class Recorder:
         return self.stream[-1]
 
     def save(self, path: Path, version: tuple[int, int] = (0, 2), seen: str = "<q") -> Path:
-        """Write the weights; `seen` is how the number of pictures is packed."""
+        """Write the weights; `seen` is how the number of images is packed."""
         header = struct.pack("<3i", *version, 0) + struct.pack(seen, 32013312)
         path.write_bytes(header + b"".join(array.tobytes() for array in self.stream))
         return path
@@ -72,15 +72,15 @@ class Stream:
         return len(self._values) - self._position
 
 
-def interpret(text: str, picture: np.ndarray, take: Take, epsilon: float = 1e-5) -> list[np.ndarray]:
-    """What each layer puts out, for a picture of the shape channels, height, width."""
+def interpret(text: str, image: np.ndarray, take: Take, epsilon: float = 1e-5) -> list[np.ndarray]:
+    """What each layer outputs, for an image of the shape channels, height, width."""
     sections = [
         (kind, dict(re.findall(r"^([a-z0-9_]+)=([^#;\n]*)", re.sub(r"[ \t]", "", body), re.M)))
         for kind, body in re.findall(r"^\[(\w+)\]([^\[]*)", text, re.M)
     ]
     outputs: list[np.ndarray] = []
     for kind, options in sections[1:]:
-        before = outputs[-1] if outputs else picture
+        before = outputs[-1] if outputs else image
         outputs.append(_LAYERS[kind](_Layer(options, before, outputs, take, epsilon)))
     return outputs
 
@@ -114,10 +114,10 @@ class _Layer:
         steps = [self.number(name, stride) for name in ("stride_y", "stride_x")]
         padding = self.number("padding", size - 1)
         begin = -int(padding / 2)
-        picture = np.full([len(self.before), *(side + 3 * size + 2 * padding for side in self.before.shape[1:])], fill)
-        picture[:, -begin : self.before.shape[1] - begin, -begin : self.before.shape[2] - begin] = self.before
+        image = np.full([len(self.before), *(side + 3 * size + 2 * padding for side in self.before.shape[1:])], fill)
+        image[:, -begin : self.before.shape[1] - begin, -begin : self.before.shape[2] - begin] = self.before
         counts = [(side + padding - size) // step + 1 for side, step in zip(self.before.shape[1:], steps, strict=True)]
-        found = sliding_window_view(picture, (size, size), axis=(1, 2))[:, :: steps[0], :: steps[1]]
+        found = sliding_window_view(image, (size, size), axis=(1, 2))[:, :: steps[0], :: steps[1]]
         return found[:, : counts[0], : counts[1]]
 
 
@@ -130,9 +130,9 @@ def _convolutional(layer: _Layer) -> np.ndarray:
     bias = layer.take("bias", (filters,))
     parts = [layer.take("statistics", (filters,)) for _ in range(3 * layer.number("batch_normalize", 0))]
     kernel = layer.take("weights", (filters, len(layer.before) // groups, size, size))
-    picture = np.pad(layer.before, [(0, 0), (padding, padding), (padding, padding)])
+    image = np.pad(layer.before, [(0, 0), (padding, padding), (padding, padding)])
     reach = (size - 1) * dilation + 1
-    windows = sliding_window_view(picture, (reach, reach), axis=(1, 2))
+    windows = sliding_window_view(image, (reach, reach), axis=(1, 2))
     windows = windows[:, :: steps[0], :: steps[1], ::dilation, ::dilation]
     inputs, rows, columns = windows.shape[:3]
     sums = []

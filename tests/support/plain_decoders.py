@@ -251,8 +251,8 @@ def kept(places: Sequence[Place], overlap: float, class_aware: bool = False) -> 
 
 
 def assert_reported(found: Sequence[Detection], expected: Sequence[Place], frame: Frame, *, clip: bool = True) -> None:
-    """The results are these places, in pixels of the picture, the best first."""
-    width, height = frame.picture[1] - 1, frame.picture[0] - 1
+    """The results are these places, in pixels of the image, the best first."""
+    width, height = frame.image[1] - 1, frame.image[0] - 1
     places = []
     for place in expected:
         box = [value / frame.scale[index % 2] for index, value in enumerate(place.box)]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from networks import Graph
-
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
+from support.networks import Graph
 
 
 def convolution(path: Path, size: int, inputs: int, outputs: int, kernel: int, **attributes: object) -> Network:
@@ -27,7 +26,7 @@ def dense(path: Path, rows: int, terms: int, columns: int) -> Network:
 
 NETWORKS = {
     "3x3": lambda path: convolution(path, 14, 16, 32, 3, pads=[1, 1, 1, 1]),
-    "3x3 of a small picture": lambda path: convolution(path, 7, 64, 64, 3, pads=[1, 1, 1, 1]),
+    "3x3 of a small image": lambda path: convolution(path, 7, 64, 64, 3, pads=[1, 1, 1, 1]),
     "1x1": lambda path: convolution(path, 9, 32, 48, 1),
     "strided": lambda path: convolution(path, 15, 8, 24, 3, strides=[2, 2], pads=[1, 1, 0, 0]),
     "grouped": lambda path: convolution(path, 8, 16, 32, 3, group=4),

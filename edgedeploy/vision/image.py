@@ -1,4 +1,4 @@
-"""Picture files, and the resize that Tengine's published results were made with."""
+"""Image files, and the resize that Tengine's published results were made with."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ _WEIGHT_BITS = 11
 _MAX_BYTES = 1 << 28
 
 
-def read_picture(path: Path) -> np.ndarray:
-    """Read a picture of any format that OpenCV knows, turned upright if its EXIF data says how.
+def read_image(path: Path) -> np.ndarray:
+    """Read an image of any format that OpenCV knows, turned upright if its EXIF data says how.
 
     Returns:
-        uint8, height x width x 3, channels B, G, R; grey pictures are repeated into the three channels,
+        uint8, height x width x 3, channels B, G, R; grey images are repeated into the three channels,
         transparency is dropped.
 
     Raises:
-        InputError: there is no such file, it is no picture, or it is too large to be decoded.
+        InputError: there is no such file, it is no image, or it is too large to be decoded.
     """
     try:
         with path.open("rb") as stream:
             content = stream.read(_MAX_BYTES + 1)  # a device or a pipe has no size to ask for
     except FileNotFoundError as error:
-        raise InputError(f"there is no picture {path}", hints=["check the path given to --image"]) from error
+        raise InputError(f"there is no image {path}", hints=["check the path given to --image"]) from error
     except OSError as error:
-        raise InputError(f"cannot read the picture {path}", why=error.strerror or str(error)) from error
+        raise InputError(f"cannot read the image {path}", why=error.strerror or str(error)) from error
     if len(content) > _MAX_BYTES:
         raise _too_large(path)
     try:
-        picture = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
+        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR) if content else None
     except cv2.error as error:
         if "IMAGE_PIXELS" in str(error) or "IMAGE_WIDTH" in str(error) or "IMAGE_HEIGHT" in str(error):
             raise _too_large(path) from error
-        raise InputError(f"cannot decode the picture {path}", why=error.err or str(error)) from error
-    if picture is None:
-        raise not_a_picture(path, content)
-    return picture
+        raise InputError(f"cannot decode the image {path}", why=error.err or str(error)) from error
+    if image is None:
+        raise not_an_image(path, content)
+    return image
 
 
-def is_picture(stream: IO[bytes]) -> bool:
-    """Whether an open file begins as a picture of a format that OpenCV knows; its name does not matter."""
+def is_image(stream: IO[bytes]) -> bool:
+    """Whether an open file begins as an image of a format that OpenCV knows; its name does not matter."""
     return bool(cv2.haveImageReader(f"/proc/self/fd/{stream.fileno()}"))
 
 
-def not_a_picture(path: Path, content: bytes) -> InputError:
-    """The error for a file that begins with `content`, which is neither a picture nor a video."""
+def not_an_image(path: Path, content: bytes) -> InputError:
+    """The error for a file that begins with `content`, which is neither an image nor a video."""
     return InputError(
-        f"{path} is not a picture",
+        f"{path} is not an image",
         why=_what_it_is(content),
         hints=["give a JPEG, PNG, WebP, BMP, TIFF or PPM file, a folder of such, or a video"],
     )
@@ -64,7 +64,7 @@ def not_a_picture(path: Path, content: bytes) -> InputError:
 
 def _too_large(path: Path) -> InputError:
     return InputError(
-        f"the picture {path} is too large",
+        f"the image {path} is too large",
         why=f"more than {MAX_PIXELS >> 20} megapixels or {_MAX_BYTES >> 20} MiB",
         hints=["scale it down first; the networks work on less than a megapixel"],
     )
@@ -74,16 +74,16 @@ def _what_it_is(content: bytes) -> str:
     if not content:
         return "the file is empty"
     if b"\0" in content[:4096]:
-        return "its content is of no picture or video format that is known here, or is damaged"
+        return "its content is of no image or video format that is known here, or is damaged"
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:
-        return "its content is of no picture or video format that is known here, or is damaged"
+        return "its content is of no image or video format that is known here, or is damaged"
     return "it is text"
 
 
 def check_writable(path: Path) -> None:
-    """Make sure, before long work, that `write_picture` can write `path`.
+    """Make sure, before long work, that `write_image` can write `path`.
 
     Raises:
         InputError: the suffix names no format that can be written.
@@ -91,8 +91,8 @@ def check_writable(path: Path) -> None:
     """
     if not path.suffix or not cv2.haveImageWriter(f"x{path.suffix.lower()}"):
         raise InputError(
-            f"cannot save a picture as {path}",
-            why=f"{path.suffix or 'a name without a suffix'} names no picture format",
+            f"cannot save an image as {path}",
+            why=f"{path.suffix or 'a name without a suffix'} names no image format",
             hints=["use a name that ends in .jpg or .png"],
         )
     check_place(path)
@@ -120,53 +120,53 @@ def check_place(path: Path) -> None:
         )
 
 
-def write_picture(path: Path, picture: np.ndarray) -> None:
-    """Write `picture` in the format that `path`'s suffix names.
+def write_image(path: Path, image: np.ndarray) -> None:
+    """Write `image` in the format that `path`'s suffix names.
 
     Raises:
-        InputError, OutputError: as `check_writable`, or the format does not take this picture, or the disk is full.
+        InputError, OutputError: as `check_writable`, or the format does not take this image, or the disk is full.
     """
     check_writable(path)
     try:
-        done, encoded = cv2.imencode(path.suffix.lower(), picture)
+        done, encoded = cv2.imencode(path.suffix.lower(), image)
     except cv2.error:
         done = False
     if not done:
-        height, width = picture.shape[:2]
+        height, width = image.shape[:2]
         raise OutputError(
             f"cannot write {path}",
-            why=f"a colour picture of {width}x{height} pixels cannot be written as {path.suffix}",
-            hints=["use a name that ends in .png, which takes pictures of any size"],
+            why=f"a colour image of {width}x{height} pixels cannot be written as {path.suffix}",
+            hints=["use a name that ends in .png, which takes images of any size"],
         )
     with replacing(path) as temporary:
         temporary.write_bytes(encoded.tobytes())
 
 
-def resize(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Stretch a picture to `height` x `width` as Tengine's examples do: bilinear, in 11-bit fixed point.
+def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Stretch an image to `height` x `width` as Tengine's examples do: bilinear, in 11-bit fixed point.
 
     Along each axis, with s = source / target in float32, output i lies at p = (i + 0.5) s - 0.5 of the
     source; the pixels k = floor(p) and k + 1 get the weights trunc(2048 (1 - (p - k))) and
     trunc(2048 (p - k)). Each product is shifted right by 11 bits: first along x, one product at a time,
-    then the sum of both rows along y. Rounding down at each step makes a picture darker by about one level
+    then the sum of both rows along y. Rounding down at each step makes an image darker by about one level
     in 255, which published results depend on (`tengine_resize_f32` in Tengine's examples/common).
 
     Positions outside the source are clamped to its border. Tengine extrapolates there instead, which only
-    a picture that grows can show. A picture of the right size is returned as it is.
+    an image that grows can show. An image of the right size is returned as it is.
 
     Args:
-        picture: uint8, height x width x channels, of any size.
+        image: uint8, height x width x channels, of any size.
 
     Returns:
         uint8, `height` x `width` x channels.
     """
-    if picture.shape[:2] == (height, width):
-        return picture
-    top, bottom, weight_top, weight_bottom = _taps(picture.shape[0], height)
-    left, right, weight_left, weight_right = (tap[:, None] for tap in _taps(picture.shape[1], width))
+    if image.shape[:2] == (height, width):
+        return image
+    top, bottom, weight_top, weight_bottom = _neighbours(image.shape[0], height)
+    left, right, weight_left, weight_right = (neighbour[:, None] for neighbour in _neighbours(image.shape[1], width))
 
     def along_x(rows: np.ndarray) -> np.ndarray:
-        pixels = picture[rows].astype(np.int32)
+        pixels = image[rows].astype(np.int32)
         at_left, at_right = pixels[:, left[:, 0]], pixels[:, right[:, 0]]
         return (at_left * weight_left >> _WEIGHT_BITS) + (at_right * weight_right >> _WEIGHT_BITS)
 
@@ -175,7 +175,7 @@ def resize(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     return (upper + lower >> _WEIGHT_BITS).astype(np.uint8)
 
 
-def _taps(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _neighbours(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """For each output along one axis: its two source pixels and their weights, int32."""
     half = np.float32(0.5)
     scale = np.float32(source) / np.float32(target)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError, OutputError
-from edgedeploy.vision.picture import check_writable, read_picture, resize, write_picture
+from edgedeploy.vision.image import check_writable, read_image, resize, write_image
 
 
 def test_resize_rounds_down_after_each_product() -> None:
     # Two rows of 11 and 21 in equal parts: 11/2 -> 5, 21/2 -> 10, 15 along x; the exact mean is 16.
-    picture = np.array([[[11], [21]], [[11], [21]]], np.uint8)
-    assert resize(picture, 1, 1).tolist() == [[[15]]]
+    image = np.array([[[11], [21]], [[11], [21]]], np.uint8)
+    assert resize(image, 1, 1).tolist() == [[[15]]]
 
 
 def test_resize_takes_half_pixel_positions() -> None:
@@ -26,10 +26,10 @@ def test_resize_takes_half_pixel_positions() -> None:
 
 def test_resize_is_the_stated_formula_for_any_ratio() -> None:
     random = np.random.default_rng(7)
-    picture = random.integers(0, 256, (23, 31, 3), np.uint8)
+    image = random.integers(0, 256, (23, 31, 3), np.uint8)
     height, width = 9, 13
 
-    def taps(source: int, target: int, index: int) -> tuple[int, int, int]:
+    def elements(source: int, target: int, index: int) -> tuple[int, int, int]:
         position = np.float32(index + 0.5) * (np.float32(source) / np.float32(target)) - np.float32(0.5)
         first = int(position)
         part = np.float32(position - np.float32(first))
@@ -38,36 +38,36 @@ def test_resize_is_the_stated_formula_for_any_ratio() -> None:
     expected = np.zeros((height, width, 3), np.uint8)
     for i in range(height):
         for j in range(width):
-            y, above, below = taps(23, height, i)
-            x, before, after = taps(31, width, j)
+            y, above, below = elements(23, height, i)
+            x, before, after = elements(31, width, j)
             for c in range(3):
                 top, bottom = (
                     (int(row[x, c]) * before >> 11) + (int(row[x + 1, c]) * after >> 11)
-                    for row in (picture[y], picture[y + 1])
+                    for row in (image[y], image[y + 1])
                 )
                 expected[i, j, c] = top * above + bottom * below >> 11
-    assert np.array_equal(resize(picture, height, width), expected)
+    assert np.array_equal(resize(image, height, width), expected)
 
 
-def test_resize_leaves_a_picture_of_the_right_size_alone() -> None:
-    picture = np.random.default_rng(1).integers(0, 256, (5, 4, 3), np.uint8)
-    assert np.array_equal(resize(picture, 5, 4), picture)
+def test_resize_leaves_an_image_of_the_right_size_alone() -> None:
+    image = np.random.default_rng(1).integers(0, 256, (5, 4, 3), np.uint8)
+    assert np.array_equal(resize(image, 5, 4), image)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (40, 3), (64, 64)])
 def test_resize_of_any_size_stays_between_the_pixels(size: tuple[int, int]) -> None:
-    picture = np.full((*size, 3), 200, np.uint8)
-    assert set(np.unique(resize(picture, 16, 16))) <= {198, 199, 200}
+    image = np.full((*size, 3), 200, np.uint8)
+    assert set(np.unique(resize(image, 16, 16))) <= {198, 199, 200}
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_grey_and_transparent_pictures_become_three_channels(tmp_path: Path, channels: int) -> None:
-    path = tmp_path / "picture.png"
+def test_grey_and_transparent_images_become_three_channels(tmp_path: Path, channels: int) -> None:
+    path = tmp_path / "image.png"
     cv2.imwrite(str(path), np.full((5, 7, channels), 90, np.uint8))
-    picture = read_picture(path)
-    assert picture.shape == (5, 7, 3)
-    assert picture.dtype == np.uint8
-    assert picture[2, 3].tolist() == [90, 90, 90]
+    image = read_image(path)
+    assert image.shape == (5, 7, 3)
+    assert image.dtype == np.uint8
+    assert image[2, 3].tolist() == [90, 90, 90]
 
 
 @pytest.mark.parametrize(
@@ -76,23 +76,23 @@ def test_grey_and_transparent_pictures_become_three_channels(tmp_path: Path, cha
         (b"", "empty"),
         (b"This is a letter.\n", "text"),
         ("ein Brief für dich\n".encode(), "text"),
-        (bytes(range(256)), "no picture or video format"),
+        (bytes(range(256)), "no image or video format"),
         (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "damaged"),
     ],
 )
-def test_what_is_no_picture_is_named(tmp_path: Path, content: bytes, why: str) -> None:
-    path = tmp_path / "picture.jpg"
+def test_what_is_no_image_is_named(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "image.jpg"
     path.write_bytes(content)
     with pytest.raises(InputError, match=why) as caught:
-        read_picture(path)
+        read_image(path)
     assert caught.value.hints
 
 
-def test_a_missing_picture_and_a_folder_are_input_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no picture"):
-        read_picture(tmp_path / "none.jpg")
+def test_a_missing_image_and_a_folder_are_input_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no image"):
+        read_image(tmp_path / "none.jpg")
     with pytest.raises(InputError, match="cannot read"):
-        read_picture(tmp_path)
+        read_image(tmp_path)
 
 
 def test_a_small_file_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
@@ -105,19 +105,19 @@ def test_a_small_file_that_claims_to_be_huge_is_refused(tmp_path: Path) -> None:
         b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0")) + chunk(b"IEND", b"")
     )
     with pytest.raises(InputError, match="too large"):
-        read_picture(path)
+        read_image(path)
 
 
-def test_pictures_are_written_in_the_format_of_their_suffix(tmp_path: Path) -> None:
-    picture = np.random.default_rng(3).integers(0, 256, (6, 5, 3), np.uint8)
+def test_images_are_written_in_the_format_of_their_suffix(tmp_path: Path) -> None:
+    image = np.random.default_rng(3).integers(0, 256, (6, 5, 3), np.uint8)
     path = tmp_path / "new" / "out.PNG"
-    write_picture(path, picture)
-    assert np.array_equal(read_picture(path), picture)
+    write_image(path, image)
+    assert np.array_equal(read_image(path), image)
     assert [file.name for file in path.parent.iterdir()] == ["out.PNG"]
 
 
 @pytest.mark.parametrize("name", ["out", "out.", "out.txt", ".jpg"])
-def test_a_suffix_of_no_picture_format_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_suffix_of_no_image_format_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="cannot save"):
         check_writable(tmp_path / name)
 
@@ -132,9 +132,9 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["grey.pgm", "wide.webp"])
-def test_a_picture_that_the_format_does_not_take_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_image_that_the_format_does_not_take_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OutputError, match="cannot be written as"):
-        write_picture(tmp_path / name, np.zeros((2, 20000, 3), np.uint8))
+        write_image(tmp_path / name, np.zeros((2, 20000, 3), np.uint8))
     assert not list(tmp_path.iterdir())
 
 

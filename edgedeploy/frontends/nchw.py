@@ -17,7 +17,7 @@ _LAYOUTS = {
 }
 
 
-def on_planes(module: tvm.IRModule) -> tvm.IRModule:
+def in_nchw(module: tvm.IRModule) -> tvm.IRModule:
     """The module with convolutions and resizing of NHWC feature maps in NCHW, weights in OIHW.
 
     What lies between them follows, so that transposes remain at the edges only.

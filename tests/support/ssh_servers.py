@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from listeners import listening
-from rpc_clients import becomes
-
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.virtual.board import VirtualBoard
+from support.listeners import listening
+from support.rpc_clients import becomes
 
 SSHD = """
 cd && umask 077 && mkdir -p own && cd own && cat >host_key &&

@@ -12,7 +12,6 @@ from typing import Any
 
 import platformdirs
 import pytest
-from patience import generous
 
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, agent_for, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
@@ -21,6 +20,7 @@ from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
+from support.patience import generous
 
 # The user's own, which is known before tests get folders of their own.
 KEPT = platformdirs.user_cache_path()

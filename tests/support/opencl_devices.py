@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import generous
+
+from support.patience import generous
 
 # TVM's names of what a launch states, in the order in which it states it.
 GRID, GROUP = "blockIdx.x", "threadIdx.x"
@@ -113,7 +114,7 @@ def program(opencl: Any, tmp_path: Path) -> Program:
     def run(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
         begin = "import numpy as np, tvm\nfrom edgedeploy.runtime.opencl import load\nload()\n"
         environment = {**os.environ, "EDGEDEPLOY_OPENCL_CACHE": str(tmp_path / "programs"), **variables}
-        folders = [str(Path(__file__).parent), *sys.path]
+        folders = [str(Path(__file__).parents[1]), *sys.path]
         environment["PYTHONPATH"] = os.pathsep.join(folders)
         command = [sys.executable, "-W", "ignore", "-c", begin + text]
         return subprocess.run(

@@ -11,7 +11,6 @@ from typing import Any
 import onnx
 import pytest
 from onnx import numpy_helper
-from virtual_boards import Start
 
 from edgedeploy.board import load_board
 from edgedeploy.build import build
@@ -26,6 +25,7 @@ from edgedeploy.remote.facts import BASE
 from edgedeploy.resolved import resolve
 from edgedeploy.source import Source, find_source
 from edgedeploy.virtual.board import VirtualBoard
+from support.virtual_boards import Start
 
 __all__ = ["BASE", "Bench", "bench"]
 

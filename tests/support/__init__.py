@@ -1,0 +1,1 @@
+"""What tests share: boards, packages, networks, and other programs that compute the same."""
