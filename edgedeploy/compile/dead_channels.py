@@ -17,9 +17,9 @@ from edgedeploy.compile.channel_flow import (
     Values,
     channel_count,
     constant_channels,
+    dependencies_of,
     is_depthwise,
     product_of,
-    dependencies_of,
     variables_in,
 )
 from edgedeploy.compile.expressions import constant, constant_value, is_call, rewritten
