@@ -1,15 +1,42 @@
-"""Transposes that `ConvertLayout` leaves behind although nothing needs to move."""
+"""Conversion of layouts by TVM's `ConvertLayout`, and the transposes that it leaves although nothing needs to move."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
+from edgedeploy.compile.optraits import teach_layout_conversion
 
 NCHW_OF_NHWC = [0, 3, 1, 2]
+
+
+def convert_layout(module: tvm.IRModule, layouts: Mapping[str, Sequence[str]]) -> tvm.IRModule:
+    """Give operators the layouts that are wished for, by TVM's names of both; what lies between them follows."""
+    teach_layout_conversion()
+    return relax.transform.ConvertLayout(layouts)(rewritten(_SameRanks(module), module))
+
+
+@relax.expr_functor.mutator
+class _SameRanks(relax.PyExprMutator):
+    """Gives the operands of `where` the rank of its result: its layout becomes that of all of them."""
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        call = self.visit_expr_post_order(call)
+        if not is_call(call, "relax.where"):
+            return call
+        return relax.Call(call.op, [self._of_rank(len(shape_of(call)), each) for each in call.args])
+
+    def _of_rank(self, rank: int, operand: relax.Expr) -> relax.Expr:
+        shape, value = shape_of(operand), constant_value(operand)
+        if len(shape) == rank:
+            return operand
+        shape = [1] * (rank - len(shape)) + shape
+        return self.builder_.emit(relax.op.reshape(operand, shape)) if value is None else constant(value.reshape(shape))
 
 
 def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:

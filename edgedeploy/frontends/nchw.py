@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tvm
-from tvm import relax
 
 from edgedeploy.compile.canonical import canonicalise
 from edgedeploy.compile.constants import fold_constants
-from edgedeploy.compile.layouts import remove_transposes
-from edgedeploy.compile.optraits import teach_layout_conversion
+from edgedeploy.compile.layouts import convert_layout, remove_transposes
 
 _LAYOUTS = {
     "relax.image.resize2d": ["NCHW"],
@@ -22,6 +20,5 @@ def in_nchw(module: tvm.IRModule) -> tvm.IRModule:
 
     What lies between them follows, so that transposes remain at the edges only.
     """
-    teach_layout_conversion()
-    converted = relax.transform.ConvertLayout(_LAYOUTS)(canonicalise(fold_constants(module)))
+    converted = convert_layout(canonicalise(fold_constants(module)), _LAYOUTS)
     return remove_transposes(fold_constants(converted))

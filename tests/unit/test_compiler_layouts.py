@@ -80,6 +80,15 @@ def test_it_reads_several_of_them_beside_each_other(transposes_of: Callable) -> 
     assert transposes_of(graph, graph.node("MatMul", joined, graph.normal(features, 7))) == 0
 
 
+def test_a_choice_between_values_of_any_rank_follows_the_layout(transposes_of: Callable) -> None:
+    graph = Graph()
+    first = convolved(graph)
+    mask = graph.node("Greater", graph.node("ReduceMax", first, axes=[0, 1], keepdims=0), graph.weight(np.float32(0.5)))
+    chosen = graph.node("Where", mask, first, graph.weight(np.float32(2)))
+    ones = graph.node("Where", mask, graph.weight(np.float32(1)), graph.weight(np.float32(0)))
+    assert transposes_of(graph, graph.conv(chosen, 16, 16, 3), ones) <= 2
+
+
 def test_a_flattened_image_with_another_reader_keeps_its_order_there(transposes_of: Callable) -> None:
     graph = Graph()
     flat = graph.node("Flatten", convolved(graph))

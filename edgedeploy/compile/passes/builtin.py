@@ -19,9 +19,9 @@ from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, keep_broadcasts_apart
 from edgedeploy.compile.groups import groups
-from edgedeploy.compile.layouts import remove_transposes
+from edgedeploy.compile.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.lowering import lower_layers
-from edgedeploy.compile.optraits import slow_operators, teach_layout_conversion
+from edgedeploy.compile.optraits import slow_operators
 from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.transposed import rewrite_transposed
@@ -54,8 +54,7 @@ def _remove_channels(module: tvm.IRModule, compilation: Compilation) -> tvm.IRMo
 
 
 def _convert_layout(module: tvm.IRModule) -> tvm.IRModule:
-    teach_layout_conversion()
-    module = fold_constants(relax.transform.ConvertLayout(_LAYOUTS)(module))
+    module = fold_constants(convert_layout(module, _LAYOUTS))
     return module.with_attr(SLOW_OPERATORS, slow_operators(module))
 
 
