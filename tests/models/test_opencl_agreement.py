@@ -19,7 +19,7 @@ from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.tolerance import OPENCL_TOLERANCE
-from edgedeploy.source import Source, find_source
+from edgedeploy.zoo.source import Source, find_source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]
 
