@@ -14,7 +14,8 @@ from support.notebook import Notebook
 
 from edgedeploy import build as building
 from edgedeploy.board import load_board
-from edgedeploy.compile.configuration import Configuration, known_configuration
+from edgedeploy.compile.backends import known_configuration
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
