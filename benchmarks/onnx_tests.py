@@ -74,7 +74,7 @@ def by_edgedeploy(test: Test) -> tuple[str, str]:
     from edgedeploy.build import build
     from edgedeploy.errors import EdgedeployError, NumericalError
     from edgedeploy.runtime.session import Session
-    from edgedeploy.source import find_source
+    from edgedeploy.zoo.source import find_source
 
     model, inputs = with_constants(test)
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,7 @@ def run(chosen: Sequence[Test], processes: int, seen: Callable[[Result], None] =
     import edgedeploy.frontends.onnx_importer
     import edgedeploy.frontends.onnx_network
     import edgedeploy.package.archive
-    import edgedeploy.tune.best  # noqa: F401
+    import edgedeploy.records.best  # noqa: F401
 
     _TESTS[:] = chosen
     context = multiprocessing.get_context("fork")

@@ -23,14 +23,14 @@ from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.inputs import bounded_inputs
 from edgedeploy.selftest.recording import Recorded, recorded, self_test
 from edgedeploy.selftest.tolerance import error_limit
-from edgedeploy.source import Source, find_source, note_weights
 from edgedeploy.toolchain import c_compiler
+from edgedeploy.zoo.source import Source, find_source, note_weights
 
 if TYPE_CHECKING:
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
     from edgedeploy.network import Network
-    from edgedeploy.tune.records import Records
+    from edgedeploy.records.database import Records
 
 # What may be written beside a package: Relax and TensorIR, LLVM's intermediate code, assembly, and a folder with
 # the module after each pass.
@@ -128,7 +128,7 @@ def _inputs(
     disabled_passes: Collection[str] = (),
 ) -> Iterator[_Inputs]:
     """What a package is made from, while its tuning records are open; arguments are `build`'s."""
-    from edgedeploy.tune.best import NO_RECORDS, chosen_records, tuned_by
+    from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
 
     with chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress) as records:
         tuned = tuning if callable(tuning) else tuned_by(records)
@@ -155,7 +155,7 @@ def build(
         source: the network.
         board: the board.
         output: the archive to write.
-        tuning: what is known of functions: tuning records as `tune.best.chosen_records` takes them, the board's own
+        tuning: what is known of functions: tuning records as `records.best.chosen_records` takes them, the board's own
             unless given; or a function that says it, for comparisons.
         referenced: the network and its reference's results, if they are known from another build.
         disabled_passes: names of passes of the compiler to leave out.

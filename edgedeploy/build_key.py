@@ -16,11 +16,11 @@ from edgedeploy.compile.passes.installed import provider_code, provider_versions
 from edgedeploy.files import digest_of
 from edgedeploy.frontends.format import Format
 from edgedeploy.kept import key_of
-from edgedeploy.source import Source
 from edgedeploy.toolchain import c_compiler
+from edgedeploy.zoo.source import Source
 
 if TYPE_CHECKING:
-    from edgedeploy.tune.records import Records
+    from edgedeploy.records.database import Records
 
 # Folders of edgedeploy that no package is made by: measuring, showing, what reaches boards, and data files, of which
 # board, toolchain and network are in the key by themselves. All else counts, whether or not it seems to matter.
@@ -34,8 +34,7 @@ NOT_BUILDING = (
     "remote",
     "report",
     "rpc",
-    "tune/report",
-    "tune/search",
+    "tune",
     "vision",
 )
 

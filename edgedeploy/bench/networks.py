@@ -17,9 +17,9 @@ from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.arrays import fill
-from edgedeploy.source import Source, find_source
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.source import Source, find_source
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def build(
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
-    from edgedeploy.source import Source, find_source, note_weights
+    from edgedeploy.zoo.source import Source, find_source, note_weights
 
     if list_passes:
         passes.show_passes(disable_pass or (), json_output)

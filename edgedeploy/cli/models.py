@@ -74,8 +74,8 @@ def show(
 
     if graph:
         from edgedeploy.frontends.format import ImportOptions
-        from edgedeploy.source import find_source
         from edgedeploy.zoo.drawing import draw
+        from edgedeploy.zoo.source import find_source
 
         # A drawing needs no weights.
         options = ImportOptions(weights="random")

@@ -34,7 +34,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_records(incomplete: str) -> list[str]:
     """Boards with records whose names begin with what was typed; the shell itself completes paths."""
-    from edgedeploy.tune.header import folders
+    from edgedeploy.records.header import folders
 
     return [folder.name for folder in folders() if folder.name.startswith(incomplete)]
 

@@ -14,9 +14,9 @@ from edgedeploy.text import count, milliseconds, times
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from edgedeploy.tune.exchange import Merged
-    from edgedeploy.tune.overview import TaskOverview
-    from edgedeploy.tune.trial import Trial
+    from edgedeploy.records.exchange import Merged
+    from edgedeploy.records.overview import TaskOverview
+    from edgedeploy.records.trial import Trial
 
 # Of an error's end, where compilers and TVM say what is wrong.
 _ERROR_LETTERS = 100
@@ -31,7 +31,7 @@ def list_records(json_output: JsonOption = False) -> None:
     Example: edgedeploy records list
     """
     from edgedeploy.errors import RecordsError
-    from edgedeploy.tune.header import cpu_of, folders
+    from edgedeploy.records.header import cpu_of, folders
 
     summaries = []
     for folder in folders():
@@ -78,10 +78,10 @@ def show(
 
     Examples: edgedeploy records show rpi4; edgedeploy records show rpi4 --task conv2d_3
     """
-    from edgedeploy.tune.events import RunStarted
-    from edgedeploy.tune.header import find_folder
-    from edgedeploy.tune.overview import overview
-    from edgedeploy.tune.records import read_records
+    from edgedeploy.records.database import read_records
+    from edgedeploy.records.events import RunStarted
+    from edgedeploy.records.header import find_folder
+    from edgedeploy.records.overview import overview
 
     folder = find_folder(name)
     content = read_records(folder)
@@ -111,9 +111,9 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
 
     Example: edgedeploy records best rpi4
     """
-    from edgedeploy.tune.header import find_folder
-    from edgedeploy.tune.overview import overview
-    from edgedeploy.tune.records import read_records
+    from edgedeploy.records.database import read_records
+    from edgedeploy.records.header import find_folder
+    from edgedeploy.records.overview import overview
 
     tasks = overview(read_records(find_folder(name)).trials)
     if json_output:
@@ -136,8 +136,8 @@ def merge(
 
     Example: edgedeploy records merge laptop/records desk/records --into all/records
     """
-    from edgedeploy.tune.exchange import merge as merge_records
-    from edgedeploy.tune.header import find_folder
+    from edgedeploy.records.exchange import merge as merge_records
+    from edgedeploy.records.header import find_folder
 
     _print_merged(merge_records([find_folder(source) for source in sources], _destination(into), ConsoleProgress()))
 
@@ -151,8 +151,8 @@ def export(
 
     Example: edgedeploy records export rpi4 rpi4-records.jsonl
     """
-    from edgedeploy.tune.exchange import export as export_records
-    from edgedeploy.tune.header import find_folder
+    from edgedeploy.records.exchange import export as export_records
+    from edgedeploy.records.header import find_folder
 
     trials = export_records(find_folder(name), output)
     stdout().print(f"{output}: {count(trials, 'trial')}, {output.stat().st_size:,} bytes")
@@ -175,7 +175,7 @@ def import_records(
 
     Examples: edgedeploy records import rpi4-records.jsonl; edgedeploy records import desk/records --into rpi4
     """
-    from edgedeploy.tune.exchange import import_records as add_records
+    from edgedeploy.records.exchange import import_records as add_records
 
     _print_merged(add_records(source, _destination(into) if into else None, ConsoleProgress()))
 
@@ -193,8 +193,8 @@ def prune(
 
     Example: edgedeploy records prune rpi4 --keep 8
     """
-    from edgedeploy.tune.exchange import prune as prune_records
-    from edgedeploy.tune.header import find_folder
+    from edgedeploy.records.exchange import prune as prune_records
+    from edgedeploy.records.header import find_folder
 
     folder = find_folder(name)
     pruned = prune_records(folder, keep, dry_run=dry_run, progress=ConsoleProgress())
@@ -204,8 +204,8 @@ def prune(
 
 def _summary(folder: Path) -> dict[str, Any]:
     """What the listing says of a folder, as JSON has it."""
-    from edgedeploy.tune.overview import overview
-    from edgedeploy.tune.records import read_records
+    from edgedeploy.records.database import read_records
+    from edgedeploy.records.overview import overview
 
     content = read_records(folder)
     tasks = overview(content.trials)
@@ -303,6 +303,6 @@ def _print_merged(merged: Merged) -> None:
 def _destination(name: str) -> Path:
     """The folder that a user names, which need not be there: a path, or a board's name."""
     from edgedeploy.board import BOARDS
-    from edgedeploy.tune.header import default_folder
+    from edgedeploy.records.header import default_folder
 
     return default_folder(name) if "/" not in name and name in BOARDS.names() else Path(name)

@@ -32,9 +32,9 @@ from edgedeploy.cli.overrides import flattened, overridable
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
     from edgedeploy.resolved import ResolvedBoard
-    from edgedeploy.source import Source
     from edgedeploy.tune.task import Task
     from edgedeploy.tune.tuning import Boards
+    from edgedeploy.zoo.source import Source
 
 _RUN = "models"
 
@@ -211,12 +211,12 @@ def tune_models(
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
     from edgedeploy.errors import InputError
+    from edgedeploy.records.header import default_folder, find_folder
     from edgedeploy.resolved import resolve
-    from edgedeploy.source import find_source, note_weights
-    from edgedeploy.tune.header import default_folder, find_folder
     from edgedeploy.tune.remote import Evaluation
     from edgedeploy.tune.run import Options
     from edgedeploy.tune.tuning import chosen_tasks, tuning_session
+    from edgedeploy.zoo.source import find_source, note_weights
 
     shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon)
     if shapes and len(models) > 1:
@@ -263,7 +263,7 @@ def report(
     Example: edgedeploy tune report rpi4 -o report.html
     """
     from edgedeploy.cli.console import stdout
-    from edgedeploy.tune.header import find_folder
+    from edgedeploy.records.header import find_folder
     from edgedeploy.tune.report import write_report
 
     folder = find_folder(records)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, stderr, stdout
 from edgedeploy.progress import Progress, paced
-from edgedeploy.text import count, duration, milliseconds, printable, significant, times
-from edgedeploy.tune.events import (
+from edgedeploy.records.events import (
     Event,
     Measured,
     Noted,
@@ -28,9 +27,10 @@ from edgedeploy.tune.events import (
     TaskStarted,
     TaskSummary,
 )
+from edgedeploy.records.trial import Conditions
+from edgedeploy.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.tune.results import TITLES, cells, end_to_end
 from edgedeploy.tune.state import RunState, TaskState
-from edgedeploy.tune.trial import Conditions
 
 if TYPE_CHECKING:
     from rich.live import Live

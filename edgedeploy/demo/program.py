@@ -19,13 +19,13 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened_together
-from edgedeploy.source import find_source
 from edgedeploy.vision.decoder import Decoder
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.source import find_source
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]

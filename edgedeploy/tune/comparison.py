@@ -18,8 +18,8 @@ from edgedeploy.progress import Progress
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened_together
-from edgedeploy.source import Source
 from edgedeploy.tensors import Tensors
+from edgedeploy.zoo.source import Source
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.tune.trial import Conditions
+from edgedeploy.records.trial import Conditions
 
 # Runs a POSIX shell script on the board, and gives what it prints.
 Run = Callable[[str], str]

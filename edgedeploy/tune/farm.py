@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from edgedeploy.errors import BoardConnectionError, DeviceLostError, EdgedeployError
 from edgedeploy.progress import Progress
+from edgedeploy.records.trial import Conditions
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device
 from edgedeploy.tune.building import Batch
 from edgedeploy.tune.conditions import Throttling
 from edgedeploy.tune.measuring import Measurer, Outcome
-from edgedeploy.tune.trial import Conditions
 
 # How long a board may take to come back. With what it takes to notice, a run ends within a minute.
 RETURN_S = 40

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import Tuned, workload_hash
-from edgedeploy.tune.events import TaskResult
+from edgedeploy.records.events import TaskResult
+from edgedeploy.records.trial import Trial
 from edgedeploy.tune.task import Task
-from edgedeploy.tune.trial import Trial
 
 if TYPE_CHECKING:
     from tvm import IRModule

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edgedeploy.closing import Closing
 from edgedeploy.errors import DeviceLostError, NoTrackerError, RpcError
+from edgedeploy.records.trial import Failure
 from edgedeploy.remote.failures import device_failure
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
@@ -29,7 +30,6 @@ from edgedeploy.tune.remote import (
     Refused,
     session,
 )
-from edgedeploy.tune.trial import Failure
 from edgedeploy.tune.workers import Worker, WorkerError
 
 # A session begins functions for so long; the server ends it when the last one has had its time as well.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgedeploy.records.events import TaskResult
 from edgedeploy.text import milliseconds, printable, significant, times
-from edgedeploy.tune.events import TaskResult
 
 TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "failures")
 

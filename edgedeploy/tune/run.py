@@ -12,15 +12,15 @@ from datetime import datetime, timezone
 from typing import Protocol
 
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.records.database import Records
+from edgedeploy.records.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
+from edgedeploy.records.trial import Conditions, Trial
 from edgedeploy.tune.building import Batch, Builder
-from edgedeploy.tune.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.tune.finals import Finals, preferred
 from edgedeploy.tune.measuring import Outcome
-from edgedeploy.tune.records import Records
 from edgedeploy.tune.search import CostModel
 from edgedeploy.tune.space import Space
 from edgedeploy.tune.task import Task
-from edgedeploy.tune.trial import Conditions, Trial
 
 # Candidates that are built into one library and measured in one session.
 BATCH = 16

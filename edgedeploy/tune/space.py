@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from edgedeploy.compile.backends import known_configuration
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.records.trial import Trial
 from edgedeploy.tune.search import CostModel, search_for
 from edgedeploy.tune.task import Task
-from edgedeploy.tune.trial import Trial
 
 # As many of the best from other records are tried right after the default.
 MOST_KNOWN = 16

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from edgedeploy.tune.events import (
+from edgedeploy.records.events import (
     Event,
     Measured,
     RunStarted,
@@ -15,7 +15,7 @@ from edgedeploy.tune.events import (
     TaskStarted,
     TaskSummary,
 )
-from edgedeploy.tune.trial import Conditions
+from edgedeploy.records.trial import Conditions
 
 
 @dataclass

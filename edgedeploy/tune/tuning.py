@@ -13,25 +13,25 @@ from edgedeploy.board import Board
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.progress import Progress
+from edgedeploy.records.best import tuned_by
+from edgedeploy.records.database import Records
+from edgedeploy.records.events import Listener, RunEnded, RunStarted
+from edgedeploy.records.header import Header
 from edgedeploy.remote.address import Address, addresses
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.rpc.device import require_fitting_device
 from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
-from edgedeploy.source import Source
-from edgedeploy.tune.best import tuned_by
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.comparison import Stand
 from edgedeploy.tune.conditions import governor, require_governor_name
-from edgedeploy.tune.events import Listener, RunEnded, RunStarted
 from edgedeploy.tune.farm import Farm
-from edgedeploy.tune.header import Header
 from edgedeploy.tune.measuring import Measurer
-from edgedeploy.tune.records import Records
 from edgedeploy.tune.remote import Evaluation
 from edgedeploy.tune.run import Options, TuningRun
 from edgedeploy.tune.task import Task, selected, tasks_of
+from edgedeploy.zoo.source import Source
 
 # A network that takes so many times as long as before is slower; less is chance.
 MOST_LOSS = 1.01

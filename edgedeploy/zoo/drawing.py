@@ -15,7 +15,7 @@ from onnx import helper
 from edgedeploy.errors import InputError, ModelError, ToolchainError, UnsupportedError, last_line
 from edgedeploy.files import replacing
 from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.source import Source
+from edgedeploy.zoo.source import Source
 
 # What files of these names hold; DOT is Graphviz's own language, and needs no Graphviz.
 _KINDS = {".svg": "svg", ".png": "png", ".pdf": "pdf", ".dot": "dot"}

@@ -18,8 +18,8 @@ from edgedeploy.frontends.format import Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.source import Source
 from edgedeploy.zoo.entry import MODELS, ModelInput, ZooFile, ZooModel
+from edgedeploy.zoo.source import Source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 

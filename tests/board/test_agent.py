@@ -26,7 +26,7 @@ from edgedeploy.build import build
 from edgedeploy.package.abi import read_abi
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 Json = dict[str, Any]
 

@@ -22,7 +22,7 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import build
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 MAGIC = struct.pack("<i", 0xFF271)
 GREETING = MAGIC + struct.pack("<i", 24) + b"client:k -timeout=0.0001"

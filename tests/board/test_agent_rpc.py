@@ -29,7 +29,7 @@ from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
 from edgedeploy.build import build
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 WITHOUT_TORNADO = "TVM's tracker needs tornado: pip install 'edgedeploy[tune]'"
 

@@ -11,8 +11,8 @@ from support.networks import tiny
 from edgedeploy.board import load_board
 from edgedeploy.build import build
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
 from edgedeploy.toolchain import zig_triple
+from edgedeploy.zoo.source import find_source
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 from edgedeploy.package.archive import read_package
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
 from edgedeploy.toolchain import link_shared
+from edgedeploy.zoo.source import find_source
 
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
 pytestmark = pytest.mark.slow

@@ -33,7 +33,7 @@ from edgedeploy.package.manifest import LIBRARY_NAME
 from edgedeploy.remote.failures import failure
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 # Within this an agent ends that met a fault.
 LIMIT_S = 20

@@ -19,8 +19,8 @@ from edgedeploy.errors import InputError, ToolchainError
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
 from edgedeploy.toolchain import run_tool, with_language
+from edgedeploy.zoo.source import find_source
 
 
 def need(program: str, package: str) -> None:

@@ -38,8 +38,8 @@ from edgedeploy.release.push import Pushed, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
 from edgedeploy.virtual.board import down
+from edgedeploy.zoo.source import find_source
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.runtime.remote import RemoteSession
 from edgedeploy.runtime.session import Session
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
 from edgedeploy.package.archive import read_manifest
+from edgedeploy.records.database import Records
+from edgedeploy.records.header import default_folder
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
-from edgedeploy.tune.header import default_folder
-from edgedeploy.tune.records import Records
 from edgedeploy.virtual.board import VirtualBoard, down
 
 pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")

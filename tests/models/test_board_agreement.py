@@ -22,7 +22,7 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.selftest.tolerance import TOLERANCE
-from edgedeploy.source import Source
+from edgedeploy.zoo.source import Source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]
 

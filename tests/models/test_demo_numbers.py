@@ -25,10 +25,10 @@ from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner
-from edgedeploy.source import Source
 from edgedeploy.vision.image import read_image
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.source import Source
 
 
 def from_tmfile(entry: ZooModel, path: Path) -> Runner:

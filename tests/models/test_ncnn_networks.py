@@ -17,8 +17,8 @@ from support.ncnn_files import run_in_ncnn
 from edgedeploy.build import prepare
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
 from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.source import find_source
 
 NETWORKS = ["squeezenet_v1.1", "squeezenet_v1.1-ncnn", "retinaface-ncnn"]
 

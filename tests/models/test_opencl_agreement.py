@@ -14,12 +14,12 @@ from support.shared_networks import FILES, SHAPES, is_quantised
 from support.virtual_boards import Start
 
 from edgedeploy.build import build
+from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.opening import Place, opened
 from edgedeploy.runtime.session import Session
-from edgedeploy.selftest.tolerance import OPENCL_TOLERANCE
-from edgedeploy.source import Source, find_source
+from edgedeploy.zoo.source import Source, find_source
 
 FLOAT = [path for path in FILES if not is_quantised(path)]
 
@@ -34,7 +34,7 @@ def assert_agrees(runner: Runner, source: Source) -> None:
     random = np.random.default_rng(7)
     inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
     found, expected = runner.run(inputs), network.reference(inputs)
-    relative, absolute = OPENCL_TOLERANCE
+    relative, absolute = OpenCL.tolerance
     assert relative <= 1e-3
     for name, wanted in expected.items():
         assert np.abs(found[name] - wanted).max() <= relative * np.abs(wanted).max() + absolute

@@ -23,8 +23,8 @@ from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import BASE
 from edgedeploy.resolved import resolve
-from edgedeploy.source import Source, find_source
 from edgedeploy.virtual.board import VirtualBoard
+from edgedeploy.zoo.source import Source, find_source
 from support.virtual_boards import Start
 
 __all__ = ["BASE", "Bench", "bench"]

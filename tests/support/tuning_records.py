@@ -7,10 +7,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from edgedeploy.tune.header import Header
-from edgedeploy.tune.lines import Content
-from edgedeploy.tune.records import Records, read_records
-from edgedeploy.tune.trial import Trial
+from edgedeploy.records.database import Records, read_records
+from edgedeploy.records.header import Header
+from edgedeploy.records.lines import Content
+from edgedeploy.records.trial import Trial
 
 TARGET = {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu", "mcpu": "cortex-a72", "num-cores": 4}
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from edgedeploy.tune.events import (
+from edgedeploy.records.database import Records
+from edgedeploy.records.events import (
     Event,
     Measured,
     RunEnded,
@@ -18,10 +19,9 @@ from edgedeploy.tune.events import (
     TaskStarted,
     TaskSummary,
 )
-from edgedeploy.tune.header import Header
-from edgedeploy.tune.lines import Content
-from edgedeploy.tune.records import Records
-from edgedeploy.tune.trial import Conditions, Trial
+from edgedeploy.records.header import Header
+from edgedeploy.records.lines import Content
+from edgedeploy.records.trial import Conditions, Trial
 
 BEGIN = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
 HOSTILE = "conv\x1b[2J\n[bold red]<script>alert('x')</script>&amp;\u202e</svg>"

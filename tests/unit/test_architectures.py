@@ -19,8 +19,8 @@ from conftest import ROOT, Command
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.architectures import build
 from edgedeploy.frontends.format import Converted, ImportOptions
-from edgedeploy.source import find_source
 from edgedeploy.zoo.entry import MODELS, Architecture, ZooModel
+from edgedeploy.zoo.source import find_source
 
 ALL = get_args(Architecture)
 LARGE = {"efficientdet-d1", "efficientdet-d2", "resnet50", "yolov3"}

@@ -18,8 +18,8 @@ from edgedeploy.errors import InputError
 from edgedeploy.hosts import host_features, missing_features
 from edgedeploy.package.archive import read_manifest, read_package, write_package
 from edgedeploy.runtime.session import check_tensors
-from edgedeploy.source import package_model
 from edgedeploy.tensors import TensorSpec
+from edgedeploy.zoo.source import package_model
 
 DIGITS = "digits"
 
@@ -301,7 +301,7 @@ def test_a_traceback_appears_only_when_asked_for(command: Command, monkeypatch: 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    monkeypatch.setattr("edgedeploy.source.find_source", fail)
+    monkeypatch.setattr("edgedeploy.zoo.source.find_source", fail)
     code, _, err = command("build", DIGITS)
     assert code == 70
     assert "internal error: RuntimeError: a fault of ours" in err

@@ -15,8 +15,8 @@ from edgedeploy import build_key as keys
 from edgedeploy import toolchain
 from edgedeploy.board import load_board
 from edgedeploy.build_key import NOT_BUILDING, building_files
-from edgedeploy.source import Source, find_source
 from edgedeploy.toolchain import c_compiler
+from edgedeploy.zoo.source import Source, find_source
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def key(network: Source, board: str = "local") -> str:
         "runtime/native/tvm.h",
         "selftest/tolerance.py",
         "toolchain.py",
-        "tune/best.py",
+        "records/best.py",
         "zoo/entry.py",
     ],
 )
@@ -104,7 +104,7 @@ import sys
 from pathlib import Path
 from edgedeploy.build import build
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 for board in ("local", "rpi4"):
     build(find_source(sys.argv[1]), resolve(board), Path(sys.argv[2]) / f"{board}.tar.gz")

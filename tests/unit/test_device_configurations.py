@@ -23,15 +23,15 @@ from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.network import Network
 from edgedeploy.opencl.profile import OpenCL, opencl_of
+from edgedeploy.records.best import tuned_by
+from edgedeploy.records.database import Records
+from edgedeploy.records.header import Header
+from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.opencl import device_named
-from edgedeploy.tune.best import tuned_by
 from edgedeploy.tune.building import Builder
-from edgedeploy.tune.header import Header
-from edgedeploy.tune.records import Records
 from edgedeploy.tune.search import CostModel
 from edgedeploy.tune.space import Space
 from edgedeploy.tune.task import Task, tasks_of
-from edgedeploy.tune.trial import Trial
 
 # Profiles of a graphics processor, and of a CPU with vectors of 512 bits; the CPU beside them does nothing.
 LOCAL = load_board("local-opencl")

@@ -22,7 +22,7 @@ from support.patience import generous
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import host, isolation, packages, tools
 from edgedeploy.doctor.case import Case, case_of
-from edgedeploy.doctor.check import Check, Finding, FusedFunction, State, check, failed, ok, warning
+from edgedeploy.doctor.check import Check, Finding, Group, State, check, failed, ok, warning
 from edgedeploy.doctor.diagnosis import CHECKS
 from edgedeploy.doctor.examination import examine
 from edgedeploy.doctor.isolation import isolated
@@ -424,7 +424,7 @@ def test_what_crashes_or_hangs_in_a_process_of_its_own_is_a_finding(monkeypatch:
 
 
 def made(name: str, look: object, **options: object) -> Check:
-    return check(name, FusedFunction.HOST, **options)(look)  # type: ignore[arg-type]
+    return check(name, Group.HOST, **options)(look)  # type: ignore[arg-type]
 
 
 def test_a_check_that_hangs_fails_in_its_time_and_the_others_go_on(local: Case) -> None:

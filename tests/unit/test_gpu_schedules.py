@@ -12,7 +12,7 @@ from support.networks import Graph
 from edgedeploy.build import build
 from edgedeploy.compile.backends.opencl.threads import group_parts, group_size
 from edgedeploy.resolved import resolve
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()
 

@@ -16,7 +16,7 @@ from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.ncnn import FORMAT
-from edgedeploy.source import Source
+from edgedeploy.zoo.source import Source
 
 SIDE = 5
 INPUT = f"Input data 0 1 data 0={SIDE} 1={SIDE} 2=3"

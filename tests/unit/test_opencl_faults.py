@@ -24,7 +24,7 @@ from edgedeploy.errors import (
 )
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opencl import device_named
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 # Says which of edgedeploy's errors the use of a device ends in.
 FIRST_USE = """

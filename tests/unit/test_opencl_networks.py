@@ -20,7 +20,7 @@ from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 BOARD = "local-opencl"
 

@@ -31,7 +31,7 @@ from edgedeploy.errors import CompileError, ConfigurationError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 from edgedeploy.package.archive import read_manifest
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = load_board("local")

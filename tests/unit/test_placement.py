@@ -21,7 +21,7 @@ from edgedeploy.compile.placement import LITTLE_WORK, NO_SCHEDULE
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 BOARD = "local-opencl"
 

@@ -32,10 +32,10 @@ from support.tuning_records import (
 )
 
 from edgedeploy.errors import OutputError, RecordsError
-from edgedeploy.tune import records as module
-from edgedeploy.tune.events import Noted, RunEnded, RunStarted, TaskEnded, TaskResult
-from edgedeploy.tune.header import DATABASE, OLD_HEADER
-from edgedeploy.tune.records import Records, read_records
+from edgedeploy.records import database as module
+from edgedeploy.records.database import Records, read_records
+from edgedeploy.records.events import Noted, RunEnded, RunStarted, TaskEnded, TaskResult
+from edgedeploy.records.header import DATABASE, OLD_HEADER
 
 STARTED = RunStarted(run="first", model="net", board="rpi4", hosts=["a"], tuner="xgb", seed=3, folder="f", tasks=[])
 RESULT = TaskResult(number=0, name="product", workload=PRODUCT, weight=1, default_ms=4, best_ms=2, trials=4, failures=1)
@@ -369,8 +369,8 @@ def test_thousands_of_trials_are_read_in_a_second_of_the_processors_time(tmp_pat
 
 def test_looking_at_records_does_not_import_tvm(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from edgedeploy.tune.records import Records\n"
-        "from edgedeploy.tune.overview import overview; import edgedeploy.tune.exchange, edgedeploy.cli.records\n"
+        "import sys; from pathlib import Path; from edgedeploy.records.database import Records\n"
+        "from edgedeploy.records.overview import overview; import edgedeploy.records.exchange, edgedeploy.cli.records\n"
         "Records.open(Path(sys.argv[1])); assert not {'tvm', 'numpy'} & sys.modules.keys(), 'heavy'"
     )
     subprocess.run([sys.executable, "-c", script, str(filled(tmp_path))], check=True)

@@ -22,9 +22,9 @@ from support.tuning_records import (
 from typer.testing import CliRunner
 
 from edgedeploy.cli.records import app, complete_records
-from edgedeploy.tune.events import RunStarted
-from edgedeploy.tune.header import DATABASE, default_folder
-from edgedeploy.tune.records import Records
+from edgedeploy.records.database import Records
+from edgedeploy.records.events import RunStarted
+from edgedeploy.records.header import DATABASE, default_folder
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from support.tuning_records import (
 )
 
 from edgedeploy.errors import OutputError, RecordsError
-from edgedeploy.tune import records as module
-from edgedeploy.tune.events import RunStarted
-from edgedeploy.tune.exchange import Merged, Pruned, export, import_records, merge, prune
-from edgedeploy.tune.header import DATABASE, default_folder
-from edgedeploy.tune.records import Records, read_records
+from edgedeploy.records import database as module
+from edgedeploy.records.database import Records, read_records
+from edgedeploy.records.events import RunStarted
+from edgedeploy.records.exchange import Merged, Pruned, export, import_records, merge, prune
+from edgedeploy.records.header import DATABASE, default_folder
 
 LATER = START + timedelta(hours=1)
 

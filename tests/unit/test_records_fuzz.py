@@ -18,13 +18,13 @@ from support.properties import examples
 from support.tuning_records import LARGER, filled, header, trial, write_old_files
 
 from edgedeploy.errors import RecordsError
-from edgedeploy.tune.events import RunEnded
-from edgedeploy.tune.exchange import export, import_records, merge, prune
-from edgedeploy.tune.header import DATABASE, Header
-from edgedeploy.tune.lines import LONGEST_LINE, read_lines
-from edgedeploy.tune.overview import overview
-from edgedeploy.tune.records import Records, read_records
-from edgedeploy.tune.trial import Trial
+from edgedeploy.records.database import Records, read_records
+from edgedeploy.records.events import RunEnded
+from edgedeploy.records.exchange import export, import_records, merge, prune
+from edgedeploy.records.header import DATABASE, Header
+from edgedeploy.records.lines import LONGEST_LINE, read_lines
+from edgedeploy.records.overview import overview
+from edgedeploy.records.trial import Trial
 
 
 @pytest.fixture(scope="module")

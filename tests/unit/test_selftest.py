@@ -26,7 +26,7 @@ from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.comparison import fractions
 from edgedeploy.selftest.recording import Recorded, recorded
-from edgedeploy.source import find_source
+from edgedeploy.zoo.source import find_source
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 

@@ -24,7 +24,7 @@ from edgedeploy.network import Network
 from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of, usual_tolerance
-from edgedeploy.source import Source, find_source
+from edgedeploy.zoo.source import Source, find_source
 
 LOCAL = load_board("local")
 

@@ -26,8 +26,8 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.errors import OutputError, ToolchainError
 from edgedeploy.runtime.native import SET_THREADS
-from edgedeploy.source import find_source
 from edgedeploy.tune.building import Argument, Batch, Builder
+from edgedeploy.zoo.source import find_source
 
 
 @pytest.fixture(scope="module")

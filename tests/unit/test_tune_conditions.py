@@ -12,8 +12,8 @@ import pytest
 from support.notebook import Notebook
 
 from edgedeploy.errors import BoardConnectionError, InputError
+from edgedeploy.records.trial import Conditions
 from edgedeploy.tune.conditions import Run, Throttling, governor
-from edgedeploy.tune.trial import Conditions
 
 CPU = "sys/devices/system/cpu"
 FIRMWARE = "sys/devices/platform/soc/soc:firmware/get_throttled"

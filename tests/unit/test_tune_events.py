@@ -7,8 +7,8 @@ from datetime import datetime, timezone
 import pytest
 from pydantic import ValidationError
 
-from edgedeploy.tune.events import EVENT, RunEnded, TaskResult
-from edgedeploy.tune.trial import Conditions, Trial
+from edgedeploy.records.events import EVENT, RunEnded, TaskResult
+from edgedeploy.records.trial import Conditions, Trial
 
 TRIAL = Trial(
     time=datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc),

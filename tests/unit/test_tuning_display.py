@@ -15,8 +15,8 @@ from support.tuning_runs import HOSTILE, Simulation
 
 from edgedeploy.cli import console, tuning_display
 from edgedeploy.cli.tuning_display import Display, JsonDisplay, LineDisplay, display
-from edgedeploy.tune.events import EVENT, Event, Measured, Noted, Progressed, RunEnded, TaskEnded, TaskStarted
-from edgedeploy.tune.trial import Conditions
+from edgedeploy.records.events import EVENT, Event, Measured, Noted, Progressed, RunEnded, TaskEnded, TaskStarted
+from edgedeploy.records.trial import Conditions
 
 RUN = Simulation()
 WIDTH = 100

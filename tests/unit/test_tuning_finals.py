@@ -14,21 +14,22 @@ from support.notebook import Notebook
 
 from edgedeploy import build as building
 from edgedeploy.board import load_board
-from edgedeploy.compile.configuration import Configuration, known_configuration
+from edgedeploy.compile.backends import known_configuration
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.records.events import TaskResult
+from edgedeploy.records.trial import Trial
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.selftest.recording import recorded as recording
-from edgedeploy.source import Source, find_source
 from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.tune import comparison
-from edgedeploy.tune.events import TaskResult
 from edgedeploy.tune.finals import Finals
 from edgedeploy.tune.task import Task, tasks_of
-from edgedeploy.tune.trial import Trial
+from edgedeploy.zoo.source import Source, find_source
 
 Recorded = list[Trial]
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from support.tuning_runs import BEGIN, HOSTILE, Simulation, trials_of, write_records
 
 from edgedeploy.errors import OutputError, RecordsError
+from edgedeploy.records.events import Event, Measured, RunEnded, TaskEnded
+from edgedeploy.records.trial import Conditions, Trial
 from edgedeploy.text import significant
-from edgedeploy.tune.events import Event, Measured, RunEnded, TaskEnded
 from edgedeploy.tune.report import write_report
 from edgedeploy.tune.report.charts import convergence, temperatures
-from edgedeploy.tune.trial import Conditions, Trial
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 

@@ -11,8 +11,8 @@ import pytest
 from conftest import Command
 from support.networks import Graph
 
-from edgedeploy.source import find_source
 from edgedeploy.zoo.drawing import layers
+from edgedeploy.zoo.source import find_source
 
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="there is no Graphviz (apt install graphviz)")
 

@@ -6,50 +6,17 @@ describes such a network is its entry in the zoo, which states an architecture i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-from edgedeploy.documents import read_document
-from edgedeploy.errors import ModelError
-from edgedeploy.frontends.converted import ConvertedFormat
-from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
-from edgedeploy.zoo.entry import Architecture, ZooModel
+from edgedeploy.frontends.format import Converted
 
 
-class ArchitectureFormat(ConvertedFormat):
-    """Entries of the zoo that state an architecture. No file is asked whether it is one: the zoo knows them by name."""
-
-    name = "architecture"
-    suffixes = (".yaml",)
-
-    def recognises(self, head: bytes) -> bool:
-        """Never."""
-        return False
-
-    def honoured(self, options: ImportOptions) -> ImportOptions:
-        """All of them: an entry holds no weights."""
-        return options
-
-    def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
-        """The architecture with seeded weights."""
-        from edgedeploy.frontends.onnx import fixed
-
-        entry = read_document(files[0], ZooModel)
-        if entry.architecture is None:
-            raise ModelError(f"{files[0]} states no architecture")
-        built = build(entry.architecture)
-        return Converted(fixed(files[0], built.model, shapes), built.heads)
-
-
-FORMAT = ArchitectureFormat()
-
-
-def build(name: Architecture) -> Converted:
+def build(name: str) -> Converted:
     """An architecture in ONNX's terms; the same at every call."""
     return _builders()[name]()
 
 
-def _builders() -> Mapping[Architecture, Callable[[], Converted]]:
+def _builders() -> Mapping[str, Callable[[], Converted]]:
     """A function for each name; the modules import onnx, which takes a while."""
     from edgedeploy.frontends.architectures.efficientdet import efficientdet
     from edgedeploy.frontends.architectures.nanodet import nanodet_m

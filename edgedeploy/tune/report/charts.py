@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import accumulate
 
+from edgedeploy.records.trial import Trial
 from edgedeploy.report.charts import chart
 from edgedeploy.text import count, milliseconds, significant
-from edgedeploy.tune.trial import Trial
 
 # A shorter time than this, in ms, no clock measures; only a file that is not ours holds one.
 _SHORTEST_MS = 1e-9

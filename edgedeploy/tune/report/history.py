@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgedeploy.tune.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
-from edgedeploy.tune.header import Header
-from edgedeploy.tune.overview import overview
-from edgedeploy.tune.records import read_records
-from edgedeploy.tune.trial import Trial, by_workload
+from edgedeploy.records.database import read_records
+from edgedeploy.records.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
+from edgedeploy.records.header import Header
+from edgedeploy.records.overview import overview
+from edgedeploy.records.trial import Trial, by_workload
 
 
 @dataclass

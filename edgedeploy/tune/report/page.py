@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from edgedeploy.records.trial import Trial
 from edgedeploy.report.page import html, render
 from edgedeploy.text import count, duration, significant
 from edgedeploy.tune.report.charts import convergence, temperatures
 from edgedeploy.tune.report.history import History, Network, Run, Task
 from edgedeploy.tune.report.peak import peak_of
 from edgedeploy.tune.results import TITLES, cells, end_to_end
-from edgedeploy.tune.trial import Trial
 
 # Errors can be whole logs of a compiler.
 _LONGEST_ERROR = 600

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from edgedeploy.compile.types import lanes_for
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.records.header import Header
+from edgedeploy.records.trial import Trial
 from edgedeploy.resolved import resolve
 from edgedeploy.text import significant
-from edgedeploy.tune.header import Header
-from edgedeploy.tune.trial import Trial
 
 _OPERATIONS = 2  # a multiplication and an addition
 

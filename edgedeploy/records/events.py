@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from edgedeploy.documents import Listed, Record
-from edgedeploy.tune.trial import Conditions, Count, Quantity, Trial
+from edgedeploy.records.trial import Conditions, Count, Quantity, Trial
 
 
 class _TaskRecord(Record):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from edgedeploy.tune.trial import Trial, best_of, by_workload
+from edgedeploy.records.trial import Trial, best_of, by_workload
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.errors import RecordsError
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.records.database import Records
+from edgedeploy.records.header import Header, default_folder, find_folder, holds_records
 from edgedeploy.resolved import ResolvedBoard
-from edgedeploy.tune.header import Header, default_folder, find_folder, holds_records
-from edgedeploy.tune.records import Records
 
 if TYPE_CHECKING:
     import tvm

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.errors import ModelError
 from edgedeploy.files import is_file, is_folder, sha256_of
-from edgedeploy.frontends.architectures import FORMAT as ARCHITECTURE
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, suffixes
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.zoo.architecture import FORMAT as ARCHITECTURE
 from edgedeploy.zoo.entry import MODELS
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from edgedeploy.errors import RecordsError
-from edgedeploy.tune.events import EVENT, Event
-from edgedeploy.tune.header import OLD_HEADER, Header
-from edgedeploy.tune.trial import Trial
+from edgedeploy.records.events import EVENT, Event
+from edgedeploy.records.header import OLD_HEADER, Header
+from edgedeploy.records.trial import Trial
 
 # Bytes. A trial takes less than 1 kB, the event of a run some 200 for each task; JSON takes up to twenty times the
 # memory of its text.

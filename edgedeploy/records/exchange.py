@@ -12,10 +12,10 @@ from pathlib import Path
 from edgedeploy.errors import RecordsError
 from edgedeploy.files import is_file, is_folder, replacing
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.tune.header import default_folder
-from edgedeploy.tune.lines import Content, read_lines
-from edgedeploy.tune.records import Records, read_records
-from edgedeploy.tune.trial import Trial, best_of, by_workload
+from edgedeploy.records.database import Records, read_records
+from edgedeploy.records.header import default_folder
+from edgedeploy.records.lines import Content, read_lines
+from edgedeploy.records.trial import Trial, best_of, by_workload
 
 
 @dataclass(frozen=True)

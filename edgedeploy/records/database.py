@@ -21,10 +21,10 @@ from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.files import cannot_write, is_folder
 from edgedeploy.kept import key_of
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.tune.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
-from edgedeploy.tune.header import DATABASE, Header
-from edgedeploy.tune.lines import LONGEST_LINE, Content, damaged, parse_header, read_old_files, require_plain
-from edgedeploy.tune.trial import Trial, best_of, by_workload
+from edgedeploy.records.events import EVENT, Event, RunEnded, RunStarted, TaskEnded
+from edgedeploy.records.header import DATABASE, Header
+from edgedeploy.records.lines import LONGEST_LINE, Content, damaged, parse_header, read_old_files, require_plain
+from edgedeploy.records.trial import Trial, best_of, by_workload
 
 Item = TypeVar("Item", bound=Record)
 
