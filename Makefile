@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 # Some tests alone: make test TESTS=tests/unit/test_cli.py
 TESTS ?=
 
-# Networks and pictures that may lie beside the checkout; they serve the demo without a network connection.
+# Networks and images that may lie beside the checkout; they serve the demo without a network connection.
 MIRRORS := $(wildcard ../shared/models ../shared/images)
 empty :=
 space := $(empty) $(empty)

@@ -58,7 +58,7 @@ def download(
 ) -> None:
     """Have the file at `url` at `target`, in one piece.
 
-    Processes that want the same target take turns; who comes second finds the file there.
+    One process at a time downloads a target; another one waits for it, and finds the file there.
 
     Args:
         url: an http or https address.

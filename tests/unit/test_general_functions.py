@@ -63,8 +63,8 @@ def test_any_softmax(shape: tuple[int, int, int], axis: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "joints", "length"),
+    ("extent", "boundaries", "length"),
     [(1024, [], 16), (1001, [], 16), (24, [], 8), (20, [], 4), (13, [], 4), (3, [], 2), (120, [24], 8), (1, [], 1)],
 )
-def test_vectors_are_as_long_as_leaves_the_least_work(extent: int, joints: list[int], length: int) -> None:
-    assert best_length(extent, 16, joints) == length
+def test_vectors_are_as_long_as_leaves_the_least_work(extent: int, boundaries: list[int], length: int) -> None:
+    assert best_length(extent, 16, boundaries) == length
