@@ -93,7 +93,7 @@ def uses_of(network: Network) -> Uses:
     """What the operators of a network make of its inputs."""
     from tvm import relax
 
-    from edgedeploy.compile.expressions import constant_value, shape_of
+    from edgedeploy.compile.expressions import constant_value
 
     function = network.module["main"]
     uses = Uses({spec.name: Use() for spec in network.inputs})
