@@ -11,7 +11,7 @@
 
 namespace agent {
 
-// Times of one inference that begins and ends in the processor's memory, in milliseconds.
+// The times of an inference that begins and ends in the processor's memory, in milliseconds.
 struct EndToEnd {
   // From before the inputs are copied to the device until the outputs are back from there.
   double ms;

@@ -125,11 +125,6 @@ class Architecture(Record):
         """Our name of it."""
         return self.names[0]
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the table has it."""
-        return self.elf_machine is not None
-
     def float_abi_of(self, flags: int) -> Literal["hard", "soft"] | None:
         """The float ABI that the flags of an ELF header state; None where there is one only."""
         if self.float_abi is None:

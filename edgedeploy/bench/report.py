@@ -16,7 +16,7 @@ from edgedeploy.text import count, significant
 # engine may do other work. Below the absolute bound, the part is large because the output is nearly zero.
 SUSPICIOUS, NEARLY_ZERO = 1e-3, 1e-6
 
-# The column of the quickest of the other engines.
+# The column of the fastest of the other engines.
 BEST = "best"
 
 
@@ -109,12 +109,12 @@ class Report:
         return next((row for row in self.rows if (row.model, row.engine) == (model, engine)), None)
 
     def best(self, model: str) -> Row | None:
-        """The row of the quickest engine other than ours, if there is any."""
+        """The row of the fastest engine other than ours, if there is any."""
         others = [row for row in self.rows if row.model == model and row.engine != self.ours]
         return min(others, key=lambda row: row.times.total.median_ms, default=None)
 
     def geometric_means(self) -> dict[str, float]:
-        """By engine, and under "best" for the quickest of each network: the mean ratio over the networks it ran."""
+        """By engine, and under "best" for the fastest of each network: the mean ratio over the networks it ran."""
         ratios = {
             engine: [row.ratio for row in self.rows if row.engine == engine]
             for engine in self.engines

@@ -43,7 +43,7 @@ app = typer.Typer(
     epilog="Start with: edgedeploy demo all",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # help pages without rich: twice as quick
+    rich_markup_mode=None,  # help pages without rich: twice as fast
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("build")(build.build)

@@ -62,7 +62,9 @@ def bench(
         ),
     ] = None,
     threads: ThreadsOption = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=MOST, help="How often each engine has its turn.")] = 10,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=MOST, help="Rounds to run; each engine has its turn in each.")
+    ] = 10,
     runs: Annotated[
         int | None,
         typer.Option(
@@ -81,10 +83,10 @@ def bench(
     json_output: JsonOption = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
 ) -> None:
-    """Measure networks against other inference engines, all in turn in one run, with equally many threads.
+    """Measure networks against other inference engines, interleaved in one run, with the same number of threads.
 
-    A time begins with the inputs in memory and ends with the outputs there. For boards with a device, what its kernels
-    take of it is shown beside it; OpenVINO then takes a graphics processor too, if there is one.
+    An inference is timed from the inputs in memory to the outputs in memory. For boards with a device, the time of its
+    kernels is shown as well; OpenVINO then uses a GPU too, if there is one.
 
     An engine that is not installed (`pip install edgedeploy[bench]`; `edgedeploy[bench-torch]` for PyTorch, which is
     large) or cannot run a network is named and left out. Networks of the zoo that edgedeploy can write itself have

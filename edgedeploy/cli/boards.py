@@ -28,7 +28,7 @@ BoardName = Annotated[str, typer.Argument(help="A board's name or file.", autoco
 
 @app.callback()
 def list_boards(context: typer.Context, json_output: JsonOption = False) -> None:
-    """List, show and make board profiles.
+    """List, show and create board profiles.
 
     Example: edgedeploy boards
     """
@@ -54,7 +54,7 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
 
 @app.command()
 def show(name: BoardName, json_output: JsonOption = False) -> None:
-    """Show one board's profile, the TVM target that comes of it, and what boards of it said when they were probed.
+    """Show one board's profile, the TVM target derived from it, and what was probed on such boards.
 
     Example: edgedeploy boards show rpi4
     """
@@ -95,7 +95,7 @@ def new(
     name: Annotated[str, typer.Argument(help="The new board's name, or a path that ends in .yaml.")],
     template: Annotated[str, typer.Option("--from", help="The board to start from.", autocompletion=complete_board)],
 ) -> None:
-    """Make a new board profile as a copy of another, in the user's configuration folder.
+    """Create a board profile as a copy of another, in the user's configuration folder.
 
     Example: edgedeploy boards new my-board --from rpi4
     """
@@ -135,9 +135,9 @@ def probe(
     strict_host_key: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Ask a board over SSH what it is, and store the answer.
+    """Probe a board over SSH, and store what it reports.
 
-    Cores, glibc and values of the OpenCL device that its profile does not state are then taken from there;
+    Cores, glibc and properties of the OpenCL device that the profile leaves open are then taken from there;
     `edgedeploy boards show` shows it.
 
     Example: edgedeploy boards probe --board rpi4 --host pi@10.0.0.7

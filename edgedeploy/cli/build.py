@@ -66,8 +66,8 @@ def build(
         bool,
         typer.Option(
             "--explain",
-            help="List functions with template, tile, threads and work; fallbacks; what the CPU does beside a "
-            "device; transposes; removed channels; operators that are slow.",
+            help="List functions with template, tile, threads and work; fallbacks; functions that run on the "
+            "CPU instead of a device; transposes; removed channels; slow operators.",
         ),
     ] = False,
     no_check: Annotated[
@@ -80,20 +80,19 @@ def build(
 ) -> None:
     """Build one package per network, compared with another program before it is written.
 
-    The format of a file is told by its content; where weights lie in a file of their own, either of the two names
-    the network.
+    Formats are recognised by content. Where weights are in a file of their own, either of the two files names the
+    network.
 
     The first build for a board also builds the agent, the program that runs packages there; that takes minutes.
     Code for another architecture is checked under qemu's user-mode emulator if that is installed, else by the
     same network compiled for this machine. --virtual checks on an emulated board as well.
 
-    Functions that were tuned on such a board (`edgedeploy tune`) are built in their fastest configuration.
+    Functions that were tuned on such a board (`edgedeploy tune`) are built in the fastest configuration found there.
 
     The compiler's passes are described in docs/passes.md. The package of a build without some of them is never taken
     for the usual one: run, demo and push build that again.
 
-    What the board's profile says of its code and of what links it is overridden by --toolchain and the options
-    after it, for this build.
+    --toolchain and the options after it override the board's profile for this build.
 
     Examples: edgedeploy build retinaface; edgedeploy build net.onnx --input-shape data:1,3,224,224 --board rpi4
 

@@ -55,7 +55,7 @@ def demo(
         typer.Option(
             "--image",
             metavar="WHAT",
-            help="Show this instead of the demo's image: an image of any size, a folder of images, a video, or a "
+            help="Run on this instead of the demo's image: an image of any size, a folder of images, a video, or a "
             "camera by its number.",
         ),
     ] = None,
@@ -80,27 +80,29 @@ def demo(
         Path | None,
         typer.Option(
             "--save",
-            help="Save what was shown with its results: an image; a folder, for a folder; a .mp4 or .avi, for a video "
-            "or camera. `all` puts each demo's name into the name.",
+            help="Save the images with the results drawn in: an image; a folder, for a folder; a .mp4 or .avi, for a "
+            "video or camera. `all` puts each demo's name into the name.",
         ),
     ] = None,
     frames: Annotated[
         int | None,
-        typer.Option("--frames", metavar="N", min=1, max=MOST, help="End after N images of a folder, video or camera."),
+        typer.Option(
+            "--frames", metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera."
+        ),
     ] = None,
     *,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
-    """Show an image, a folder of images, a video or a camera to a network, and print what it sees.
+    """Run a network on an image, a folder of images, a video or a camera, and print the results.
 
-    Images are told in the format of Tengine's examples. So are the results of each image of a video or a camera,
-    after the times of preprocessing, inference and postprocessing; a summary with their means follows. Ctrl-C ends
-    it with the summary, and what was saved until then plays. With --json, folders, videos and cameras give one
-    object on each line, the last one under the key `summary`.
+    Results are printed in the format of Tengine's examples. For a video or a camera they follow the times of each
+    image's preprocessing, inference and postprocessing, and a summary with the means comes last. Ctrl-C ends a video or
+    camera with the summary, and what was saved until then can be played. With --json, folders, videos and cameras give
+    one object on each line, the last one under the key `summary`.
 
-    On a board the networks alone run there, over one connection; images are prepared and outputs are read here.
-    Without --board it is the last board that was built for in this folder, or this machine.
+    With a board, only the networks run there, over one connection; preprocessing and postprocessing run here.
+    Without --board, it is the last board that was built for in this folder, or this machine.
 
     The results go to standard output, progress to standard error. `all` runs the demos one after another,
     goes on when one fails, and ends with the exit code of the first that failed; networks that the zoo has no

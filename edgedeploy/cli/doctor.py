@@ -25,9 +25,9 @@ def doctor(
     strict_host_key: StrictOption = False,
     json_output: JsonOption = False,
 ) -> None:
-    """Check this machine and a board, and say what to do where something is not in order.
+    """Check this machine and a board, and suggest what to do about faults.
 
-    Without a board, this machine alone is looked at. Nothing stays on a board; its host key is recorded if none was
+    Without a board, only this machine is checked. Nothing stays on a board; its host key is recorded if none was
     known, as by every command. All checks together take half a minute at most. The exit code is 0 only if networks can
     be built, pushed and run; warnings do not count.
 

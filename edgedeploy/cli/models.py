@@ -24,7 +24,7 @@ ModelNames = Annotated[
 
 @app.callback()
 def list_models(context: typer.Context, json_output: JsonOption = False) -> None:
-    """List the networks there are, and where their files lie.
+    """List the known networks, and where their files are.
 
     A network's files are bundled (inside edgedeploy), in a mirror (a folder that EDGEDEPLOY_MODELS names), cached
     (downloaded before) or absent; "partly" means that some of them are absent. "architecture" has none: edgedeploy
@@ -64,7 +64,7 @@ def show(
     input_shape: InputShapeOption = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Show one network: what it takes and gives, its licence, and where its files lie.
+    """Show one network: its inputs and outputs, its licence, and where its files are.
 
     With --graph it is fetched if need be, and its layers are drawn by Graphviz; NAME may then be any network's file.
 
@@ -107,7 +107,7 @@ def pull(
     names: ModelNames = None,
     everything: Annotated[bool, typer.Option("--all", help="Fetch every network that has a download.")] = False,
 ) -> None:
-    """Download networks that are not on this machine yet; a download that was cut off goes on where it stopped.
+    """Download networks that are not on this machine yet; interrupted downloads are resumed.
 
     Example: edgedeploy models pull yunet pfld
     """
@@ -144,13 +144,13 @@ def pull(
 @app.command(name="import")
 def import_model(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="A network's file, or all of its files.")],
-    name: Annotated[str, typer.Option("--name", help="What the network is to be called.")],
+    name: Annotated[str, typer.Option("--name", help="The network's name in the zoo.")],
     input_shape: InputShapeOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a network of this name.")] = False,
 ) -> None:
     """Add a network of your own to the zoo: its files are copied beside an entry in your configuration folder.
 
-    The entry states what the files say and guesses the rest: task, colour, mean, scale, labels. Edit it.
+    The entry holds what the files state, and guesses for everything else: task, colour, mean, scale, labels. Edit it.
 
     Examples: edgedeploy models import net.onnx --name mine; edgedeploy models import my.cfg my.weights --name mine
     """
@@ -167,7 +167,7 @@ def import_model(
 def verify(names: ModelNames = None) -> None:
     """Check the copies on this machine against size and SHA-256; of all networks if none is named.
 
-    A network that is named and not here counts as a failure.
+    A named network without files on this machine counts as a failure.
 
     Example: edgedeploy models verify
     """
@@ -194,7 +194,11 @@ def verify(names: ModelNames = None) -> None:
 
 
 @app.command(name="rm")
-def remove(names: Annotated[list[str], typer.Argument(metavar="NAME", autocompletion=complete_model)]) -> None:
+def remove(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="Models' names or files.", autocompletion=complete_model)
+    ],
+) -> None:
     """Remove networks' files from the cache, and networks of your own altogether; mirrors are never touched.
 
     Example: edgedeploy models rm yunet

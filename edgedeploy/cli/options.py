@@ -149,7 +149,7 @@ LastBoardOption = Annotated[
     typer.Option(
         "--board",
         "-b",
-        help="A board's name, or a path to its YAML file; the last one that was built for unless given.",
+        help="A board's name, or a path to its YAML file; by default the last one that was built for.",
         autocompletion=complete_board,
     ),
 ]
@@ -175,9 +175,13 @@ HealthCheckOption = Annotated[
 ]
 HealthCheckTimeoutOption = Annotated[
     int | None,
-    typer.Option("--health-check-timeout", metavar="S", min=1, max=86400, help="How long that may take: 60 s."),
+    typer.Option(
+        "--health-check-timeout", metavar="S", min=1, max=86400, help="Time limit of the health check: 60 s by default."
+    ),
 ]
-VirtualOption = Annotated[bool, typer.Option("--virtual", help="Use the board's virtual one, started if need be.")]
+VirtualOption = Annotated[
+    bool, typer.Option("--virtual", help="Use the virtual board of this profile; it is started if need be.")
+]
 StrictOption = Annotated[bool, typer.Option("--strict-host-key", help="Refuse a board whose host key is not known.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value for scripts.")]
 ThreadsOption = Annotated[
@@ -191,8 +195,8 @@ WeightsOption = Annotated[
     Weights,
     typer.Option(
         "--weights",
-        help="`random` takes seeded weights where a network's own lie in a file beside it, or are not in reach: to "
-        "measure, not to see anything.",
+        help="`random` takes seeded weights for a network whose own are in a separate file or not available: "
+        "for timing, as its results mean nothing.",
     ),
 ]
 RecordsArgument = Annotated[
@@ -206,7 +210,7 @@ TuningRecordsOption = Annotated[
     typer.Option(
         "--tuning-records",
         metavar="none|BOARD|DIR",
-        help="Which tuning records are used: the board's own unless given.",
+        help="The tuning records to use; the board's own by default.",
         autocompletion=complete_records_or_none,
     ),
 ]

@@ -40,7 +40,9 @@ def complete_cpu(context: typer.Context, incomplete: str) -> list[str]:
 def _overrides(
     toolchain: Annotated[
         str | None,
-        typer.Option("--toolchain", help="Another toolchain than the board's.", autocompletion=complete_toolchain),
+        typer.Option(
+            "--toolchain", help="Use this toolchain instead of the board's.", autocompletion=complete_toolchain
+        ),
     ] = None,
     cross_compiler: Annotated[
         str | None,
@@ -55,7 +57,7 @@ def _overrides(
         typer.Option(
             "--cross-compiler-options",
             metavar="OPTIONS",
-            help="Options of the compiler that links, after the toolchain's own; written as in a shell.",
+            help="Options of the linking compiler, after the toolchain's own; quoted as in a shell.",
         ),
     ] = None,
     mtriple: Annotated[
@@ -63,20 +65,25 @@ def _overrides(
         typer.Option(
             "--mtriple",
             metavar="TRIPLE",
-            help="Another triple than the board's, of its architecture, in four parts.",
+            help="Use this triple instead of the board's: of the same architecture, in four parts.",
             autocompletion=complete_triple,
         ),
     ] = None,
     mcpu: Annotated[
         str | None,
-        typer.Option("--mcpu", metavar="CPU", help="Another CPU than the board's.", autocompletion=complete_cpu),
+        typer.Option(
+            "--mcpu",
+            metavar="CPU",
+            help="Use this CPU, by LLVM's name, instead of the board's.",
+            autocompletion=complete_cpu,
+        ),
     ] = None,
     mattr: Annotated[
         str | None,
         typer.Option(
             "--mattr",
             metavar="FLAGS",
-            help="LLVM's feature flags in the place of the board's, as +dotprod,-lse; '' for none.",
+            help="LLVM's feature flags instead of the board's, such as +dotprod,-lse; '' for none.",
         ),
     ] = None,
     sysroot: Annotated[
@@ -90,7 +97,7 @@ def _overrides(
         typer.Option(
             "--device",
             metavar="NAME",
-            help="Another device than the profile's: a part of its name, '' for any.",
+            help="Use this device instead of the profile's: a part of its name, '' for any.",
         ),
     ] = None,
 ) -> Overrides:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgedeploy.heads import Head
     from edgedeploy.tensors import TensorSpec
 
-app = typer.Typer(help="Look into packages.", no_args_is_help=True)
+app = typer.Typer(help="Show and verify packages.", no_args_is_help=True)
 
 
 @app.command()
@@ -23,9 +23,9 @@ def show(
     package: Annotated[Path, typer.Argument(metavar="PACKAGE", help="The archive.")],
     json_output: JsonOption = False,
 ) -> None:
-    """Show what a package holds: the network, what its code was made for and what it needs, memory, files.
+    """Show a package's contents: the network, the target and requirements of its code, memory, files.
 
-    With --json, its manifest. Only the manifest is read; `verify` holds the files against it.
+    With --json, its manifest. Only the manifest is read; `verify` checks the files against it.
 
     Example: edgedeploy package show dist/rpi4/digits.tar.gz
     """
@@ -79,9 +79,9 @@ def verify(
     packages: Annotated[list[Path], typer.Argument(metavar="PACKAGE", help="The archives.")],
     json_output: JsonOption = False,
 ) -> None:
-    """Check that packages are whole: every file that the manifest lists, with its SHA-256, and nothing else.
+    """Check that packages are intact: every file that the manifest lists, with its SHA-256, and nothing else.
 
-    Nothing is unpacked or run. The first that is not sound ends the command.
+    Nothing is unpacked or run. The first damaged one ends the command.
 
     Example: edgedeploy package verify dist/rpi4/digits.tar.gz
     """

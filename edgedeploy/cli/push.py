@@ -48,7 +48,9 @@ def push(
     host: HostsOption = None,
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Dry run: report what would be sent, and send nothing.")
+    ] = False,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
     health_check: HealthCheckOption = None,
     health_check_timeout: HealthCheckTimeoutOption = None,

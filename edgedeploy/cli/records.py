@@ -70,11 +70,12 @@ def list_records(json_output: JsonOption = False) -> None:
 def show(
     name: RecordsArgument,
     task: Annotated[
-        str | None, typer.Option("--task", help="Show each trial of one task: its name, or how its workload begins.")
+        str | None,
+        typer.Option("--task", help="Show each trial of one task: its name, or the beginning of its workload's hash."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Show what records hold: whose they are, which runs made them, and each task; or each trial of one task.
+    """Show records: their board and target, the runs that made them, and each task; or each trial of one task.
 
     Examples: edgedeploy records show rpi4; edgedeploy records show rpi4 --task conv2d_3
     """
@@ -147,7 +148,7 @@ def export(
     name: RecordsArgument,
     output: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, .jsonl.")],
 ) -> None:
-    """Write records as lines of JSON; equal records give equal bytes.
+    """Write records as JSON lines; equal records give equal bytes.
 
     Example: edgedeploy records export rpi4 rpi4-records.jsonl
     """
@@ -171,7 +172,7 @@ def import_records(
         typer.Option("--into", metavar="BOARD|DIR", help="Where to add them, if not to the records of their board."),
     ] = None,
 ) -> None:
-    """Add the records in a file or a folder to those of their board. Each line is checked, never trusted.
+    """Add the records in a file or a folder to those of their board. Each line is validated.
 
     Examples: edgedeploy records import rpi4-records.jsonl; edgedeploy records import desk/records --into rpi4
     """
@@ -184,12 +185,14 @@ def import_records(
 def prune(
     name: RecordsArgument,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many of each task's best trials to keep.")] = 16,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Dry run: report what would be dropped, and drop nothing.")
+    ] = False,
 ) -> None:
-    """Drop failed trials, and all but the best of each task. Builds come out as before.
+    """Drop failed trials, and all but the best of each task. Builds stay the same.
 
-    The untuned default stays, and what the last run measured at its end. A run that is resumed may try again what was
-    dropped.
+    The untuned default is kept, and so are the last run's final measurements. A resumed run may try dropped candidates
+    again.
 
     Example: edgedeploy records prune rpi4 --keep 8
     """

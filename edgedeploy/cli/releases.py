@@ -35,7 +35,7 @@ def list_releases(
     virtual: VirtualOption = False,
     strict_host_key: StrictOption = False,
     history: Annotated[
-        bool, typer.Option("--history", help="What was in use, when, and on whose behalf, instead of what lies there.")
+        bool, typer.Option("--history", help="Show which releases were in use, when, and on whose behalf.")
     ] = False,
     json_output: JsonOption = False,
 ) -> None:

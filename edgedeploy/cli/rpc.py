@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgedeploy.rpc.server import BoardServer
     from edgedeploy.rpc.tracker import Endpoint, Summary
 
-app = typer.Typer(help="Run trackers and servers of TVM's RPC by hand, and see what runs.", no_args_is_help=True)
+app = typer.Typer(help="Run trackers and servers of TVM's RPC, and list those that run.", no_args_is_help=True)
 
 
 _LOOK_S = 1.0
@@ -41,19 +41,17 @@ def complete_part(incomplete: str) -> list[str]:
 @app.command()
 def tracker(
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes any that is free.")
+        int, typer.Option("--port", "-p", min=0, max=65535, help="The port to listen on; 0 takes any free one.")
     ] = DEFAULT_PORT,
     host: Annotated[
         list[str] | None,
-        one_host_option(
-            "The address to listen on: 127.0.0.1 unless given. Others than loopback are unsafe.", "ADDRESS"
-        ),
+        one_host_option("The address to listen on: 127.0.0.1 unless given. Any but loopback is unsafe.", "ADDRESS"),
     ] = None,
     detach: DetachOption = False,
 ) -> None:
-    """Run a tracker, which hands the servers that wait there to clients.
+    """Run a tracker, which assigns waiting servers to clients.
 
-    TVM's RPC knows no passwords, and its servers run whatever they are sent: whoever reaches a tracker can take its
+    TVM's RPC has no authentication, and its servers run whatever they are sent: whoever reaches a tracker can use its
     boards.
 
     Examples: edgedeploy rpc tracker; edgedeploy rpc tracker --port 0 --detach
@@ -95,7 +93,7 @@ def server(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="What clients ask for; the board's name by default.")] = None,
     threads: Annotated[
-        int | None, typer.Option("--threads", "-t", min=1, help="Threads of a session; all processors by default.")
+        int | None, typer.Option("--threads", "-t", min=1, help="Threads of a session; by default one per processor.")
     ] = None,
     strict_host_key: StrictOption = False,
     detach: DetachOption = False,
@@ -214,9 +212,9 @@ def stop(
             metavar="NAME", help="Their names, as `edgedeploy rpc status` shows them.", autocompletion=complete_part
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="End all that run here.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Stop all that run here.")] = False,
 ) -> None:
-    """End trackers and servers that run here, with what they started on boards.
+    """Stop trackers and servers that run here, with what they started on boards.
 
     Example: edgedeploy rpc stop --all
     """

@@ -63,7 +63,7 @@ def run(
         Path | None, file_option("--outputs", "-o", what="Write the outputs to this .npz file, by name.")
     ] = None,
     fill_mode: Annotated[
-        FillMode, typer.Option("--fill-mode", help="What inputs hold when --inputs is not given.")
+        FillMode, typer.Option("--fill-mode", help="Values of the inputs when --inputs is not given.")
     ] = FillMode.random,
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
     repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many times to measure.")] = 10,
@@ -85,7 +85,7 @@ def run(
 ) -> None:
     """Run a network once, or measure it, on this machine or on a board.
 
-    On a board, the package is brought there as a release that is not switched to.
+    On a board, the package is uploaded as a release that is not switched to.
 
     Examples: edgedeploy run squeezenet_v1.1 --print-time; edgedeploy run digits --board rpi4 --virtual
 

@@ -84,7 +84,7 @@ class _Boards:
         typer.Option(
             "--set-governor",
             metavar="NAME",
-            help="Run the board's processors under this governor, such as performance, while it measures.",
+            help="Set the board's CPU frequency governor, such as performance, while measuring.",
         ),
     ] = None
 
@@ -125,14 +125,14 @@ class _Search:
         ),
     ] = Tuner.xgb
     trials: Annotated[
-        int, typer.Option("--trials", min=1, max=100_000, help="Trials of each task, those of earlier runs included.")
+        int, typer.Option("--trials", min=1, max=100_000, help="Trials per task, including those of earlier runs.")
     ] = 64
     early_stopping: Annotated[
         int | None,
-        typer.Option("--early-stopping", metavar="N", min=1, help="End a task after N trials without a better one."),
+        typer.Option("--early-stopping", metavar="N", min=1, help="Stop a task after N trials without improvement."),
     ] = None
     resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="Go on from the trials that are recorded, or begin anew.")
+        bool, typer.Option("--resume/--no-resume", help="Continue from the recorded trials, or start over.")
     ] = True
     seed: Annotated[int, typer.Option("--seed", help="Seed of the search's random choices.")] = 0
 
@@ -144,15 +144,16 @@ class _Timing:
     timeout_s: Annotated[
         float,
         typer.Option(
-            "--timeout", metavar="S", min=0.1, max=3600, help="Seconds that measuring one candidate may take."
+            "--timeout", metavar="S", min=0.1, max=3600, help="Time limit for measuring one candidate, in seconds."
         ),
     ] = 10.0
-    number: Annotated[
-        int, typer.Option("--number", min=1, max=10_000, help="Runs of one measurement, which is their mean.")
-    ] = 1
+    number: Annotated[int, typer.Option("--number", min=1, max=10_000, help="Runs averaged in one measurement.")] = 1
     repeat: Annotated[int, typer.Option("--repeat", min=1, max=10_000, help="Measurements per candidate.")] = 10
     min_repeat_ms: Annotated[
-        int, typer.Option("--min-repeat-ms", min=0, max=60_000, help="Least time of one measurement, by more runs.")
+        int,
+        typer.Option(
+            "--min-repeat-ms", min=0, max=60_000, help="Least duration of one measurement; runs are added to reach it."
+        ),
     ] = 0
 
 
@@ -185,7 +186,7 @@ def tune_models(
         Path | None, typer.Option("--output", "-o", help="The folder of records; the board's own by default.")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Measure the whole network before and after, at the end.")
+        bool, typer.Option("--compare/--no-compare", help="At the end, measure the whole network untuned and tuned.")
     ] = True,
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,
@@ -193,11 +194,10 @@ def tune_models(
     overrides: Overrides,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON value for each event.")] = False,
 ) -> None:
-    """Tune networks: each function with a layer is built in several ways, which are measured on the board.
+    """Tune networks: build each convolution and product in several configurations, and measure them on the board.
 
-    What is found lies in the board's tuning records, which `build` uses from then on. Ctrl-C ends a run after the
-    batch that is being measured; the same command goes on where it ended. `edgedeploy tune report` writes a page about
-    what was found.
+    The results are kept in the board's tuning records, which `build` uses from then on. Ctrl-C ends a run after the
+    current batch; the same command resumes it. `edgedeploy tune report` writes a page about the results.
 
     Examples: edgedeploy tune squeezenet_v1.1 --board rpi4; edgedeploy tune net.onnx --board rpi4 --trials 200
 
@@ -256,7 +256,7 @@ def report(
         Path | None, file_option("--output", "-o", what="The HTML file; report.html in the folder by default.")
     ] = None,
 ) -> None:
-    """Write an HTML page about tuning records: a curve for each task, before and after, the board's temperature.
+    """Write an HTML page about tuning records: a curve for each task, times before and after, the board's temperature.
 
     It needs Matplotlib and Jinja2: pip install 'edgedeploy[report]'.
 

@@ -11,7 +11,7 @@ from edgedeploy.cli.options import JsonOption, complete_board
 if TYPE_CHECKING:
     from edgedeploy.virtual.board import VirtualBoard
 
-app = typer.Typer(help="Start, list and end virtual boards.", no_args_is_help=True)
+app = typer.Typer(help="Start, list and stop virtual boards.", no_args_is_help=True)
 
 
 def complete_virtual(incomplete: str) -> list[str]:
@@ -27,21 +27,23 @@ VirtualName = Annotated[str, typer.Argument(help="A virtual board's name.", auto
 @app.command()
 def up(
     board: Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)],
-    name: Annotated[str | None, typer.Option("--name", help="What to call it; as the board unless given.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Its name; by default the board's.")] = None,
     suite: Annotated[
         str | None,
         typer.Option(
             "--suite", help="The Debian suite: bookworm (RISC-V: trixie) unless given; bullseye has glibc 2.31."
         ),
     ] = None,
-    disk: Annotated[int, typer.Option("--disk", metavar="MIB", min=16, help="Room for what it writes, in MiB.")] = 1024,
+    disk: Annotated[
+        int, typer.Option("--disk", metavar="MIB", min=16, help="Size of its disk in memory, in MiB.")
+    ] = 1024,
     json_output: JsonOption = False,
 ) -> None:
-    """Start a virtual board, or find the one of that name that runs.
+    """Start a virtual board, or find the running one of that name.
 
     Its programs are those of the board's architecture, run by qemu where this machine cannot. It is reached over SSH as
-    any board: `--virtual` on other commands. What is written on it lies in memory and goes with it. Needs root,
-    mmdebstrap and qemu-user-static.
+    any board: `--virtual` on other commands. Its files are kept in memory and are lost when it stops. Needs
+    root, mmdebstrap and qemu-user-static.
 
     Example: edgedeploy virtual up rpi4
     """
@@ -62,7 +64,7 @@ def up(
 
 @app.command("list")
 def list_running(json_output: JsonOption = False) -> None:
-    """List the virtual boards that run.
+    """List the running virtual boards.
 
     Example: edgedeploy virtual list
     """
@@ -98,9 +100,9 @@ def down(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Their names.", autocompletion=complete_virtual)
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="End all that run.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Stop all that run.")] = False,
 ) -> None:
-    """End virtual boards; what was written on them is gone.
+    """Stop virtual boards; files written on them are lost.
 
     Example: edgedeploy virtual down rpi4
     """

@@ -97,9 +97,9 @@ class _Remover(relax.PyExprMutator):
         if is_call(value, "relax.reshape"):
             transpose = bound_value(self, value.args[0])
             if is_call(transpose, "relax.permute_dims") and list(map(int, transpose.attrs.axes)) == NCHW_OF_NHWC:
-                batch, *image = shape_of(transpose)
-                if shape_of(value) == [batch, int(np.prod(image))]:
-                    order = np.arange(np.prod(image)).reshape(image).transpose(1, 2, 0).ravel()
+                batch, *pixels = shape_of(transpose)
+                if shape_of(value) == [batch, int(np.prod(pixels))]:
+                    order = np.arange(np.prod(pixels)).reshape(pixels).transpose(1, 2, 0).ravel()
                     return self.builder_.emit(relax.op.reshape(transpose.args[0], shape_of(value))), order
         if is_call(value, "relax.concat") and isinstance(value.args[0], relax.Tuple) and int(value.attrs.axis) == 1:
             fields = list(value.args[0].fields)

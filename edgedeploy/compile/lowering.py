@@ -1,4 +1,4 @@
-"""Convolutions and dense layers as plain functions that say which layer they hold."""
+"""Convolutions and dense layers as functions in canonical form that state their anchor operator."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from edgedeploy.progress import SILENT, Progress
 
 @dataclass(frozen=True)
 class Optimised:
-    """A network as plain functions.
+    """A network as functions in canonical form.
 
     Attributes:
         module: the `tvm.IRModule` that calls them.

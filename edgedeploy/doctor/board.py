@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgedeploy.agent.build import built_agent
-from edgedeploy.doctor.case import Case
+from edgedeploy.doctor.case import Case, is_remote
 from edgedeploy.doctor.check import Finding, Group, check, failed, ok, warning
 from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
 from edgedeploy.errors import BoardConnectionError
@@ -38,11 +38,7 @@ _TOUCH = 'name=$HOME/.edgedeploy-doctor.$$; : >"$name" && echo "$name"'
 _REMOVE = 'rm -f "$@"'
 
 
-def _is_remote(case: Case) -> bool:
-    return case.is_remote
-
-
-@check("architecture", Group.BOARD, needs=("login",), applies=_is_remote)
+@check("architecture", Group.BOARD, needs=("login",), applies=is_remote)
 def architecture(case: Case) -> Finding:
     """Whether the board is what its profile says, as far as code depends on it.
 
@@ -66,7 +62,7 @@ def architecture(case: Case) -> Finding:
     return ok(name, **facts.model_dump(exclude_none=True))
 
 
-@check("glibc", Group.BOARD, needs=("architecture",), applies=_is_remote)
+@check("glibc", Group.BOARD, needs=("architecture",), applies=is_remote)
 def glibc(case: Case) -> Finding:
     """Whether the board's C library is as new as its profile says."""
     assert case.facts is not None
@@ -85,7 +81,7 @@ def glibc(case: Case) -> Finding:
     return ok(f"{has}, at least {wanted} is needed")
 
 
-@check("releases", Group.BOARD, needs=("login",), applies=_is_remote, limit_s=15)
+@check("releases", Group.BOARD, needs=("login",), applies=is_remote, limit_s=15)
 def releases(case: Case) -> Finding:
     """Whether there is room, and the right to write, where releases lie."""
     done = case.line.run(_WRITE, BASE)
@@ -105,7 +101,7 @@ def releases(case: Case) -> Finding:
     return ok(found)
 
 
-@check("programs for releases", Group.BOARD, needs=("releases",), applies=_is_remote)
+@check("programs for releases", Group.BOARD, needs=("releases",), applies=is_remote)
 def needed_programs(case: Case) -> Finding:
     """Whether the board has what a push calls there, SFTP among it."""
     missing = case.line.run(_LOOK_FOR_PROGRAMS, *_PROGRAMS.split()).text.split()
@@ -122,7 +118,7 @@ def needed_programs(case: Case) -> Finding:
     return ok("a POSIX shell, SFTP, and what else a push calls there")
 
 
-@check("port forwarding", Group.BOARD, needs=("login",), applies=_is_remote)
+@check("port forwarding", Group.BOARD, needs=("login",), applies=is_remote)
 def forwarding(case: Case) -> Finding:
     """Whether tuning can reach through the SSH connection, in both directions."""
     try:
@@ -135,13 +131,13 @@ def forwarding(case: Case) -> Finding:
     return ok("in both directions")
 
 
-@check("program there", Group.BOARD, needs=("architecture", "toolchain"), applies=_is_remote, limit_s=_PROGRAM_S + 5)
+@check("program there", Group.BOARD, needs=("architecture", "toolchain"), applies=is_remote, limit_s=_PROGRAM_S + 5)
 def program_there(case: Case) -> Finding:
     """Whether a program that the toolchain made runs on the board."""
     return _ran(run_program(case.place, case.program, limit_s=_PROGRAM_S), "what the toolchain makes runs there")
 
 
-@check("agent", Group.BOARD, needs=("architecture",), applies=_is_remote, limit_s=25, if_stuck="try it again")
+@check("agent", Group.BOARD, needs=("architecture",), applies=is_remote, limit_s=25, if_stuck="try it again")
 def agent(case: Case) -> Finding:
     """Whether the agent runs on the board: the one that lies there, or this edgedeploy's, of which nothing stays.
 

@@ -49,11 +49,6 @@ class Case:
         return self.address is None and self.no_virtual is None
 
     @property
-    def is_remote(self) -> bool:
-        """Whether it is another one."""
-        return not self.is_here
-
-    @property
     def place(self) -> Place:
         """Where programs of the board run; a remote board must be logged in to."""
         return ThisMachine() if self.is_here else OnBoard(self.line)
@@ -100,3 +95,8 @@ def case_of(
         finally:
             if case.connection:
                 case.connection.close()
+
+
+def is_remote(case: Case) -> bool:
+    """Whether the board is another machine than this one."""
+    return not case.is_here

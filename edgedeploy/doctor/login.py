@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from edgedeploy.doctor.case import Case
+from edgedeploy.doctor.case import Case, is_remote
 from edgedeploy.doctor.check import Finding, Group, check, failed, failure, ok, warning
 from edgedeploy.errors import LoginError
 from edgedeploy.progress import Progress
@@ -17,14 +17,10 @@ _WHERE = "say where the board is with --host USER@HOST, or under `ssh` in its pr
 _POWER = "look whether the board has power and network, and has started"
 
 
-def _is_remote(case: Case) -> bool:
-    return case.is_remote
-
-
 @check(
     "address",
     Group.BOARD,
-    applies=_is_remote,
+    applies=is_remote,
     limit_s=_NAME_S,
     if_stuck="look whether this machine has a network, and whether its name servers answer: resolvectl status",
 )
@@ -48,7 +44,7 @@ def address(case: Case) -> Finding:
     return ok(f"{case.address} is {numbers}" if host not in found else str(case.address))
 
 
-@check("SSH server", Group.BOARD, needs=("address",), applies=_is_remote, limit_s=_PORT_S * 2 + 2, if_stuck=_POWER)
+@check("SSH server", Group.BOARD, needs=("address",), applies=is_remote, limit_s=_PORT_S * 2 + 2, if_stuck=_POWER)
 def ssh_server(case: Case) -> Finding:
     """Whether an SSH server answers at the board's port."""
     assert case.address is not None
@@ -85,7 +81,7 @@ class _Recorded(Progress):
         self.notes.append(text)
 
 
-@check("host key", Group.BOARD, needs=("SSH server",), applies=_is_remote, limit_s=_LOGIN_S, if_stuck=_POWER)
+@check("host key", Group.BOARD, needs=("SSH server",), applies=is_remote, limit_s=_LOGIN_S, if_stuck=_POWER)
 def host_key(case: Case) -> Finding:
     """Whether the board shows the host key that is known of it. This logs in: the key is shown then.
 
@@ -105,7 +101,7 @@ def host_key(case: Case) -> Finding:
     return ok(f"known: {case.line.known_from}" if case.connection else "known")
 
 
-@check("login", Group.BOARD, needs=("host key",), applies=_is_remote)
+@check("login", Group.BOARD, needs=("host key",), applies=is_remote)
 def login(case: Case) -> Finding:
     """Whether the board lets us in."""
     if case.not_let_in is not None:

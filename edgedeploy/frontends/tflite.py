@@ -65,7 +65,7 @@ FORMAT = TfLite()
 
 
 def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
-    """The network as a Relax module on NCHW images, and the names of its inputs and outputs."""
+    """The network as a Relax module on NCHW feature maps, and the names of its inputs and outputs."""
     from tvm.relax.frontend.tflite import from_tflite
     from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 

@@ -51,7 +51,7 @@ class TaskResult(_TaskRecord):
 
     Attributes:
         default_ms: the untuned default; None if it could not be measured.
-        best_ms: the best candidate, measured in turns with the default.
+        best_ms: the best candidate, measured interleaved with the default.
         trials: how many were measured in all runs that count.
         failures: how many of those failed.
         configuration: the best candidate.
@@ -135,7 +135,7 @@ class TaskEnded(Record):
 
 
 class RunEnded(Record):
-    """A run is done. Times are of one inference in ms, measured in turns on the board; None if not measured."""
+    """A run is done. Times are of one inference in ms, measured interleaved on the board; None if not measured."""
 
     event: Literal["run ended"] = "run ended"
     run: str

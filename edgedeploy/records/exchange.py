@@ -102,12 +102,12 @@ def import_records(source: Path, into: Path | None = None, progress: Progress = 
 
 
 def prune(folder: Path, keep: int, *, dry_run: bool = False, progress: Progress = SILENT) -> Pruned:
-    """Drop failures, and of each task all but the best. The default stays, and what the last run measured in turns.
+    """Drop failures, and of each task all but the best. The default stays, and what the last run measured interleaved.
 
     Args:
         folder: the records.
         keep: how many of the best trials of each task stay.
-        dry_run: change nothing; say what would happen.
+        dry_run: count what would be dropped, and drop nothing.
         progress: is told if records of an earlier version are taken over.
 
     Raises:
@@ -123,7 +123,7 @@ def prune(folder: Path, keep: int, *, dry_run: bool = False, progress: Progress 
 
 
 def _worth_keeping(trials: Sequence[Trial], keep: int) -> list[Trial]:
-    """Of each task the defaults, the last run's final trials, and the quickest others; in their order."""
+    """Of each task the defaults, the last run's final trials, and the fastest others; in their order."""
     kept: set[int] = set()
     for group in by_workload(trials).values():
         successes = [trial for trial in group if trial.seconds]

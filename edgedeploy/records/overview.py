@@ -18,7 +18,7 @@ class TaskOverview:
         workload: the structural hash of its function.
         trials: how many there are, failures among them.
         failures: how many failed.
-        default: the untuned default's trial, of the same kind as the best one: measured in turns with it, or not.
+        default: the untuned default's trial, of the same kind as the best one: measured interleaved with it, or not.
         best: the trial that a build uses.
     """
 

@@ -58,7 +58,7 @@ class Trial(Record):
         seconds: each measurement of one run of the kernel; empty if it failed.
         failure: of which kind, or None.
         error: what went wrong, or None.
-        final: measured again at the end of its task, in turns with the default and the other best.
+        final: measured again at the end of its task, interleaved with the default and the other best.
         host: the board that measured it.
         conditions: of that board.
     """
@@ -98,7 +98,7 @@ def by_workload(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
 def best_of(trials: Iterable[Trial]) -> Trial | None:
     """The trial of one workload that counts as the best, or None if none succeeded.
 
-    It is the quickest of those that the latest run measured in turns at its end; if no run came so far, the quickest
+    It is the fastest of those that the latest run measured interleaved at its end; if no run came so far, the fastest
     of all.
     """
     contenders = [trial for trial in trials if trial.seconds]

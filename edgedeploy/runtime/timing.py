@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one inference in milliseconds, one for each repetition."""
+    """The time of an inference in milliseconds, one value for each repetition."""
 
     runs_ms: tuple[float, ...]
 

@@ -146,17 +146,17 @@ def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
 
 def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]:
     """Which arguments of a call are indices, how long the axes are that they index, and what is to be noted of them."""
-    from edgedeploy.compile.expressions import constant_value
+    from edgedeploy.compile.expressions import constant_value, shape_of
 
     if name in ("take", "gather_elements", "scatter_elements"):
-        shape, axis = _shape(call.args[0]), call.attrs.axis
+        shape, axis = shape_of(call.args[0]), call.attrs.axis
         yield 1, shape[int(axis)] if axis is not None else math.prod(shape), {"written": name.startswith("scatter")}
     elif name in ("gather_nd", "scatter_nd"):
         begin = int(call.attrs.batch_dims) if name == "gather_nd" else 0
-        axes = _shape(call.args[0])[begin : begin + _shape(call.args[1])[-1]]
+        axes = shape_of(call.args[0])[begin : begin + shape_of(call.args[1])[-1]]
         yield 1, min(axes), {"written": name.startswith("scatter")}
     elif name in ("index_tensor", "index_put"):
-        yield 1, min(_shape(call.args[0])), {"written": name == "index_put"}
+        yield 1, min(shape_of(call.args[0])), {"written": name == "index_put"}
     elif name == "one_hot":
         yield 0, int(call.attrs.depth), {}
     elif name == "equal":
@@ -166,10 +166,6 @@ def _indexed(name: str, call: Any) -> Iterator[tuple[int, int, dict[str, bool]]]
             yield 0, max(int(choices.max()) + 1, 1), {}
     elif name in _SHIFTS:
         yield 1, bits_of(_dtype(call.args[1])), {"from_end": False}
-
-
-def _shape(expression: Any) -> list[int]:
-    return [int(size) for size in expression.ty.shape]
 
 
 def _dtype(expression: Any) -> str:

@@ -32,7 +32,7 @@ class Finals:
     """The finalists of all tasks of a run, and what became of them.
 
     Attributes:
-        finalists: of each task the default, and what came near it or passed it alone, the quickest first.
+        finalists: of each task the default, and what came near it or passed it alone, the fastest first.
         results: of each task that was tuned.
     """
 
@@ -49,7 +49,7 @@ class Finals:
         self._run, self._tasks, self._record = run, tasks, record
 
     def enter(self, task: Task, contenders: Sequence[tuple[Configuration, Trial]]) -> None:
-        """Take the default of a task, its first contender, and the quickest of those that came near it or passed it."""
+        """Take the default of a task, its first contender, and the fastest of those that came near it or passed it."""
         default, *others = contenders
         most_s = MOST_SLOWER * (default[1].median_s or 0.0)
         near = [each for each in others if each[1].seconds and (each[1].median_s or 0.0) <= most_s]
@@ -98,7 +98,7 @@ class Finals:
                 self._conclude(task, [(default, trial, seconds)], "withdrawn")
 
     def _conclude(self, task: Task, contenders: Sequence[tuple[Configuration, Trial, float]], stage: str) -> None:
-        """Record the default, the first contender, and the quickest if it is one to prefer, for builds to take."""
+        """Record the default, the first contender, and the fastest if it is one to prefer, for builds to take."""
         index = preferred([seconds for *_, seconds in contenders])
         for _, trial, seconds in [contenders[each] for each in sorted({0, index})]:
             later = {"run": f"{self._run}-{stage}", "time": datetime.now(timezone.utc), "seconds": [seconds]}
@@ -114,12 +114,12 @@ class Finals:
 
 
 def preferred(seconds: Sequence[float | None]) -> int:
-    """The index of the quickest of some contenders, if it saves enough of what the first takes, the default; else 0.
+    """The index of the fastest of some contenders, if it saves enough of what the first takes, the default; else 0.
 
     Args:
         seconds: what each takes; None or 0 if that is not known.
     """
     known = [index for index, each in enumerate(seconds) if each]
-    quickest = min(known, key=lambda index: seconds[index] or 0.0, default=0)
-    default, best = seconds[0], seconds[quickest]
-    return 0 if default and best and best > (1 - LEAST_GAIN) * default else quickest
+    fastest = min(known, key=lambda index: seconds[index] or 0.0, default=0)
+    default, best = seconds[0], seconds[fastest]
+    return 0 if default and best and best > (1 - LEAST_GAIN) * default else fastest

@@ -41,7 +41,7 @@ def end_to_end(before_ms: float | None, after_ms: float | None) -> str:
         return "one inference was not measured before and after"
     return (
         f"one inference: {significant(before_ms)} ms before, {significant(after_ms)} ms after, "
-        f"{times(before_ms / after_ms)}, measured in turns"
+        f"{times(before_ms / after_ms)}, interleaved"
     )
 
 

@@ -311,5 +311,5 @@ class _Progress:
         return self._mflop / 1000 / self.best_s if self.best_s and self._mflop else None
 
     def best(self, count: int) -> list[Configuration]:
-        """The quickest candidates."""
+        """The fastest candidates."""
         return sorted(self.seconds, key=self.seconds.__getitem__)[:count]

@@ -1,6 +1,6 @@
 """What the reader of archives says of files, for tests under any Python: with nothing but the standard library.
 
-    python archive_verdicts.py READER ARCHIVE...
+    python -m support.archive_verdicts READER ARCHIVE...
 
 prints, as JSON, for each archive the names and sizes of its files or why it is refused, and what memory all took.
 """

@@ -164,7 +164,7 @@ def test_means_are_over_the_networks_that_an_engine_ran(found: report.Report) ->
     assert means == pytest.approx({"onnxruntime": 1.0, "ncnn": 2.0, "best": 2.0})
 
 
-def test_the_table_names_the_quickest_engine_and_ends_with_the_means(found: report.Report) -> None:
+def test_the_table_names_the_fastest_engine_and_ends_with_the_means(found: report.Report) -> None:
     assert report.time_table(found) == [
         ["model", "edgedeploy ms", "onnxruntime ms (ratio)", "ncnn ms (ratio)", "ratio to the best"],
         ["small", "0.500", "1.00 (0.50)", "0.250 (2.00)", "2.00 (ncnn)"],

@@ -191,12 +191,12 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("how", [TVM, *slow(*(how for how in SWALLOWED if how != TVM))])
 def test_ctrl_c_that_a_library_swallows_ends_with_130(how: str, tmp_path: Path) -> None:
     program = f"""
-from edgedeploy.compile import pipeline
-real = pipeline.remove_channels
+from edgedeploy.compile.passes import builtin
+real = builtin.remove_channels
 def instead(module):
     exec({SWALLOWED[how]!r})
     return real(module)
-pipeline.remove_channels = instead
+builtin.remove_channels = instead
 """
     done = interrupted(program, tmp_path)
     assert done.returncode == 130, done.stderr

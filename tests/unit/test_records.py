@@ -101,7 +101,7 @@ def test_a_database_at_rest_is_one_file_that_reading_does_not_change(tmp_path: P
 
 
 class TestBest:
-    def test_is_the_quickest_success(self, tmp_path: Path) -> None:
+    def test_is_the_fastest_success(self, tmp_path: Path) -> None:
         with Records.open(filled(tmp_path)) as records:
             assert records.best(PRODUCT) == TRIALS[1]
 

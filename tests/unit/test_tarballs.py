@@ -103,8 +103,9 @@ def all_archives(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.mark.parametrize("python", pythons(), ids=str)
 def test_verdicts_are_the_same_under_every_python(python: Path, all_archives: list[Path]) -> None:
-    program = [str(python), "-E", archive_verdicts.__file__, tarballs.__file__, *map(str, all_archives)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    program = [str(python), "-E", "-m", archive_verdicts.__name__, tarballs.__file__, *map(str, all_archives)]
+    folder = Path(archive_verdicts.__file__).parents[1]
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     verdicts: dict[str, Any] = said["verdicts"]

@@ -14,7 +14,7 @@ from support.agents import keep_agents
 
 import edgedeploy
 
-PROGRAM = Path(__file__).resolve().parents[1] / "network_namespace.py"
+PROGRAM = Path(__file__).resolve().parents[1] / "support" / "network_namespace.py"
 EDGEDEPLOY = [sys.executable, "-m", "edgedeploy"]
 # Where onnxruntime's telemetry keeps the id of the device, in the user's cache folder.
 MAKERS_FOLDER = "Microsoft"

@@ -129,7 +129,7 @@ def test_shapes_are_those_of_the_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be changed"):
         FORMAT.read([path], {"image": [1, 16, 16, 3]})
     with pytest.raises(InputError, match="its inputs: image"):
-        FORMAT.read([path], {"image": [1, 8, 8, 3]})
+        FORMAT.read([path], {"photo": [1, 8, 8, 3]})
 
 
 @needed

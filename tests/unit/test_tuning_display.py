@@ -145,7 +145,7 @@ class TestTerminal:
             for field in ("default_ms", "best_ms")
         ]
         assert [float(text) for text in total.split()[3:5]] == pytest.approx(sums, rel=6e-3)
-        assert whole == "one inference: 30.0 ms before, 20.0 ms after, 1.50x, measured in turns"
+        assert whole == "one inference: 30.0 ms before, 20.0 ms after, 1.50x, interleaved"
 
     @pytest.mark.parametrize("width", [20, 40, 79, 200])
     def test_no_line_at_the_bottom_is_wider_than_the_terminal(self, terminal: Terminal, width: int) -> None:

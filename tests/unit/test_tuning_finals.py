@@ -1,4 +1,4 @@
-"""Finals in the network: each variant has other finalists, and what is quickest there is what builds take."""
+"""Finals in the network: each variant has other finalists, and what is fastest there is what builds take."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_variants_have_every_finalist_and_begin_with_the_defaults(finals: Finals
     ]
 
 
-def test_what_is_quickest_in_the_network_is_recorded_beside_the_default(
+def test_what_is_fastest_in_the_network_is_recorded_beside_the_default(
     finals: Finals, tasks: list[Task], recorded: Recorded
 ) -> None:
     finals.settle(times_of(tasks, (0.004, 0.001), (0.003, 0.0009), (0.002, 0.001)))

@@ -253,7 +253,7 @@ class TestPage:
             # Raspberry Pi 4 at 1.5 GHz: 4 cores x 4 lanes x 2 = 48 GFLOP/s
             assert float(row[8].rstrip("%")) == pytest.approx(100 * mflop / result.best_ms / 48, abs=0.51)
             assert row[5:7] == ["16", "2"]
-        assert "One inference: 30.0 ms before, 20.0 ms after, 1.50x, measured in turns." in usual.texts("p")
+        assert "One inference: 30.0 ms before, 20.0 ms after, 1.50x, interleaved." in usual.texts("p")
         assert any("48.0 GFLOP/s: 4 cores x 1500 MHz" in text for text in usual.texts("p"))
 
     def test_every_task_has_a_curve_with_a_mark_for_each_trial(self, usual: Page) -> None:

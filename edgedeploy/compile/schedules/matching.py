@@ -34,5 +34,5 @@ def is_product(kernel: Kernel) -> bool:
 
 
 def divides_into_vectors(columns: int) -> bool:
-    """Whether tiles are worth it, whose vectors divide the columns; `general` cuts others into vectors and a rest."""
+    """Whether tiles are worth it, whose vectors divide the columns; `general` cuts others into vectors and a tail."""
     return columns <= SHORTEST_VECTOR or vector_length(columns, SHORTEST_VECTOR) == SHORTEST_VECTOR

@@ -36,12 +36,12 @@ class Value:
 
     @property
     def channels(self) -> int:
-        """How many channels an image has."""
+        """Channels of the feature map."""
         return self.sample.shape[1]
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of an image."""
+        """Height and width of the feature map."""
         height, width = self.sample.shape[2:]
         return height, width
 
@@ -211,7 +211,7 @@ class Layers:
         return self.node("MaxPool", value, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads)
 
     def resize(self, value: Value, factor: float, mode: str = "nearest") -> Value:
-        """The image made larger or smaller, by repeating pixels (`nearest`) or between them (`linear`)."""
+        """The feature map made larger or smaller, by repeating pixels (`nearest`) or between them (`linear`)."""
         scales = self.constant(np.array([1, 1, factor, factor], np.float32), "scales")
         if mode == "nearest":
             how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}

@@ -39,7 +39,7 @@ def nanodet_m() -> Converted:
 
 
 def _reduction(layers: Layers, value: Value, channels: int) -> Value:
-    """The block that halves the image: both branches see all channels."""
+    """The block that halves height and width: both branches take all channels."""
     past = _pointwise(layers, layers.normalise(layers.depthwise(value, 3, 2)), channels // 2)
     return _shuffle(layers, layers.concat(past, _branch(layers, value, channels // 2, 2)))
 

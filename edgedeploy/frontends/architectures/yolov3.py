@@ -8,7 +8,7 @@ from edgedeploy.heads import Head
 
 SIZE = 416
 CLASSES = 80
-# Channels of a stage and its residual blocks (table 1 of the paper); each begins by halving the image.
+# Channels of a stage and its residual blocks (table 1 of the paper); each begins by halving height and width.
 _STAGES = [(64, 1), (128, 2), (256, 8), (512, 8), (1024, 4)]
 # Width and height in pixels, three for each head.
 _ANCHORS = [

@@ -29,7 +29,7 @@ Write = Callable[[Graph, str, Sequence[str], Sequence[np.ndarray]], str]
 
 
 class Shape(NamedTuple):
-    """The shape of what a layer outputs for one image; vectors are images of one pixel."""
+    """The shape of what a layer outputs for one image; vectors are feature maps of one pixel."""
 
     channels: int
     height: int

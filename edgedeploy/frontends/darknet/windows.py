@@ -11,7 +11,7 @@ from edgedeploy.frontends.darknet.layer import Layer, Plan, Shape, Write
 from edgedeploy.frontends.darknet.products import reshaped, steps, strides
 from edgedeploy.frontends.graph import Attribute, Graph
 
-# Of a window's side. Padding lets windows be larger than the image; spatial pyramids have 13.
+# Of a window's side. Padding lets windows be larger than the feature map; spatial pyramids have 13.
 _LARGEST_WINDOW = 1024
 
 
@@ -45,7 +45,7 @@ def upsample(section: Section, plan: Plan) -> Layer:
         output = Shape(shape.channels, shape.height // side, shape.width // side)
         scale *= side * side
     else:
-        raise section.error(f"stride={stride} does not divide the image", option="stride", why=f"it is {shape}")
+        raise section.error(f"stride={stride} does not divide the feature map", option="stride", why=f"it is {shape}")
 
     def write(graph: Graph, name: str, values: Sequence[str], weights: Sequence[np.ndarray]) -> str:
         resized = name if scale == 1 else f"{name}_unscaled"
@@ -71,9 +71,9 @@ def upsample(section: Section, plan: Plan) -> Layer:
 def reorg(section: Section, plan: Plan) -> Layer:
     """Squares of pixels become channels, in Darknet's own order (`reorg_cpu` in src/blas.c).
 
-    Darknet hands the input's sizes to a function that expects the output's. So the values are taken for an image of
-    stride x stride times fewer channels and more pixels, whose squares are gathered into channels; and what comes out
-    is taken for an image of the right shape. With `reverse`, both are the same.
+    Darknet hands the input's sizes to a function that expects the output's. So the values are taken for a feature
+    map of stride x stride times fewer channels and more pixels, whose squares are gathered into channels; and the
+    result is taken for a feature map of the right shape. With `reverse`, both are the same.
     """
     section.refuse("extra", "flatten")
     source = plan.previous
@@ -130,7 +130,7 @@ def _pool(section: Section, plan: Plan, operator: str, **attributes: Attribute) 
     padding = section.integer("padding", size - 1, lowest=0)
     before, after = padding // 2, padding - padding // 2
     if after >= size:
-        why = f"windows of {size} pixels would lie outside of the image"
+        why = f"windows of {size} pixels would lie outside of the feature map"
         raise section.error(f"padding={padding} is too large", option="padding", why=why)
     height = steps(section, shape.height + padding, size, stride_y)
     width = steps(section, shape.width + padding, size, stride_x)

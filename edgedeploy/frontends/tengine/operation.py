@@ -105,7 +105,7 @@ class Operation:
         """The shape of the input at a position; errors are those of `value`."""
         return self.graph.shape(self.value(position))
 
-    def image(self) -> tuple[int, int, int, int]:
+    def feature_map(self) -> tuple[int, int, int, int]:
         """Batch, channels, height and width of the first input.
 
         Raises:

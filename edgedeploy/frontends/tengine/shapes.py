@@ -98,7 +98,7 @@ def _swap_axes(op: Operation) -> list[str]:
 
 def _shuffle_channels(op: Operation) -> list[str]:
     """Tengine's shuffle_channel_ref.c: channels of groups one after another become one of each group in turn."""
-    batch, channels, height, width = op.image()
+    batch, channels, height, width = op.feature_map()
     groups = op.parameters["groups"]
     if groups < 1 or channels % groups:
         raise ModelError(f"{channels} channels do not divide into {groups} groups")
@@ -169,7 +169,7 @@ def _slice(op: Operation) -> list[str]:
 def _strided_slice(op: Operation) -> list[str]:
     """Tengine's strided_slice.c: an end tells how much is left out at the end, as 0 or a negative number does in
     TensorFlow; sizes are rounded up, and are at least 1."""
-    p, shape = op.parameters, op.image()
+    p, shape = op.parameters, op.feature_map()
     starts = [p[f"begin_{axis}"] for axis in _AXES]
     steps = [p[f"step_{axis}"] for axis in _AXES]
     if min(steps) < 1:
@@ -182,7 +182,7 @@ def _strided_slice(op: Operation) -> list[str]:
 def _crop(op: Operation) -> list[str]:
     """Tengine's crop_ref.c: to the height and width of the second input, or MXNet's to its own, from the middle."""
     p = op.parameters
-    batch, channels, height, width = op.image()
+    batch, channels, height, width = op.feature_map()
     if p["mxnet"] and p["inputs"] == 1:
         if not p["centred"]:
             raise ModelError("it crops to its own size, but not from the middle")
@@ -197,7 +197,7 @@ def _crop(op: Operation) -> list[str]:
 
 def _pad(op: Operation) -> list[str]:
     p = op.parameters
-    sizes = op.image()
+    sizes = op.feature_map()
     widths = [p[f"{side}_{axis}"] for side in ("begin", "end") for axis in _AXES]
     if min(widths) < 0 or not 0 <= p["mode"] < len(_PAD_MODES):
         raise ModelError(f"its widths are {widths}, its mode {p['mode']}")

@@ -1,4 +1,4 @@
-"""Tengine's operators that slide a window over an image, or resize it."""
+"""Tengine's operators that slide a window over a feature map, or resize it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _activated(op: Operation, operator: str, *inputs: str, bounds: Bounds, **att
 def _convolution(op: Operation) -> list[str]:
     """Tengine's conv_ref.c; SAME paddings as in its prototype convolution.c."""
     p = op.parameters
-    _, channels, *sizes = op.image()
+    _, channels, *sizes = op.feature_map()
     kernel, stride, dilation, groups, outputs = _window_of(op)
     if channels % groups:
         raise ModelError(f"{channels} channels do not divide into {groups} groups")
@@ -73,7 +73,7 @@ def _convolution(op: Operation) -> list[str]:
 def _deconvolution(op: Operation) -> list[str]:
     """Tengine's deconv_ref.c: weights are group by group, inputs x outputs x kernel, as ONNX has them."""
     p = op.parameters
-    channels = op.image()[1]
+    channels = op.feature_map()[1]
     kernel, stride, dilation, groups, outputs = _window_of(op)
     if channels % groups:
         raise ModelError(f"{channels} channels do not divide into {groups} groups")
@@ -147,7 +147,7 @@ def _pooling(op: Operation) -> list[str]:
     """Tengine's pooling_ref_fp32.c. With flavour 0 averages leave padding out; else it counts, but not what lies
     beyond it, as in Caffe."""
     p = op.parameters
-    sizes = op.image()[2:]
+    sizes = op.feature_map()[2:]
     kernel, stride = (p["kernel_h"], p["kernel_w"]), (p["stride_h"], p["stride_w"])
     operator = {0: "MaxPool", 1: "AveragePool"}.get(p["kind"])
     if operator is None:
@@ -185,7 +185,7 @@ def _pooling(op: Operation) -> list[str]:
 def _interp(op: Operation) -> list[str]:
     """Tengine's interp_ref.c: both kinds have their pixels' corners, not their centres, at the same places."""
     p = op.parameters
-    height, width = op.image()[2:]
+    height, width = op.feature_map()[2:]
     mode = {1: "nearest", 2: "linear"}.get(p["kind"])
     if mode is None:
         raise ModelError(f"its kind {p['kind']} is neither nearest nor bilinear")
@@ -208,7 +208,7 @@ def _upsample(op: Operation) -> list[str]:
 
 def _resized(op: Operation, scale_h: float, scale_w: float, mode: str) -> list[str]:
     """Pixel x of the output lies at x / scale of the input."""
-    batch, channels, height, width = op.image()
+    batch, channels, height, width = op.feature_map()
     if not (0 < scale_h < math.inf and 0 < scale_w < math.inf):
         raise ModelError(f"its scales are {scale_h:g} and {scale_w:g}")
     # Scales are float32: a third of 30 pixels is not quite 10.
