@@ -52,7 +52,8 @@ DLDevice FindDevice(const std::optional<std::string>& stated) {
   } catch (const ffi::Error& error) {
     throw Failure(Code::kDevice, std::string(error.kind()) + ": " + std::string(error.message()));
   }
-  throw Failure(Code::kDevice, "OpenCLUnavailable: no OpenCL device here has '" + part + "' in its name", "there is " + names);
+  throw Failure(Code::kDevice, "OpenCLUnavailable: no OpenCL device here has '" + part + "' in its name",
+                "there is " + names);
 }
 
 }  // namespace agent

@@ -118,7 +118,8 @@ int64_t Kib(const std::string& text) { return int64_t{1024} * std::strtoll(text.
 Json Memory() {
   const auto info = Pairs(ReadSystemFile("/proc/meminfo"), ':');
   Json memory = Json::NewObject();
-  for (const auto& [field, line] : {std::pair{"total_bytes", "MemTotal"}, std::pair{"available_bytes", "MemAvailable"}}) {
+  for (const auto& [field, line] :
+       {std::pair{"total_bytes", "MemTotal"}, std::pair{"available_bytes", "MemAvailable"}}) {
     const auto found = info.find(line);
     memory.Set(field, found == info.end() ? Json() : Json(Kib(found->second)));
   }

@@ -151,7 +151,8 @@ void Package::Verify(const Member& member) const {
   const auto block = std::make_unique<char[]>(kBlock);
   Sha256 digest;
   ssize_t count;
-  while ((count = ReadSome(file.get(), block.get(), kBlock)) > 0) digest.Update(block.get(), static_cast<size_t>(count));
+  while ((count = ReadSome(file.get(), block.get(), kBlock)) > 0)
+    digest.Update(block.get(), static_cast<size_t>(count));
   if (count < 0) throw Failure(Code::kPackage, "cannot read " + member.name, SystemError());
   const std::string found = digest.Finish();
   if (found != member.sha256) {

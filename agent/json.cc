@@ -1,290 +1,191 @@
 #include "json.h"
 
+#include <tvm/ffi/extra/json.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <unordered_set>
 
 namespace agent {
 namespace {
 
-void AppendUtf8(uint32_t point, std::string* text) {
-  if (point < 0x80) {
-    *text += static_cast<char>(point);
-  } else if (point < 0x800) {
-    *text += static_cast<char>(0xC0 | (point >> 6));
-    *text += static_cast<char>(0x80 | (point & 0x3F));
-  } else if (point < 0x10000) {
-    *text += static_cast<char>(0xE0 | (point >> 12));
-    *text += static_cast<char>(0x80 | ((point >> 6) & 0x3F));
-    *text += static_cast<char>(0x80 | (point & 0x3F));
-  } else {
-    *text += static_cast<char>(0xF0 | (point >> 18));
-    *text += static_cast<char>(0x80 | ((point >> 12) & 0x3F));
-    *text += static_cast<char>(0x80 | ((point >> 6) & 0x3F));
-    *text += static_cast<char>(0x80 | (point & 0x3F));
-  }
-}
+namespace ffi = tvm::ffi;
 
+// tvm_ffi's parser, and a scan before it that refuses what it would accept: numbers outside of JSON's grammar, names
+// given twice, bytes that are not UTF-8, and nesting that exhausts the stack.
 class Parser {
  public:
   explicit Parser(std::string_view text) : text_(text) {}
 
   Json Document() {
-    Json value = Value(0);
-    SkipSpace();
-    if (!AtEnd()) Refuse("something follows the value");
-    return value;
+    Scan();
+    ffi::String error;
+    const ffi::Any value = ffi::json::Parse(ffi::String(std::move(text_)), &error);
+    if (error.empty()) return Converted(value);
+    const std::string message = error;  // such as "Expecting value: line 1 column 5 (char 4)"
+    const size_t position = std::strtoul(message.c_str() + message.rfind(' ') + 1, nullptr, 10);
+    Refuse(position, message.substr(0, message.rfind(": line ")));
   }
 
  private:
-  [[noreturn]] void Refuse(const std::string& why) const {
-    throw JsonError("byte " + std::to_string(position_) + ": " + why);
-  }
-  bool AtEnd() const { return position_ == text_.size(); }
-  char Peek() const { return AtEnd() ? '\0' : text_[position_]; }
-  bool PeekDigit() const { return Peek() >= '0' && Peek() <= '9'; }
-  char Next() {
-    if (AtEnd()) Refuse("the text ends too early");
-    return text_[position_++];
-  }
-  bool Take(char wanted) {
-    if (AtEnd() || text_[position_] != wanted) return false;
-    ++position_;
-    return true;
-  }
-  void Expect(char wanted) {
-    if (!Take(wanted)) Refuse(std::string("there is no '") + wanted + "'");
-  }
-  void SkipSpace() {
-    while (!AtEnd() && (Peek() == ' ' || Peek() == '\t' || Peek() == '\n' || Peek() == '\r')) ++position_;
+  struct Bracket {
+    size_t position;
+    size_t members;  // as many as there are colons
+  };
+
+  [[noreturn]] static void Refuse(size_t position, const std::string& why) {
+    throw JsonError("byte " + std::to_string(position) + ": " + why);
   }
 
-  Json Value(int depth) {
-    if (depth > kMaximumJsonDepth) Refuse("it is nested too deeply");
-    SkipSpace();
-    switch (Peek()) {
-      case '{':
-        return ObjectValue(depth);
-      case '[':
-        return ArrayValue(depth);
-      case '"':
-        return Json(Text());
-      case 't':
-        return Word("true", Json(true));
-      case 'f':
-        return Word("false", Json(false));
-      case 'n':
-        return Word("null", Json());
-      default:
-        return Number();
-    }
-  }
-
-  Json Word(std::string_view word, Json value) {
-    if (text_.substr(position_, word.size()) != word) Refuse("there is no value");
-    position_ += word.size();
-    return value;
-  }
-
-  Json ObjectValue(int depth) {
-    Json object = Json::NewObject();
-    std::unordered_set<std::string> names;
-    Expect('{');
-    SkipSpace();
-    if (Take('}')) return object;
-    do {
-      SkipSpace();
-      std::string name = Text();
-      if (!names.insert(name).second) Refuse("the name '" + name + "' comes twice");
-      SkipSpace();
-      Expect(':');
-      object.Set(std::move(name), Value(depth + 1));
-      SkipSpace();
-    } while (Take(','));
-    Expect('}');
-    return object;
-  }
-
-  Json ArrayValue(int depth) {
-    Json array{Json::Array{}};
-    Expect('[');
-    SkipSpace();
-    if (Take(']')) return array;
-    do {
-      array.Add(Value(depth + 1));
-      SkipSpace();
-    } while (Take(','));
-    Expect(']');
-    return array;
-  }
-
-  std::string Text() {
-    Expect('"');
-    std::string text;
-    for (;;) {
-      const char c = Next();
-      if (c == '"') return text;
-      if (static_cast<unsigned char>(c) < 0x20) Refuse("a control character stands in a string");
-      if (c == '\\') {
-        Escape(&text);
-      } else if (static_cast<unsigned char>(c) < 0x80) {
-        text += c;
-      } else {
-        --position_;
-        Utf8(&text);
+  void Scan() {
+    std::vector<size_t> open;
+    bool quoted = false;
+    for (size_t at = 0; at < text_.size(); ++at) {
+      const char c = text_[at];
+      if (static_cast<unsigned char>(c) >= 0x80) {
+        at += MoreBytes(at);
+      } else if (c == '"') {
+        quoted = !quoted;
+      } else if (quoted) {
+        at += c == '\\';  // an escaped quote ends no string
+      } else if (c == '{' || c == '[') {
+        if (open.size() == kMaximumJsonDepth) Refuse(at, "it is nested too deeply");
+        open.push_back(brackets_.size());
+        brackets_.push_back({at, 0});
+      } else if ((c == '}' || c == ']') && !open.empty()) {
+        open.pop_back();
+      } else if (c == ':' && !open.empty()) {
+        ++brackets_[open.back()].members;
+      } else if (IsDigit(c) || c == '-' || c == '+' || c == '.') {
+        at = TakeNumber(at);
+      } else if (c == 'I' || c == 'N') {
+        Refuse(at, "neither Infinity nor NaN is JSON");
       }
     }
   }
 
-  void Escape(std::string* text) {
-    switch (Next()) {
-      case '"':
-        *text += '"';
-        break;
-      case '\\':
-        *text += '\\';
-        break;
-      case '/':
-        *text += '/';
-        break;
-      case 'b':
-        *text += '\b';
-        break;
-      case 'f':
-        *text += '\f';
-        break;
-      case 'n':
-        *text += '\n';
-        break;
-      case 'r':
-        *text += '\r';
-        break;
-      case 't':
-        *text += '\t';
-        break;
-      case 'u':
-        EscapedPoint(text);
-        break;
-      default:
-        Refuse("an unknown escape");
-    }
+  // How many bytes follow the first of a character beyond ASCII, in the shortest form and no surrogate (RFC 3629).
+  size_t MoreBytes(size_t at) const {
+    const auto byte = [&](size_t i) { return i < text_.size() ? static_cast<unsigned char>(text_[i]) : 0; };
+    const int first = byte(at);
+    const int second = byte(at + 1);
+    const int least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    const int most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    const size_t more = first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+    bool valid = first >= 0xC2 && first <= 0xF4 && second >= least && second <= most;
+    for (size_t i = 2; i <= more; ++i) valid = valid && (byte(at + i) & 0xC0) == 0x80;
+    if (!valid) Refuse(at, "bytes that are not UTF-8");
+    return more;
   }
 
-  uint32_t FourHexDigits() {
-    uint32_t value = 0;
-    for (int i = 0; i < 4; ++i) {
-      const char c = Next();
-      if (c >= '0' && c <= '9') {
-        value = value * 16 + static_cast<uint32_t>(c - '0');
-      } else if (c >= 'a' && c <= 'f') {
-        value = value * 16 + static_cast<uint32_t>(c - 'a' + 10);
-      } else if (c >= 'A' && c <= 'F') {
-        value = value * 16 + static_cast<uint32_t>(c - 'A' + 10);
-      } else {
-        Refuse("an escape needs four hexadecimal digits");
+  // Keeps a number and leaves a 0 in its place: tvm_ffi reads more grammars than JSON's, and no subnormal numbers.
+  // Returns the position of its last character.
+  size_t TakeNumber(size_t begin) {
+    const size_t end = std::min(text_.find_first_not_of("+-.0123456789eE", begin), text_.size());
+    const std::string digits = text_.substr(begin, end - begin);
+    char* stop = nullptr;
+    const double value = std::strtod(digits.c_str(), &stop);
+    const char* first = digits.c_str() + (digits[0] == '-');
+    const size_t point = digits.find('.');
+    if (*stop != '\0' || !IsDigit(first[0]) || (first[0] == '0' && IsDigit(first[1])) ||
+        (point != std::string::npos && !IsDigit(digits[point + 1]))) {
+      Refuse(begin, "that is no number");
+    }
+    if (!std::isfinite(value)) Refuse(begin, "the number is too large");
+    int64_t whole = 0;
+    const auto [rest, error] = std::from_chars(digits.data(), stop, whole);
+    if (error == std::errc() && rest == stop) {
+      numbers_.emplace_back(whole);
+    } else {
+      numbers_.emplace_back(value);
+    }
+    text_.replace(begin, digits.size(), digits.size(), ' ');
+    text_[begin] = '0';
+    return end - 1;
+  }
+
+  static bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+  // Meets brackets and numbers in the order of the scan: tvm_ffi's maps keep it.
+  Json Converted(const ffi::Any& value) {
+    switch (value.type_index()) {
+      case ffi::TypeIndex::kTVMFFINone:
+        return Json();
+      case ffi::TypeIndex::kTVMFFIBool:
+        return Json(value.cast<bool>());
+      case ffi::TypeIndex::kTVMFFIInt:
+        return numbers_.at(next_number_++);
+      case ffi::TypeIndex::kTVMFFIArray: {
+        ++next_bracket_;
+        Json array{Json::Array{}};
+        for (const ffi::Any& element : value.cast<ffi::json::Array>()) array.Add(Converted(element));
+        return array;
       }
+      case ffi::TypeIndex::kTVMFFIMap: {
+        const Bracket& bracket = brackets_.at(next_bracket_++);
+        const auto members = value.cast<ffi::json::Object>();
+        if (members.size() != bracket.members) Refuse(bracket.position, "a name comes twice in the object");
+        Json object = Json::NewObject();
+        for (const auto& [name, member] : members) object.Set(name.cast<std::string>(), Converted(member));
+        return object;
+      }
+      default:
+        return Json(value.cast<std::string>());
     }
-    return value;
   }
 
-  void EscapedPoint(std::string* text) {
-    uint32_t point = FourHexDigits();
-    if (point >= 0xD800 && point < 0xDC00) {
-      if (!Take('\\') || !Take('u')) Refuse("half of a surrogate pair");
-      const uint32_t low = FourHexDigits();
-      if (low < 0xDC00 || low > 0xDFFF) Refuse("half of a surrogate pair");
-      point = 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00);
-    } else if (point >= 0xDC00 && point <= 0xDFFF) {
-      Refuse("half of a surrogate pair");
-    }
-    AppendUtf8(point, text);
-  }
-
-  // One character beyond ASCII, in the shortest form and no surrogate (RFC 3629).
-  void Utf8(std::string* text) {
-    const size_t begin = position_;
-    const auto first = static_cast<unsigned char>(Next());
-    const int more = first >= 0xF0 && first <= 0xF4 ? 3 : first >= 0xE0 && first < 0xF0 ? 2 : first >= 0xC2 && first < 0xE0 ? 1 : 0;
-    if (more == 0) Refuse("bytes that are not UTF-8");
-    uint32_t point = first & (0x3F >> more);
-    for (int i = 0; i < more; ++i) {
-      const auto next = static_cast<unsigned char>(Next());
-      if ((next & 0xC0) != 0x80) Refuse("bytes that are not UTF-8");
-      point = (point << 6) | (next & 0x3F);
-    }
-    constexpr uint32_t kSmallest[] = {0, 0x80, 0x800, 0x10000};
-    if (point < kSmallest[more] || point > 0x10FFFF || (point >= 0xD800 && point <= 0xDFFF)) {
-      Refuse("bytes that are not UTF-8");
-    }
-    text->append(text_.substr(begin, position_ - begin));
-  }
-
-  void Digits() {
-    if (!PeekDigit()) Refuse("there is no value");
-    while (PeekDigit()) ++position_;
-  }
-
-  Json Number() {
-    const size_t begin = position_;
-    Take('-');
-    if (!Take('0')) Digits();
-    bool whole = true;
-    if (Take('.')) {
-      whole = false;
-      Digits();
-    }
-    if (Take('e') || Take('E')) {
-      whole = false;
-      if (!Take('+')) Take('-');
-      Digits();
-    }
-    const std::string digits(text_.substr(begin, position_ - begin));
-    if (whole) {
-      int64_t value = 0;
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-      if (error == std::errc() && end == digits.data() + digits.size()) return Json(value);
-    }
-    const double value = std::strtod(digits.c_str(), nullptr);
-    if (!std::isfinite(value)) Refuse("the number is too large");
-    return Json(value);
-  }
-
-  std::string_view text_;
-  size_t position_ = 0;
+  std::string text_;
+  std::vector<Bracket> brackets_;
+  std::vector<Json> numbers_;
+  size_t next_bracket_ = 0;
+  size_t next_number_ = 0;
 };
 
-void DumpText(const std::string& text, std::string* line) {
-  *line += '"';
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      *line += '\\';
-      *line += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    if (static_cast<unsigned char>(c) < 0x20) {
       char escape[8];
       std::snprintf(escape, sizeof escape, "\\u%04x", c);
-      *line += escape;
+      quoted += escape;
     } else {
-      *line += c;
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
     }
   }
-  *line += '"';
+  return quoted + '"';
 }
 
 // The shortest of the usual precisions that reads back as the same number.
-void DumpNumber(double value, std::string* line) {
-  if (!std::isfinite(value)) {
-    *line += "null";
-    return;
-  }
+std::string Digits(double value) {
+  if (!std::isfinite(value)) return "null";
   char digits[32];
   for (const int precision : {6, 9, 15, 17}) {
     std::snprintf(digits, sizeof digits, "%.*g", precision, value);
     if (std::strtod(digits, nullptr) == value) break;
   }
-  *line += digits;
+  return digits;
 }
+
+struct Writer {
+  std::string operator()(std::nullptr_t) const { return "null"; }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const { return Digits(value); }
+  std::string operator()(const std::string& value) const { return Quoted(value); }
+  std::string operator()(const Json::Array& value) const {
+    std::string line;
+    for (const Json& element : value) line += (line.empty() ? "" : ", ") + element.Dump();
+    return '[' + line + ']';
+  }
+  std::string operator()(const Json::Object& value) const {
+    std::string line;
+    for (const auto& [name, member] : value) line += (line.empty() ? "" : ", ") + Quoted(name) + ": " + member.Dump();
+    return '{' + line + '}';
+  }
+};
 
 template <typename Kind, typename Variant>
 const Kind& Wanted(const Variant& value, const char* name) {
@@ -333,45 +234,7 @@ Json& Json::Add(Json value) {
   return *this;
 }
 
-std::string Json::Dump() const {
-  std::string line;
-  DumpTo(&line);
-  return line;
-}
-
-void Json::DumpTo(std::string* line) const {
-  if (const auto* object = std::get_if<Object>(&value_)) {
-    *line += '{';
-    const char* separator = "";
-    for (const Member& member : *object) {
-      *line += separator;
-      DumpText(member.name, line);
-      *line += ": ";
-      member.value.DumpTo(line);
-      separator = ", ";
-    }
-    *line += '}';
-  } else if (const auto* array = std::get_if<Array>(&value_)) {
-    *line += '[';
-    const char* separator = "";
-    for (const Json& element : *array) {
-      *line += separator;
-      element.DumpTo(line);
-      separator = ", ";
-    }
-    *line += ']';
-  } else if (const auto* text = std::get_if<std::string>(&value_)) {
-    DumpText(*text, line);
-  } else if (const auto* whole = std::get_if<int64_t>(&value_)) {
-    *line += std::to_string(*whole);
-  } else if (const auto* number = std::get_if<double>(&value_)) {
-    DumpNumber(*number, line);
-  } else if (const auto* truth = std::get_if<bool>(&value_)) {
-    *line += *truth ? "true" : "false";
-  } else {
-    *line += "null";
-  }
-}
+std::string Json::Dump() const { return std::visit(Writer(), value_); }
 
 Json ParseJson(std::string_view text) { return Parser(text).Document(); }
 

@@ -59,8 +59,6 @@ class Json {
   std::string Dump() const;
 
  private:
-  void DumpTo(std::string* line) const;
-
   std::variant<std::nullptr_t, bool, int64_t, double, std::string, Array, Object> value_ = nullptr;
 };
 

@@ -27,7 +27,8 @@ constexpr char kUsage[] =
 
 // Code for a newer processor ends in this signal; without a word nobody would guess why.
 void OnIllegalInstruction(int) {
-  constexpr char kMessage[] = "agent: the code uses an instruction that this processor lacks: it is for another board\n";
+  constexpr char kMessage[] =
+      "agent: the code uses an instruction that this processor lacks: it is for another board\n";
   const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
   static_cast<void>(written);
   _exit(static_cast<int>(Code::kPackage));
@@ -48,7 +49,8 @@ Code Dispatch(const std::string& command, const Words& words) {
     WriteAll(STDOUT_FILENO, kUsage, sizeof kUsage - 1, "to standard output");
     return Code::kDone;
   }
-  throw Failure(Code::kUsage, command.empty() ? "no command was given" : "unknown command " + command, "see agent --help");
+  throw Failure(Code::kUsage, command.empty() ? "no command was given" : "unknown command " + command,
+                "see agent --help");
 }
 
 }  // namespace
@@ -64,7 +66,8 @@ int Main(const Words& words) {
   Code code = Code::kInternal;
   std::string message;
   try {
-    return static_cast<int>(Dispatch(words.empty() ? "" : words[0], Words(words.begin() + !words.empty(), words.end())));
+    return static_cast<int>(
+        Dispatch(words.empty() ? "" : words[0], Words(words.begin() + !words.empty(), words.end())));
   } catch (const Failure& failure) {
     code = failure.code();
     message = failure.what();

@@ -100,7 +100,8 @@ void CheckNames(const Manifest& manifest) {
     if (!names.insert(file.name).second) throw JsonError("there can be no file '" + file.name + "' beside the others");
   }
   for (const Member& file : manifest.files) {
-    if (const size_t slash = file.name.find('/'); slash != std::string::npos && names.count(file.name.substr(0, slash))) {
+    if (const size_t slash = file.name.find('/');
+        slash != std::string::npos && names.count(file.name.substr(0, slash))) {
       throw JsonError("there can be no file '" + file.name + "' beside the others");
     }
   }

@@ -1,5 +1,5 @@
-// The part of a package's manifest.json that the agent needs; `edgedeploy/package/manifest.py` describes it all, and has
-// these rules and more: whatever it takes, the agent takes.
+// The part of a package's manifest.json that the agent needs; `edgedeploy/package/manifest.py` describes it all, and
+// has these rules and more: whatever it takes, the agent takes.
 #pragma once
 
 #include <cstdint>
@@ -53,8 +53,8 @@ struct Manifest {
   std::string model;
   std::string board;
   int threads;
-  std::string machine;  // ELF's name, as EM_AARCH64
-  std::string glibc;    // the oldest that will do, or empty
+  std::string machine;                       // ELF's name, as EM_AARCH64
+  std::string glibc;                         // the oldest that will do, or empty
   std::optional<std::string> opencl_device;  // a part of the name of the device that it runs on; none for the CPU
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;

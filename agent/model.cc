@@ -42,7 +42,8 @@ std::string LastLine(const std::string& text) {
   const size_t end = text.find_last_not_of(" \n");
   if (end == std::string::npos) return "no reason was given";
   const size_t begin = text.rfind('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1, end - (begin == std::string::npos ? 0 : begin + 1) + 1);
+  return text.substr(begin == std::string::npos ? 0 : begin + 1,
+                     end - (begin == std::string::npos ? 0 : begin + 1) + 1);
 }
 
 // What the runtime for OpenCL says begins so in its errors' kinds (opencl/error.h).

@@ -53,7 +53,8 @@ class Model {
   std::unique_ptr<Loaded> loaded_;
 };
 
-// Times of `repeat` groups of `number` inferences, each divided by `number`, after `warmup` inferences; in milliseconds.
+// Times of `repeat` groups of `number` inferences, each divided by `number`, after `warmup` inferences; in
+// milliseconds.
 std::vector<double> Measure(Model* model, int repeat, int number, int warmup);
 
 }  // namespace agent

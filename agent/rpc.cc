@@ -135,9 +135,8 @@ void Serve(Client client, const std::string& base, int threads, Watch& watch) {
   const WorkFolder folder(base);
   Session session(client.connection, folder.path(), threads, watch);
   const auto limit = std::chrono::duration<double>(client.limit_s);
-  const Clock::time_point deadline = client.limit_s > 0
-                                         ? Clock::now() + std::chrono::duration_cast<Clock::duration>(limit)
-                                         : Clock::time_point::max();
+  const Clock::time_point deadline =
+      client.limit_s > 0 ? Clock::now() + std::chrono::duration_cast<Clock::duration>(limit) : Clock::time_point::max();
   if (!session.Wait(watch, deadline)) {
     Log("a session was ended: it took longer than its client allowed");
     client.connection.SetNonBlocking();
@@ -209,9 +208,8 @@ class Server {
 }  // namespace
 
 Code RpcCommand(const Words& words) {
-  const Arguments arguments(
-      words, {"host", "port", "port-end", "tracker", "key", "custom-address", "announce-port", "work-dir", "threads",
-              "heartbeat"});
+  const Arguments arguments(words, {"host", "port", "port-end", "tracker", "key", "custom-address", "announce-port",
+                                    "work-dir", "threads", "heartbeat"});
   arguments.None();
   const std::string host = arguments.Text("host", "127.0.0.1");
   const int first = arguments.Integer("port", 9090, 0, 65535);

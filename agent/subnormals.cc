@@ -7,8 +7,8 @@
 
 namespace agent {
 
-// Where glibc stores the control register of floating point, and its bits that flush, are the build's to say (triples/).
-// Without bits, the architecture has no such mode.
+// Where glibc stores the control register of floating point, and its bits that flush, are the build's to say
+// (triples/). Without bits, the architecture has no such mode.
 void FlushSubnormals() {
   uint32_t words[sizeof(fenv_t) / sizeof(uint32_t)];
   fenv_t environment;

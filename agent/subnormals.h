@@ -1,4 +1,5 @@
-// Arithmetic without subnormal numbers, as `edgedeploy/runtime/subnormals.py` sets it: they slow a core down many times.
+// Arithmetic without subnormal numbers, as `edgedeploy/runtime/subnormals.py` sets it: they slow a core down many
+// times.
 #pragma once
 
 namespace agent {

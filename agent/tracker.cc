@@ -16,7 +16,9 @@ constexpr std::chrono::seconds kAnswerTime{10};
 }  // namespace
 
 Tracker::Tracker(const std::string& address, std::string key, std::string custom_address, int port)
-    : key_(std::move(key)), custom_address_(custom_address.empty() ? Json() : Json(std::move(custom_address))), port_(port) {
+    : key_(std::move(key)),
+      custom_address_(custom_address.empty() ? Json() : Json(std::move(custom_address))),
+      port_(port) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size()) {
     throw Failure(Code::kUsage, "--tracker must be HOST:PORT");

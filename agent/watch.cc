@@ -27,7 +27,7 @@ Watch::Watch(int heartbeat_s) : heartbeat_(heartbeat_s) {
   sigemptyset(&blocked);
   for (const int each : kSignals) sigaddset(&blocked, each);
   sigprocmask(SIG_BLOCK, &blocked, &before_);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = OnSignal;
   for (const int each : kSignals) sigaction(each, &action, nullptr);
 }

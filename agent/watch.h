@@ -21,8 +21,8 @@ class Watch {
   // Anything that comes on standard input is a sign of life. It is to come within `heartbeat_s` seconds of the last; 0
   // expects none, and standard input is left alone.
   explicit Watch(int heartbeat_s);
-  // Waits until a descriptor is ready, a child has ended, or it is `deadline`. Returns whether a descriptor is ready, as
-  // `revents` says. Throws Ended.
+  // Waits until a descriptor is ready, a child has ended, or it is `deadline`. Returns whether a descriptor is ready,
+  // as `revents` says. Throws Ended.
   bool Wait(std::vector<pollfd>& descriptors, Clock::time_point deadline);
   // The same for one descriptor.
   bool Wait(int descriptor, short events, Clock::time_point deadline);

@@ -35,6 +35,26 @@ def pytest_configure(config: pytest.Config) -> None:
         properties.share = 2
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of boards and of whole networks all need code."""
+    for item in items:
+        if item.path.parent.name != "unit":
+            item.add_marker("compiles")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_code_in_fast_tests(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Where tests that compile are left out, one that lacks the marker fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "not compiles" in pytestconfig.getoption("markexpr"):
+            from edgedeploy.compile.backends.cpu import codegen
+
+            # No subclass of Exception, which edgedeploy would take for an error of LLVM's.
+            reason = "mark this test with `compiles`: it generates code"
+            patch.setattr(codegen, "write_object", lambda *arguments: pytest.fail(reason))
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _own_user_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither read nor write the cache and the configuration of the user who runs them."""

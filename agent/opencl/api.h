@@ -82,46 +82,46 @@ inline constexpr cl_uint CL_PROFILING_COMMAND_START = 0x1282;
 inline constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;
 
 // Name, result, and parameters of each function.
-#define EDGEDEPLOY_OPENCL_FUNCTIONS(FUNCTION)                                                                          \
-  FUNCTION(clGetPlatformIDs, cl_int, (cl_uint, cl_platform_id*, cl_uint*))                                             \
-  FUNCTION(clGetPlatformInfo, cl_int, (cl_platform_id, cl_uint, size_t, void*, size_t*))                               \
-  FUNCTION(clGetDeviceIDs, cl_int, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id*, cl_uint*))                    \
-  FUNCTION(clGetDeviceInfo, cl_int, (cl_device_id, cl_uint, size_t, void*, size_t*))                                   \
-  FUNCTION(clCreateContext, cl_context,                                                                                \
-           (const cl_context_properties*, cl_uint, const cl_device_id*,                                                \
-            void (*)(const char*, const void*, size_t, void*), void*, cl_int*))                                        \
-  FUNCTION(clCreateCommandQueue, cl_command_queue, (cl_context, cl_device_id, cl_bitfield, cl_int*))                   \
-  FUNCTION(clReleaseCommandQueue, cl_int, (cl_command_queue))                                                          \
-  FUNCTION(clCreateBuffer, cl_mem, (cl_context, cl_bitfield, size_t, void*, cl_int*))                                  \
-  FUNCTION(clReleaseMemObject, cl_int, (cl_mem))                                                                       \
-  FUNCTION(clGetMemObjectInfo, cl_int, (cl_mem, cl_uint, size_t, void*, size_t*))                                      \
-  FUNCTION(clEnqueueReadBuffer, cl_int,                                                                                \
-           (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void*, cl_uint, const cl_event*, cl_event*))            \
-  FUNCTION(clEnqueueWriteBuffer, cl_int,                                                                               \
-           (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void*, cl_uint, const cl_event*, cl_event*))      \
-  FUNCTION(clEnqueueCopyBuffer, cl_int,                                                                                \
-           (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, const cl_event*, cl_event*))            \
-  FUNCTION(clEnqueueMarkerWithWaitList, cl_int, (cl_command_queue, cl_uint, const cl_event*, cl_event*))               \
-  FUNCTION(clEnqueueBarrierWithWaitList, cl_int, (cl_command_queue, cl_uint, const cl_event*, cl_event*))              \
-  FUNCTION(clFlush, cl_int, (cl_command_queue))                                                                        \
-  FUNCTION(clRetainEvent, cl_int, (cl_event))                                                                          \
-  FUNCTION(clReleaseEvent, cl_int, (cl_event))                                                                         \
-  FUNCTION(clGetEventInfo, cl_int, (cl_event, cl_uint, size_t, void*, size_t*))                                        \
-  FUNCTION(clGetEventProfilingInfo, cl_int, (cl_event, cl_uint, size_t, void*, size_t*))                               \
-  FUNCTION(clCreateProgramWithSource, cl_program, (cl_context, cl_uint, const char**, const size_t*, cl_int*))         \
-  FUNCTION(clCreateProgramWithBinary, cl_program,                                                                      \
-           (cl_context, cl_uint, const cl_device_id*, const size_t*, const unsigned char**, cl_int*, cl_int*))         \
-  FUNCTION(clBuildProgram, cl_int,                                                                                     \
-           (cl_program, cl_uint, const cl_device_id*, const char*, void (*)(cl_program, void*), void*))                \
-  FUNCTION(clGetProgramBuildInfo, cl_int, (cl_program, cl_device_id, cl_uint, size_t, void*, size_t*))                 \
-  FUNCTION(clGetProgramInfo, cl_int, (cl_program, cl_uint, size_t, void*, size_t*))                                    \
-  FUNCTION(clReleaseProgram, cl_int, (cl_program))                                                                     \
-  FUNCTION(clCreateKernel, cl_kernel, (cl_program, const char*, cl_int*))                                              \
-  FUNCTION(clReleaseKernel, cl_int, (cl_kernel))                                                                       \
-  FUNCTION(clSetKernelArg, cl_int, (cl_kernel, cl_uint, size_t, const void*))                                          \
-  FUNCTION(clGetKernelWorkGroupInfo, cl_int, (cl_kernel, cl_device_id, cl_uint, size_t, void*, size_t*))               \
-  FUNCTION(clEnqueueNDRangeKernel, cl_int,                                                                             \
-           (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint,                \
+#define EDGEDEPLOY_OPENCL_FUNCTIONS(FUNCTION)                                                                     \
+  FUNCTION(clGetPlatformIDs, cl_int, (cl_uint, cl_platform_id*, cl_uint*))                                        \
+  FUNCTION(clGetPlatformInfo, cl_int, (cl_platform_id, cl_uint, size_t, void*, size_t*))                          \
+  FUNCTION(clGetDeviceIDs, cl_int, (cl_platform_id, cl_bitfield, cl_uint, cl_device_id*, cl_uint*))               \
+  FUNCTION(clGetDeviceInfo, cl_int, (cl_device_id, cl_uint, size_t, void*, size_t*))                              \
+  FUNCTION(clCreateContext, cl_context,                                                                           \
+           (const cl_context_properties*, cl_uint, const cl_device_id*,                                           \
+            void (*)(const char*, const void*, size_t, void*), void*, cl_int*))                                   \
+  FUNCTION(clCreateCommandQueue, cl_command_queue, (cl_context, cl_device_id, cl_bitfield, cl_int*))              \
+  FUNCTION(clReleaseCommandQueue, cl_int, (cl_command_queue))                                                     \
+  FUNCTION(clCreateBuffer, cl_mem, (cl_context, cl_bitfield, size_t, void*, cl_int*))                             \
+  FUNCTION(clReleaseMemObject, cl_int, (cl_mem))                                                                  \
+  FUNCTION(clGetMemObjectInfo, cl_int, (cl_mem, cl_uint, size_t, void*, size_t*))                                 \
+  FUNCTION(clEnqueueReadBuffer, cl_int,                                                                           \
+           (cl_command_queue, cl_mem, cl_bool, size_t, size_t, void*, cl_uint, const cl_event*, cl_event*))       \
+  FUNCTION(clEnqueueWriteBuffer, cl_int,                                                                          \
+           (cl_command_queue, cl_mem, cl_bool, size_t, size_t, const void*, cl_uint, const cl_event*, cl_event*)) \
+  FUNCTION(clEnqueueCopyBuffer, cl_int,                                                                           \
+           (cl_command_queue, cl_mem, cl_mem, size_t, size_t, size_t, cl_uint, const cl_event*, cl_event*))       \
+  FUNCTION(clEnqueueMarkerWithWaitList, cl_int, (cl_command_queue, cl_uint, const cl_event*, cl_event*))          \
+  FUNCTION(clEnqueueBarrierWithWaitList, cl_int, (cl_command_queue, cl_uint, const cl_event*, cl_event*))         \
+  FUNCTION(clFlush, cl_int, (cl_command_queue))                                                                   \
+  FUNCTION(clRetainEvent, cl_int, (cl_event))                                                                     \
+  FUNCTION(clReleaseEvent, cl_int, (cl_event))                                                                    \
+  FUNCTION(clGetEventInfo, cl_int, (cl_event, cl_uint, size_t, void*, size_t*))                                   \
+  FUNCTION(clGetEventProfilingInfo, cl_int, (cl_event, cl_uint, size_t, void*, size_t*))                          \
+  FUNCTION(clCreateProgramWithSource, cl_program, (cl_context, cl_uint, const char**, const size_t*, cl_int*))    \
+  FUNCTION(clCreateProgramWithBinary, cl_program,                                                                 \
+           (cl_context, cl_uint, const cl_device_id*, const size_t*, const unsigned char**, cl_int*, cl_int*))    \
+  FUNCTION(clBuildProgram, cl_int,                                                                                \
+           (cl_program, cl_uint, const cl_device_id*, const char*, void (*)(cl_program, void*), void*))           \
+  FUNCTION(clGetProgramBuildInfo, cl_int, (cl_program, cl_device_id, cl_uint, size_t, void*, size_t*))            \
+  FUNCTION(clGetProgramInfo, cl_int, (cl_program, cl_uint, size_t, void*, size_t*))                               \
+  FUNCTION(clReleaseProgram, cl_int, (cl_program))                                                                \
+  FUNCTION(clCreateKernel, cl_kernel, (cl_program, const char*, cl_int*))                                         \
+  FUNCTION(clReleaseKernel, cl_int, (cl_kernel))                                                                  \
+  FUNCTION(clSetKernelArg, cl_int, (cl_kernel, cl_uint, size_t, const void*))                                     \
+  FUNCTION(clGetKernelWorkGroupInfo, cl_int, (cl_kernel, cl_device_id, cl_uint, size_t, void*, size_t*))          \
+  FUNCTION(clEnqueueNDRangeKernel, cl_int,                                                                        \
+           (cl_command_queue, cl_kernel, cl_uint, const size_t*, const size_t*, const size_t*, cl_uint,           \
             const cl_event*, cl_event*))
 
 // The library's functions.

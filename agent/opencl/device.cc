@@ -64,7 +64,8 @@ std::vector<Device*> List() {
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return Rank(a.second) < Rank(b.second); });
   std::vector<Device*> devices;
-  for (const auto& [platform, id] : found) devices.push_back(new Device(static_cast<int>(devices.size()), platform, id));
+  for (const auto& [platform, id] : found)
+    devices.push_back(new Device(static_cast<int>(devices.size()), platform, id));
   return devices;
 }
 
@@ -110,8 +111,8 @@ void Queue::Wait(const Event& event) {
     if (status < 0) device_->Lose("it failed while it was working: " + Named(status));
     const auto waited = Clock::now() - begin;
     if (std::chrono::duration<double>(waited).count() > patience) {
-      device_->Lose("it did not answer for " + std::to_string(static_cast<int>(patience)) + " s (" +
-                    kPatienceVariable + ")");
+      device_->Lose("it did not answer for " + std::to_string(static_cast<int>(patience)) + " s (" + kPatienceVariable +
+                    ")");
     }
     if (waited < std::chrono::microseconds(100)) {
       std::this_thread::yield();
@@ -241,8 +242,8 @@ const std::vector<Device*>& Devices() {
 Device& DeviceAt(int index) {
   const std::vector<Device*>& devices = Devices();
   if (index < 0 || static_cast<size_t>(index) >= devices.size()) {
-    Fail(kUnavailable, "there is no OpenCL device " + std::to_string(index) + " here: there are " +
-                           std::to_string(devices.size()));
+    Fail(kUnavailable,
+         "there is no OpenCL device " + std::to_string(index) + " here: there are " + std::to_string(devices.size()));
   }
   return *devices[static_cast<size_t>(index)];
 }

@@ -159,9 +159,9 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
     Device& device = DeviceAt(index);
     Queue& queue = Chosen(device, stream);
     Timed timed(device);
-    device.Done(Library().clEnqueueReadBuffer(queue.get(), Memory(from), CL_FALSE, offset, bytes, to, 0, nullptr,
-                                              timed.out()),
-                "copy from the device");
+    device.Done(
+        Library().clEnqueueReadBuffer(queue.get(), Memory(from), CL_FALSE, offset, bytes, to, 0, nullptr, timed.out()),
+        "copy from the device");
     timed.Record();
     queue.Finish();
   }
@@ -170,9 +170,9 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
     Device& device = DeviceAt(index);
     Queue& queue = Chosen(device, stream);
     Timed timed(device);
-    device.Done(Library().clEnqueueWriteBuffer(queue.get(), Memory(to), CL_FALSE, offset, bytes, from, 0, nullptr,
-                                               timed.out()),
-                "copy to the device");
+    device.Done(
+        Library().clEnqueueWriteBuffer(queue.get(), Memory(to), CL_FALSE, offset, bytes, from, 0, nullptr, timed.out()),
+        "copy to the device");
     timed.Record();
     queue.Finish();
   }

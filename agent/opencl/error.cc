@@ -42,7 +42,8 @@ void Fail(const char* kind, const std::string& message) { throw tvm::ffi::Error(
 
 std::string Named(cl_int code) {
   const Known* known = Find(code);
-  return known ? std::string(known->name) + " (" + std::to_string(code) + ")" : "OpenCL's error " + std::to_string(code);
+  return known ? std::string(known->name) + " (" + std::to_string(code) + ")"
+               : "OpenCL's error " + std::to_string(code);
 }
 
 const char* KindOf(cl_int code) {

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "src/runtime/metadata.h"
 #include "opencl/device.h"
 #include "opencl/program.h"
 #include "opencl/timer.h"
+#include "src/runtime/metadata.h"
 #include "src/runtime/thread_storage_scope.h"
 
 namespace agent::opencl {
@@ -69,9 +69,8 @@ class Kernels {
   template <typename Value>
   static Value Ask(Device& device, const Kernel& kernel, cl_uint what) {
     Value value{};
-    device.Done(
-        Library().clGetKernelWorkGroupInfo(kernel.kernel, device.id(), what, sizeof value, &value, nullptr),
-        "ask what a kernel needs");
+    device.Done(Library().clGetKernelWorkGroupInfo(kernel.kernel, device.id(), what, sizeof value, &value, nullptr),
+                "ask what a kernel needs");
     return value;
   }
 
@@ -153,9 +152,9 @@ class Launcher {
       const std::lock_guard<std::mutex> lock(kernel.mutex);
       for (size_t i = 0; i < types_.size(); ++i) {
         const Argument argument = Convert(values[i], types_[i]);
-        device.Done(Library().clSetKernelArg(kernel.kernel, static_cast<cl_uint>(i), argument.size,
-                                             argument.bytes.data()),
-                    "set an argument of the kernel " + name_);
+        device.Done(
+            Library().clSetKernelArg(kernel.kernel, static_cast<cl_uint>(i), argument.size, argument.bytes.data()),
+            "set an argument of the kernel " + name_);
       }
       device.Done(Library().clEnqueueNDRangeKernel(queue.get(), kernel.kernel, static_cast<cl_uint>(launch_.work_dim()),
                                                    nullptr, global.data(), local.data(), 0, nullptr, timed.out()),

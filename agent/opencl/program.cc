@@ -50,10 +50,9 @@ fs::path FileOf(const Device& device, const std::string& source) {
   const fs::path folder = Folder();
   if (folder.empty()) return {};
   std::string key;
-  for (const std::string& part :
-       {device.name(), device.Text(CL_DEVICE_VENDOR), device.Text(CL_DEVICE_VERSION), device.Text(CL_DRIVER_VERSION),
-        PlatformText(device.platform(), CL_PLATFORM_NAME), PlatformText(device.platform(), CL_PLATFORM_VERSION),
-        source}) {
+  for (const std::string& part : {device.name(), device.Text(CL_DEVICE_VENDOR), device.Text(CL_DEVICE_VERSION),
+                                  device.Text(CL_DRIVER_VERSION), PlatformText(device.platform(), CL_PLATFORM_NAME),
+                                  PlatformText(device.platform(), CL_PLATFORM_VERSION), source}) {
     key += std::to_string(part.size()) + ":" + part;
   }
   return folder / (Hash(key) + ".bin");
@@ -132,7 +131,8 @@ cl_program FromSource(Device& device, const std::string& source) {
 
 std::string BinaryOf(cl_program program) {
   size_t size = 0;
-  if (Library().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS) return "";
+  if (Library().clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, nullptr) != CL_SUCCESS)
+    return "";
   std::string binary(size, '\0');
   char* bytes = binary.data();
   if (Library().clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof bytes, &bytes, nullptr) != CL_SUCCESS) return "";

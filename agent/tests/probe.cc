@@ -7,10 +7,10 @@
 #include <iterator>
 #include <string>
 
+#include "failure.h"
 #include "json.h"
 #include "machine.h"
 #include "manifest.h"
-#include "failure.h"
 #include "rpc_session.h"
 #include "sha256.h"
 #include "statistics.h"
@@ -21,7 +21,8 @@ std::string Input() { return {std::istreambuf_iterator<char>(std::cin), {}}; }
 
 std::string Unhex(const std::string& digits) {
   std::string bytes;
-  for (size_t i = 0; i + 1 < digits.size(); i += 2) bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
+  for (size_t i = 0; i + 1 < digits.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
   return bytes;
 }
 
@@ -68,9 +69,11 @@ int main(int count, char** values) {
   } else if (part == "float32-to-float16") {
     EachNumber<float, uint16_t>([](float x) { return __truncXfYf2__<float, uint32_t, 23, uint16_t, uint16_t, 10>(x); });
   } else if (part == "float64-to-float16") {
-    EachNumber<double, uint16_t>([](double x) { return __truncXfYf2__<double, uint64_t, 52, uint16_t, uint16_t, 10>(x); });
+    EachNumber<double, uint16_t>(
+        [](double x) { return __truncXfYf2__<double, uint64_t, 52, uint16_t, uint16_t, 10>(x); });
   } else if (part == "float16-to-float32") {
-    EachNumber<uint16_t, float>([](uint16_t x) { return __extendXfYf2__<uint16_t, uint16_t, 10, float, uint32_t, 23>(x); });
+    EachNumber<uint16_t, float>(
+        [](uint16_t x) { return __extendXfYf2__<uint16_t, uint16_t, 10, float, uint32_t, 23>(x); });
   } else if (part == "statistics") {
     std::vector<double> runs(std::istream_iterator<double>(std::cin), {});
     agent::Json json = agent::Json::NewObject();

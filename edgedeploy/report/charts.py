@@ -79,7 +79,8 @@ class Chart:
             from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
             self.axes.set_yscale("log")
-            self.axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            many_decades = max(values) > 1000 * min(values)
+            self.axes.yaxis.set_major_locator(LogLocator(subs=(1,) if many_decades else (1, 2, 5), numticks=9))
             self.axes.yaxis.set_minor_locator(NullLocator())
             self.axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 

@@ -213,8 +213,8 @@ def test_jump_hosts_in_a_circle_are_named(board: VirtualBoard, ssh: Path) -> Non
 
 
 def test_a_proxy_command_is_run_by_a_shell(board: VirtualBoard, ssh: Path) -> None:
-    pack = f"{sys.executable} {Path(__file__).with_name('pack.py')} %h %p | cat"
-    write_config(ssh, stanza("desk", board, more=f"ProxyCommand {pack}"))
+    relay = f"{sys.executable} {Path(__file__).with_name('relay.py')} %h %p | cat"
+    write_config(ssh, stanza("desk", board, more=f"ProxyCommand {relay}"))
     assert destination(parse_address("desk")) is None
     assert logged_in(parse_address("desk")) == "own"
     write_config(ssh, stanza("desk", board, more="ProxyCommand echo cannot reach %h >&2; exit 1"))

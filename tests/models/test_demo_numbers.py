@@ -60,11 +60,11 @@ RUNNERS: dict[str, Callable[[ZooModel, Path], Runner]] = {
     "tmfile": from_tmfile,
 }
 
-DemoSession = Callable[..., Outcome]
+Infer = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module", params=RUNNERS)
-def show(request: pytest.FixtureRequest, shared: Path) -> DemoSession:
+def show(request: pytest.FixtureRequest, shared: Path) -> Infer:
     """Show an image of the shared folder to a demo's network or to another one, which is opened once."""
     runners: dict[str, Runner] = {}
 
@@ -105,7 +105,7 @@ RULE = "-" * 38
 
 
 class TestRetinaFace:
-    def test_published_boxes_and_scores(self, show: DemoSession, published: dict[str, Any]) -> None:
+    def test_published_boxes_and_scores(self, show: Infer, published: dict[str, Any]) -> None:
         outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png")
         expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
         found = boxes(outcome)
@@ -114,7 +114,7 @@ class TestRetinaFace:
         assert [round(each.score or 0, 2) for each in outcome.detections] == expected[:, 0].tolist()
 
     def test_ncnns_half_precision_moves_boxes_by_less_than_a_twentieth_of_a_pixel(
-        self, show: DemoSession, published: dict[str, Any]
+        self, show: Infer, published: dict[str, Any]
     ) -> None:
         outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png", "retinaface-ncnn")
         expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
@@ -123,7 +123,7 @@ class TestRetinaFace:
         assert np.abs(found - expected[:, 1:]).max() < 0.05
         assert [round(each.score or 0, 2) for each in outcome.detections] == expected[:, 0].tolist()
 
-    def test_transcript(self, show: DemoSession) -> None:
+    def test_transcript(self, show: Infer) -> None:
         lines = transcript("retinaface", show("retinaface", "reference/stb_decoded/mtcnn_face4.png"))
         assert lines[:4] == ["img_h, img_w : 316, 474", REPEAT, RULE, "detected face num: 4"]
         number = r"\d+(\.\d+)?"
@@ -131,7 +131,7 @@ class TestRetinaFace:
         assert len(lines) == 8
         assert all(re.fullmatch(face, line) for line in lines[4:])
 
-    def test_landmarks_lie_in_their_faces(self, show: DemoSession) -> None:
+    def test_landmarks_lie_in_their_faces(self, show: Infer) -> None:
         for face in show("retinaface", "reference/stb_decoded/mtcnn_face4.png").detections:
             assert face.box
             points = np.array(face.points)
@@ -142,12 +142,12 @@ class TestRetinaFace:
             eyes, nose, mouth = points[:2, 1], points[2, 1], points[3:, 1]
             assert eyes.max() < nose < mouth.min()
 
-    def test_the_jpeg_gives_the_same_faces(self, show: DemoSession) -> None:
+    def test_the_jpeg_gives_the_same_faces(self, show: Infer) -> None:
         from_png = show("retinaface", "reference/stb_decoded/mtcnn_face4.png")
         from_jpeg = show("retinaface", "images/mtcnn_face4.jpg")
         assert np.abs(boxes(from_png) - boxes(from_jpeg)).max() < 0.1
 
-    def test_a_larger_image_is_scaled_down_and_its_boxes_up(self, show: DemoSession, shared: Path) -> None:
+    def test_a_larger_image_is_scaled_down_and_its_boxes_up(self, show: Infer, shared: Path) -> None:
         outcome = show("retinaface", "images/mtcnn_face6.jpg")
         height, width = read_image(shared / "images/mtcnn_face6.jpg").shape[:2]
         assert (height, width) != (316, 474)
@@ -159,7 +159,7 @@ class TestRetinaFace:
 
 
 class TestYoloFastest:
-    def test_published_lines(self, show: DemoSession) -> None:
+    def test_published_lines(self, show: Infer) -> None:
         lines = transcript("yolo-fastest", show("yolo-fastest", "reference/stb_decoded/dog.png"))
         assert lines == [
             REPEAT,
@@ -171,7 +171,7 @@ class TestYoloFastest:
             " 1:  53%, [  64,   73,  114,  118], person",
         ]
 
-    def test_the_jpeg_gives_the_same_objects(self, show: DemoSession) -> None:
+    def test_the_jpeg_gives_the_same_objects(self, show: Infer) -> None:
         from_png = show("yolo-fastest", "reference/stb_decoded/dog.png")
         from_jpeg = show("yolo-fastest", "images/dog.jpg")
         for one, other in zip(from_png.detections, from_jpeg.detections, strict=True):
@@ -181,7 +181,7 @@ class TestYoloFastest:
 
 
 class TestClassification:
-    def test_published_probabilities(self, show: DemoSession, published: dict[str, Any]) -> None:
+    def test_published_probabilities(self, show: Infer, published: dict[str, Any]) -> None:
         outcome = show("classification", "reference/stb_decoded/cat.png")
         # The fifth and sixth of Tengine's are near each other and change places with these fp16 weights.
         expected = published["squeezenet"]["top5_prob_class"][:4]
@@ -190,7 +190,7 @@ class TestClassification:
             assert detection.score == pytest.approx(probability, abs=0.003)
         assert outcome.detections[1].label.startswith("tiger cat")
 
-    def test_ncnns_file_gives_the_published_classes(self, show: DemoSession, published: dict[str, Any]) -> None:
+    def test_ncnns_file_gives_the_published_classes(self, show: Infer, published: dict[str, Any]) -> None:
         # It pads the last layer with zeros, so that the mean is taken over places that see nothing, too.
         outcome = show("classification", "reference/stb_decoded/cat.png", "squeezenet_v1.1")
         expected = published["squeezenet"]["top5_prob_class"][:4]
@@ -198,7 +198,7 @@ class TestClassification:
         for detection, (probability, _) in zip(outcome.detections, expected, strict=False):
             assert detection.score == pytest.approx(probability, abs=0.05)
 
-    def test_transcript(self, show: DemoSession) -> None:
+    def test_transcript(self, show: Infer) -> None:
         lines = transcript("classification", show("classification", "reference/stb_decoded/cat.png"))
         assert lines[:6] == [
             "",
@@ -211,7 +211,7 @@ class TestClassification:
         assert [line.split(", ")[1] for line in lines[6:-1]] == ["281", "282", "278", "285", "277"]
         assert lines[-1] == RULE
 
-    def test_the_jpeg_gives_the_same_classes(self, show: DemoSession) -> None:
+    def test_the_jpeg_gives_the_same_classes(self, show: Infer) -> None:
         outcome = show("classification", "images/cat.jpg")
         assert [each.class_id for each in outcome.detections[:4]] == [281, 282, 278, 285]
 
@@ -220,7 +220,7 @@ class TestLandmark:
     # Read off the enlarged image by eye.
     PUPILS = {104: (37.5, 51), 105: (73, 50.5)}
 
-    def test_the_points_lie_on_the_face(self, show: DemoSession) -> None:
+    def test_the_points_lie_on_the_face(self, show: Infer) -> None:
         [face] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
         points = np.array(face.points)
         assert points.shape == (106, 2)
@@ -232,7 +232,7 @@ class TestLandmark:
         brows, nose, mouth = points[33:43, 1], points[46, 1], points[84:104, 1]
         assert brows.max() < nose < mouth.min()
 
-    def test_every_runner_gives_onnxruntimes_points(self, show: DemoSession, shared: Path) -> None:
+    def test_every_runner_gives_onnxruntimes_points(self, show: Infer, shared: Path) -> None:
         [face] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
         entry = MODELS.load("landmark-106")
         [path] = (shared / "models").rglob(entry.files[0].name)
@@ -242,11 +242,11 @@ class TestLandmark:
         size = np.array(image.shape[1::-1])
         assert (np.abs(np.array(face.points) - np.array(expected.points)) / size).max() < 1e-4
 
-    def test_the_jpeg_gives_the_same_points(self, show: DemoSession) -> None:
+    def test_the_jpeg_gives_the_same_points(self, show: Infer) -> None:
         [from_png] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
         [from_jpeg] = show("landmark", "images/mobileface02.jpg").detections
         assert np.abs(np.array(from_png.points) - np.array(from_jpeg.points)).max() < 0.5
 
-    def test_transcript(self, show: DemoSession) -> None:
+    def test_transcript(self, show: Infer) -> None:
         lines = transcript("landmark", show("landmark", "images/mobileface02.jpg"))
         assert lines == ["Repeat [1] min # ms, max # ms, avg # ms"]

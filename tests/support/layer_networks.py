@@ -10,7 +10,7 @@ from support.networks import Graph
 
 
 def convolution(path: Path, size: int, inputs: int, outputs: int, kernel: int, **attributes: object) -> Network:
-    """Two convolutions: the first one has planes to read, the second is the one that is asked for."""
+    """Two convolutions: the first one reads NCHW, the second is the one that is asked for."""
     graph = Graph()
     data = graph.input("data", [1, 3, size, size])
     first = graph.node("Relu", graph.conv(data, 3, inputs, 3, pads=[1, 1, 1, 1]))

@@ -58,11 +58,18 @@ def test_json_comes_back_as_it_was(probe: Path, values: list[object]) -> None:
         *(b"01", b"+1", b".5", b"1.", b"1e", b"-", b"0x1", b"NaN", b"Infinity", b"1e999", b"-1e999"),
         *(b'"', b'"\x01"', b'"\\x"', b'"\\u12"', b'"\\ud800"', b'"\\udc00"', b'"\\ud800\\u0041"'),
         *(b'"\xff"', b'"\xc0\x80"', b'"\xed\xa0\x80"', b'"\xf4\x90\x80\x80"', b'"\xe2\x82"', b"\xef\xbb\xbf1"),
+        *(b"--1", b"1-2", b"-01", b"1.e2", b"1 .5", b"tr1ue", b"[1:2]", b"-Infinity", b'{"a":1 2}', b"]", b'"a\\'),
+        *(b'{"a": 1, "\\u0061": 2}', b'[{}, {"b": [1], "a": {"c": 1, "c": 1}}]', b"[" * 33 + b"]" * 33),
         *(b'{"a": 1, "a": 2}', b"[" * 34 + b"]" * 34, b"[" * 100_000, b'{"a":' * 50_000, b"// x\n1", b"\x001"),
     ],
 )
 def test_what_is_not_json_is_refused(probe: Path, text: bytes) -> None:
     assert parsed(probe, [text])[0].startswith("refused: byte ")
+
+
+def test_json_may_be_nested_32_deep(probe: Path) -> None:
+    deep = b"[" * 32 + b"1" + b"]" * 32
+    assert parsed(probe, [deep]) == [deep.decode()]
 
 
 def test_damaged_manifests_are_refused_or_sound_but_never_crash(probe: Path) -> None:

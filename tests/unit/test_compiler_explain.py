@@ -29,7 +29,7 @@ def test_layers_between_convolutions_need_no_transpose(tmp_path: Path) -> None:
     data = graph.input("data", [1, 16, 9, 9])
     first = graph.node("Relu", graph.conv(data, 16, 16, 1))
     network = lowered(tmp_path, graph, graph.conv(first, 16, 8, 1))
-    # The first convolution reads the planes as they come.
+    # The first convolution reads NCHW as it comes.
     assert transposes(network) == {"edges": 1, "inside": 0}
 
 

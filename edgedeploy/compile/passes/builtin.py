@@ -170,7 +170,7 @@ PASSES = [
         _FUNCTIONS,
     ),
     Pass("fold-calls", "Evaluate functions of constants.", _alone(relax.transform.FoldConstant()), _FUNCTIONS),
-    Pass("fuse-operators", "FusedFunction functions that run as one.", _alone(relax.transform.FuseOps()), _FUNCTIONS),
+    Pass("fuse-operators", "Group functions that run as one.", _alone(relax.transform.FuseOps()), _FUNCTIONS),
     Pass(
         "merge-fused",
         "Make one function of each group.",

@@ -82,7 +82,7 @@ def scale_channels(section: Section, plan: Plan) -> Layer:
 
 
 def sam(section: Section, plan: Plan) -> Layer:
-    """An earlier layer times the layer before, in scalar code."""
+    """An earlier layer times the layer before, element by element."""
     return _product(section, plan, "per value")
 
 

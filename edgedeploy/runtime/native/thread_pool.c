@@ -18,7 +18,7 @@
 
 enum {
   MOST_THREADS = 256,
-  SHARES_PER_THREAD = 4,  /* the last ones end together; more would cost more than they even out */
+  SHARES_PER_THREAD = 4,   /* the last ones end together; more would cost more than they even out */
   SPIN_MICROSECONDS = 1000 /* longer than what lies between two functions of a network */
 };
 
@@ -101,14 +101,14 @@ static void take_shares(int thread) {
 }
 
 /* Whether the condition came true within the time to spin. The clock, which may be slow, is read now and then. */
-#define SPIN_UNTIL(condition)                                                          \
-  ({                                                                                   \
-    int is_true = 0;                                                                   \
-    for (int64_t end = 0, now = 0; !is_true && now <= end; now = microseconds()) {     \
-      if (!end && now) end = now + SPIN_MICROSECONDS;                                  \
-      for (int i = 0; i < 64 && !(is_true = (condition)); i++) pause_briefly();        \
-    }                                                                                  \
-    is_true;                                                                           \
+#define SPIN_UNTIL(condition)                                                      \
+  ({                                                                               \
+    int is_true = 0;                                                               \
+    for (int64_t end = 0, now = 0; !is_true && now <= end; now = microseconds()) { \
+      if (!end && now) end = now + SPIN_MICROSECONDS;                              \
+      for (int i = 0; i < 64 && !(is_true = (condition)); i++) pause_briefly();    \
+    }                                                                              \
+    is_true;                                                                       \
   })
 
 static void* work(void* thread) {

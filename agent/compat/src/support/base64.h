@@ -1,12 +1,12 @@
 // Streams that encode what is written, and decode what is read, as base64.
 #pragma once
 
+#include <tvm/ffi/extra/base64.h>
+#include <tvm/support/io.h>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
-
-#include <tvm/ffi/extra/base64.h>
-#include <tvm/support/io.h>
 
 namespace tvm {
 namespace support {

@@ -1,13 +1,13 @@
 // Streams over bytes in memory.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-#include <string>
-
 #include <tvm/ffi/error.h>
 #include <tvm/ffi/string.h>
 #include <tvm/support/io.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
 
 namespace tvm {
 namespace support {

@@ -1,11 +1,11 @@
 // A queue of bytes. It lies in one piece of memory and moves to its front when room runs out at the end.
 #pragma once
 
+#include <tvm/ffi/error.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
-
-#include <tvm/ffi/error.h>
 
 namespace tvm {
 namespace support {

@@ -4,13 +4,12 @@
 #include <netdb.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <tvm/ffi/error.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
-
-#include <tvm/ffi/error.h>
 
 namespace tvm {
 namespace support {
@@ -21,8 +20,7 @@ class SockAddr {
     addrinfo wanted{};
     addrinfo* found = nullptr;
     wanted.ai_socktype = SOCK_STREAM;
-    TVM_FFI_ICHECK_EQ(getaddrinfo(host, std::to_string(port).c_str(), &wanted, &found), 0)
-        << "cannot resolve " << host;
+    TVM_FFI_ICHECK_EQ(getaddrinfo(host, std::to_string(port).c_str(), &wanted, &found), 0) << "cannot resolve " << host;
     std::memcpy(&address_, found->ai_addr, found->ai_addrlen);
     size_ = found->ai_addrlen;
     freeaddrinfo(found);

@@ -1,12 +1,12 @@
 // A stream of bytes that values are written to and read from.
 #pragma once
 
+#include <tvm/ffi/error.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
-
-#include <tvm/ffi/error.h>
 
 // All targets of the agent are little-endian, as TVM's files are.
 #ifndef TVM_FFI_IO_NO_ENDIAN_SWAP

@@ -3,23 +3,23 @@
 // count and its items.
 #pragma once
 
+#include <dlpack/dlpack.h>
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/string.h>
+#include <tvm/support/io.h>
+
 #include <algorithm>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include <dlpack/dlpack.h>
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/string.h>
-#include <tvm/support/io.h>
-
 namespace tvm {
 namespace support {
 
 template <typename T>
-inline constexpr bool kIsPlain = std::is_arithmetic_v<T> || std::is_enum_v<T> ||
-                                 std::is_same_v<T, DLDataType> || std::is_same_v<T, DLDevice>;
+inline constexpr bool kIsPlain =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, DLDataType> || std::is_same_v<T, DLDevice>;
 
 // Reads `count` plain items. Memory grows with what arrives: a count in damaged data costs nothing.
 template <typename Sequence>
@@ -40,12 +40,8 @@ bool ReadItems(Stream* stream, Sequence* items, uint64_t count) {
 template <typename T>
 struct Serializer<T, std::enable_if_t<kIsPlain<T>>> {
   static constexpr bool enabled = true;
-  static void Write(Stream* stream, const T& value) {
-    stream->Write(static_cast<const void*>(&value), sizeof(T));
-  }
-  static bool Read(Stream* stream, T* value) {
-    return stream->Read(static_cast<void*>(value), sizeof(T)) == sizeof(T);
-  }
+  static void Write(Stream* stream, const T& value) { stream->Write(static_cast<const void*>(&value), sizeof(T)); }
+  static bool Read(Stream* stream, T* value) { return stream->Read(static_cast<void*>(value), sizeof(T)) == sizeof(T); }
 };
 
 template <>

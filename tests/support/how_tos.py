@@ -1,0 +1,76 @@
+"""What the how-tos of CONTRIBUTING.md add, used: runs in a copy of the tree in which they were followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from support.networks import Graph
+
+
+def check_records() -> None:
+    """The board, the decoder and the backend."""
+    from pydantic import TypeAdapter
+
+    from edgedeploy.board import BOARDS, load_board
+    from edgedeploy.demo.spec import AnyDecoder
+    from edgedeploy.devices import kind
+    from edgedeploy.vision.preprocess import Frame
+
+    assert "cm4" in BOARDS.names()
+    assert load_board("cm4").model_dump(exclude={"description"}) == load_board("rpi4").model_dump(
+        exclude={"description"}
+    )
+    assert kind("toy").__name__ == "Toy"
+
+    decoder = TypeAdapter(AnyDecoder).validate_python({"kind": "one-box", "threshold": 0.25})
+    outputs = {"output": np.array([[0.5, 0, 0.25, 0.5, 1]], np.float32)}
+    [found] = decoder.decode(outputs, Frame((200, 400), (100, 100), (0.25, 0.5)), ["cat"])
+    assert (found.label, found.score, found.box) == ("cat", 0.5, (0, 50, 200, 200))
+
+
+def check_networks() -> None:
+    """The operators, the template and the format; outputs are compared with onnxruntime's."""
+    from tvm import relax
+
+    from edgedeploy.compile import optraits
+
+    two = np.full((2, 3), 2, np.float32)
+    call = relax.BlockBuilder().normalize(relax.op.ewise_fma(*[relax.const(two)] * 3))
+    np.testing.assert_array_equal(optraits.evaluate(call, [two] * 3), two * 3)
+
+    shapes = ("x", TensorProto.FLOAT, [1, 40]), ("y", TensorProto.FLOAT, [1, 40])
+    data, result = (helper.make_tensor_value_info(*each) for each in shapes)
+    node = helper.make_node("QuickGelu", ["x"], ["y"], domain="com.microsoft", alpha=1.5)
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "gelu", [data], [result])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), "gelu.onnx")
+    assert templates(Path("gelu.onnx")) == {"general"}
+
+    for rows, columns in ((64, 32), (37, 5), (300, 1001)):
+        network = Graph()
+        product = network.node("MatMul", network.input("a", [rows, columns]), network.input("x", [columns]))
+        assert templates(network.save(Path(f"{rows}.onnx"), product)) == {"rows"}
+
+    np.savetxt("net.matrix", np.random.default_rng(2).standard_normal((12, 7)), header="matrix", comments="")
+    assert templates(Path("net.matrix")) == {"matmul"}
+
+
+def templates(path: Path) -> set[str]:
+    """The templates that schedule a network, whose outputs are right."""
+    from edgedeploy.board import load_board
+    from edgedeploy.compile.pipeline import compile_network
+    from edgedeploy.frontends.formats import describing
+    from support.running import outputs_of
+
+    network = describing(path)[0].read([path], {})
+    random = np.random.default_rng(1)
+    inputs = {each.name: random.standard_normal(each.shape, dtype=np.float32) for each in network.inputs}
+    compiled = compile_network(network, load_board("local"))
+    for found, wanted in zip(outputs_of(compiled, inputs), network.reference(inputs).values(), strict=True):
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    return {*compiled.templates.values()}
