@@ -87,7 +87,7 @@ def build(
     Code for another architecture is checked under qemu's user-mode emulator if that is installed, else by the
     same network compiled for this machine. --virtual checks on an emulated board as well.
 
-    Functions that were tuned on such a board (`edgedeploy tune`) are built in the fastest configuration found there.
+    Functions that were tuned on such a board (`edgedeploy tune`) are built in their fastest configuration.
 
     The compiler's passes are described in docs/passes.md. The package of a build without some of them is never taken
     for the usual one: run, demo and push build that again.

@@ -107,7 +107,7 @@ def prune(folder: Path, keep: int, *, dry_run: bool = False, progress: Progress 
     Args:
         folder: the records.
         keep: how many of the best trials of each task stay.
-        dry_run: count what would be dropped, and drop nothing.
+        dry_run: change nothing; say what would happen.
         progress: is told if records of an earlier version are taken over.
 
     Raises:

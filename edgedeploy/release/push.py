@@ -96,7 +96,7 @@ def push(
 
     Args:
         release: what is to be put there.
-        dry_run: report what would be sent, and send nothing.
+        dry_run: send nothing; say what would be sent.
         keep: how many releases of the model to keep, the one in use always among them.
         health: the user's own check of the release in use.
 

@@ -58,7 +58,7 @@ def download(
 ) -> None:
     """Have the file at `url` at `target`, in one piece.
 
-    One process at a time downloads a target; another one waits for it, and finds the file there.
+    One process at a time downloads a target; the next one finds the file there.
 
     Args:
         url: an http or https address.
