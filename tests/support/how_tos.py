@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
+
 from support.networks import Graph
 
 
@@ -20,7 +21,9 @@ def check_records() -> None:
     from edgedeploy.vision.preprocess import Frame
 
     assert "cm4" in BOARDS.names()
-    assert load_board("cm4").model_dump(exclude={"description"}) == load_board("rpi4").model_dump(exclude={"description"})
+    assert load_board("cm4").model_dump(exclude={"description"}) == load_board("rpi4").model_dump(
+        exclude={"description"}
+    )
     assert kind("toy").__name__ == "Toy"
 
     decoder = TypeAdapter(AnyDecoder).validate_python({"kind": "one-box", "threshold": 0.25})
@@ -58,11 +61,10 @@ def check_networks() -> None:
 
 def templates(path: Path) -> set[str]:
     """The templates that schedule a network, whose outputs are right."""
-    from support.running import outputs_of
-
     from edgedeploy.board import load_board
     from edgedeploy.compile.pipeline import compile_network
     from edgedeploy.frontends.formats import describing
+    from support.running import outputs_of
 
     network = describing(path)[0].read([path], {})
     random = np.random.default_rng(1)

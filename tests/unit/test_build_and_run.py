@@ -21,6 +21,8 @@ from edgedeploy.runtime.session import check_tensors
 from edgedeploy.source import package_model
 from edgedeploy.tensors import TensorSpec
 
+pytestmark = pytest.mark.compiles
+
 DIGITS = "digits"
 
 
