@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -193,7 +193,8 @@ def flattened(
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """A function's parameters, with annotations that are no longer text: typer would look them up elsewhere."""
-    hints = get_type_hints(function, localns={"Overrides": Any}, include_extras=True)
-    parameters = inspect.signature(function).parameters
-    return {name: parameter.replace(annotation=hints[name]) for name, parameter in parameters.items()}
+    """A function's parameters, with annotations that are no longer text: typer would look them up elsewhere.
+
+    Not by `typing.get_type_hints`: Python 3.10's makes all with the default None optional, around what typer looks for.
+    """
+    return dict(inspect.signature(function, locals={"Overrides": Any}, eval_str=True).parameters)

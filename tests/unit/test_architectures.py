@@ -176,6 +176,7 @@ def test_without_random_weights_the_zoo_has_none(command: Command) -> None:
     assert "the zoo has no weights of yolov3-tiny-darknet-cfg" in err
 
 
+@pytest.mark.compiles
 def test_weights_that_are_part_of_a_networks_file_are_taken_and_the_user_is_told(command: Command) -> None:
     code, out, err = command("demo", "digits", "--weights", "random", "--json")
     assert code == 0

@@ -20,6 +20,8 @@ from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ToolchainError
 from edgedeploy.frontends.onnx import read_onnx
 
+pytestmark = pytest.mark.compiles
+
 needs_mca = pytest.mark.skipif(shutil.which("llvm-mca") is None, reason="there is no llvm-mca (apt install llvm)")
 
 FIRST = ["first 3x3 s2", "first 7x7 s2"]

@@ -23,6 +23,8 @@ from edgedeploy.runtime.session import Session
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.task import tasks_of
 
+pytestmark = pytest.mark.compiles
+
 
 def profile(folder: Path, **fields: object) -> str:
     stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text())

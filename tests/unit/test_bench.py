@@ -31,6 +31,8 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.progress import SILENT
 from edgedeploy.runtime.timing import EndToEnd, Timing
 
+pytestmark = pytest.mark.compiles
+
 
 class Recorder:
     """Takes turns of one inference, writes down when, and fails in the turn that it is told to fail in."""

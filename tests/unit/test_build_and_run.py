@@ -21,6 +21,8 @@ from edgedeploy.runtime.session import check_tensors
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.source import package_model
 
+pytestmark = pytest.mark.compiles
+
 DIGITS = "digits"
 
 

@@ -22,6 +22,8 @@ from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 
+pytestmark = pytest.mark.compiles
+
 Save = Callable[..., Network]
 
 

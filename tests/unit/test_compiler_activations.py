@@ -92,6 +92,7 @@ def test_an_activation_is_fused_and_keeps_layout_and_winograd(name: str, tmp_pat
     assert found["slow_operators"] == {}
 
 
+@pytest.mark.compiles
 def test_values_are_onnxruntimes_for_infinities_and_nan_as_well(tmp_path: Path) -> None:
     special = [np.inf, -np.inf, 0.0, 1e-30, -1e-30, 88.8, -88.8, 1e38, -1e38, 3.0, -3.0, 0.5, -0.5, 1e-4, np.nan]
     values = np.concatenate([special, np.linspace(-9, 9, 49)]).astype(np.float32)
@@ -105,6 +106,7 @@ def test_values_are_onnxruntimes_for_infinities_and_nan_as_well(tmp_path: Path) 
         np.testing.assert_allclose(array[compared], wanted[compared], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.compiles
 def test_values_in_the_function_of_a_convolution_are_onnxruntimes(tmp_path: Path) -> None:
     names = [
         "Celu",
@@ -126,6 +128,7 @@ def test_values_in_the_function_of_a_convolution_are_onnxruntimes(tmp_path: Path
         np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.compiles
 def test_channels_that_padding_adds_make_no_infinity(tmp_path: Path) -> None:
     """Weights of zero would make NaN of it: six channels are eight in memory."""
     graph = Graph()

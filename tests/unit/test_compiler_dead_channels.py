@@ -14,6 +14,8 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
 
+pytestmark = pytest.mark.compiles
+
 DEAD = [0, 3, 4, 11, 19]
 CHANNELS = 20
 

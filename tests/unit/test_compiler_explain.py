@@ -48,6 +48,7 @@ def test_a_transpose_that_only_a_free_reshape_parts_from_an_output_is_at_the_edg
     assert transposes(lowered(tmp_path, graph, *outputs)) == {"edges": 2, "inside": 0}
 
 
+@pytest.mark.compiles
 def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path) -> None:
     graph = Graph()
     weights = graph.random.standard_normal((8, 3, 3, 3)).astype(np.float32)
@@ -79,6 +80,7 @@ def test_a_function_of_few_values_is_no_fallback(tmp_path: Path) -> None:
     assert [function["fallback"] for function in explain(network)["functions"]] == [False]
 
 
+@pytest.mark.compiles
 def test_operators_that_are_slow_or_that_no_template_knows_are_named(command: Command, tmp_path: Path) -> None:
     graph = Graph()
     data = graph.input("data", [1, 4, 8, 8])

@@ -16,6 +16,8 @@ from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.frontends.onnx import read_onnx
 
+pytestmark = pytest.mark.compiles
+
 # What is left: outputs in NCHW; softmax over pairs of channels that a reshape takes from NCHW (RetinaFace).
 LEFT = {
     "lite": (1, 0),

@@ -17,6 +17,8 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.runtime.session import Session
 
+pytestmark = pytest.mark.compiles
+
 
 def compiled(path: Path, graph: Graph, *outputs: str) -> Compiled:
     return compile_network(read_onnx(graph.save(path / "net.onnx", *outputs)), load_board("local"))

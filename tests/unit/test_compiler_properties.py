@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.networks import Graph
@@ -15,6 +16,8 @@ from support.running import outputs_of
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
+
+pytestmark = pytest.mark.compiles
 
 
 @st.composite

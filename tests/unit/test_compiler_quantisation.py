@@ -16,6 +16,8 @@ from edgedeploy.compile.explain import transposes
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.frontends.onnx import read_onnx
 
+pytestmark = pytest.mark.compiles
+
 
 def rounded(graph: Graph, data: str, scale: object, zero_point: np.ndarray, **attributes: int) -> str:
     """A pair with one scale and zero point, or one for each channel."""

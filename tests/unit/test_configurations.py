@@ -48,6 +48,7 @@ def spread(candidates: list[Configuration], count: int) -> list[Configuration]:
     return some
 
 
+@pytest.mark.compiles
 def test_every_configuration_gives_the_reference_s_outputs(network: Network) -> None:
     last = list(groups_of(network).values())[-1]
     data = {

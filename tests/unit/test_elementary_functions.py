@@ -14,6 +14,8 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 
+pytestmark = pytest.mark.compiles
+
 Function = Callable[[np.ndarray], np.ndarray]
 
 SIGMOID: Function = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731

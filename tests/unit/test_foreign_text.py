@@ -42,6 +42,7 @@ def network(tmp_path: Path) -> Path:
     return hostile_network(tmp_path / "net.onnx")
 
 
+@pytest.mark.compiles
 def test_a_networks_names_are_text_when_it_is_built_shown_and_run(command: Command, network: Path) -> None:
     code, out, err = command("build", network, "--explain")
     assert code == 0, err

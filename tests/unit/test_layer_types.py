@@ -33,6 +33,8 @@ from edgedeploy.compile.rounding import ROUNDING
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.compile.types import FLOAT32, LayerTypes, bits_of, is_floating, unit_roundoff
 
+pytestmark = pytest.mark.compiles
+
 LOCAL = load_board("local")
 
 HALF = LayerTypes("float16", "float16", "float32", "float32")

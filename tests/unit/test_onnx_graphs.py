@@ -19,6 +19,8 @@ from edgedeploy.errors import ModelError
 from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.onnx import FORMAT, read_onnx
 
+pytestmark = pytest.mark.compiles
+
 VALUES = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 
 

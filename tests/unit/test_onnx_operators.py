@@ -17,6 +17,8 @@ from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 
+pytestmark = pytest.mark.compiles
+
 _DTYPES = {"tensor(float)": "float32", "tensor(int32)": "int32"}
 
 

@@ -14,6 +14,8 @@ from conftest import ROOT, Command
 from edgedeploy.bench.engines import openvino
 from edgedeploy.errors import NoOpenCLError
 
+pytestmark = pytest.mark.compiles
+
 BOARD = "local-opencl"
 QUICK = ("--against", "onnxruntime", "--json")
 

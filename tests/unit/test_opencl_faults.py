@@ -26,6 +26,8 @@ from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.zoo.source import find_source
 
+pytestmark = pytest.mark.compiles
+
 # Says which of edgedeploy's errors the use of a device ends in.
 FIRST_USE = """
 from edgedeploy.errors import EdgedeployError

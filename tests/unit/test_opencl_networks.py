@@ -22,6 +22,8 @@ from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.zoo.source import find_source
 
+pytestmark = pytest.mark.compiles
+
 BOARD = "local-opencl"
 
 

@@ -18,6 +18,8 @@ from tvm import te
 from edgedeploy.runtime import opencl as runtime
 from edgedeploy.runtime.opencl import kernel_seconds
 
+pytestmark = pytest.mark.compiles
+
 DOUBLE = """
 __kernel void twice(__global float* to, __global const float* from) {
   to[get_global_id(0)] = 2 * from[get_global_id(0)];

@@ -134,6 +134,7 @@ def assert_agrees(network: Network, disabled: list[str]) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.compiles
 def test_a_network_gives_the_same_values_without_any_optional_pass(network: Network) -> None:
     assert_agrees(network, OPTIONAL)
 
@@ -145,6 +146,7 @@ def test_a_network_gives_the_same_values_without_one_optional_pass(network: Netw
     assert_agrees(network, [name])
 
 
+@pytest.mark.compiles
 def test_dumps_the_module_after_each_pass(command: Command, tmp_path: Path) -> None:
     folder = Path("dist/local/net.passes")
     folder.mkdir(parents=True)
@@ -161,6 +163,7 @@ def test_dumps_the_module_after_each_pass(command: Command, tmp_path: Path) -> N
     assert re.findall(r"^([a-z-]+) +[\d.]+$", out, re.MULTILINE) == [*passes, "all"]
 
 
+@pytest.mark.compiles
 def test_a_package_without_a_pass_is_never_taken_for_the_usual_one(command: Command, tmp_path: Path) -> None:
     net = tiny(tmp_path / "net.onnx")
     arguments = ["--disable-pass", "fold-scales", "--disable-pass", "pad-channels", "--print-pass-times", "--json"]
@@ -252,6 +255,7 @@ def one(run: str, name: str = "mine", where: str = 'before="fold-scales"') -> st
     return f"Pass({name!r}, 'Does it.', lambda module, compilation: {run}, {where})"
 
 
+@pytest.mark.compiles
 def test_the_example_replaces_an_operator(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As docs/passes.md has it, but for the folder that it is installed into and what pip would fetch."""
     copy, site = tmp_path / "mish", tmp_path / "site"

@@ -78,6 +78,7 @@ def copies(network: Lowered) -> int:
 
 
 @pytest.mark.parametrize("network", [classifier, summed, both, pairs, views])
+@pytest.mark.compiles
 def test_networks_on_both_sides_agree_with_onnxruntime(opencl: Any, network: Any, tmp_path: Path) -> None:
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *network(graph))
@@ -139,6 +140,7 @@ def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:
             assert str(call.args[0].name_hint) not in network.on_cpu
 
 
+@pytest.mark.compiles
 def test_explain_says_what_runs_on_the_cpu_and_why(opencl: Any, command: Command, tmp_path: Path) -> None:
     graph = Graph(opset=16)
     path = graph.save(tmp_path / "net.onnx", *summed(graph))

@@ -24,6 +24,8 @@ from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 
+pytestmark = pytest.mark.compiles
+
 LOCAL = load_board("local")
 
 

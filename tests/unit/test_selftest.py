@@ -28,6 +28,8 @@ from edgedeploy.selftest.comparison import fractions
 from edgedeploy.selftest.recording import Recorded, recorded
 from edgedeploy.zoo.source import find_source
 
+pytestmark = pytest.mark.compiles
+
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 
 

@@ -71,16 +71,19 @@ def test_sessions_are_made_in_one_place_which_turns_it_off_as_well() -> None:
     assert makers == ["onnxruntime_session.py"]
 
 
+@pytest.mark.compiles
 def test_building_and_running_look_nothing_up(home: Path) -> None:
     assert_silent(home, "build digits", "run dist/local/digits.tar.gz", "demo digits --board local")
 
 
 @pytest.mark.slow
+@pytest.mark.compiles
 def test_measuring_all_engines_looks_nothing_up(home: Path) -> None:
     # Uploads begin some seconds after the start: this takes longer than that.
     assert_silent(home, "bench digits --rounds 60 --json")
 
 
 @pytest.mark.slow
+@pytest.mark.compiles
 def test_tuning_looks_nothing_up(home: Path) -> None:
     assert_silent(home, "tune digits --trials 4")

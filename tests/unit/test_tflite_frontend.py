@@ -54,6 +54,7 @@ def test_without_its_packages_the_extra_is_named(tmp_path: Path, monkeypatch: py
 
 
 @needed
+@pytest.mark.compiles
 def test_a_network_gives_litert_s_values_under_its_own_names_without_a_transpose(tmp_path: Path) -> None:
     network = FORMAT.read([network_file(tmp_path)], {})
     assert [(spec.name, spec.shape) for spec in network.inputs] == [("image", [1, 8, 8, 3])]

@@ -17,7 +17,10 @@ from edgedeploy.build import Prepared, prepare
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 
-pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one processor")
+pytestmark = [
+    pytest.mark.compiles,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one processor"),
+]
 
 IMAGE = {"data": np.random.default_rng(0).standard_normal((1, 16, 96, 96)).astype(np.float32)}
 

@@ -26,6 +26,8 @@ from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of, usual_tolerance
 from edgedeploy.zoo.source import Source, find_source
 
+pytestmark = pytest.mark.compiles
+
 LOCAL = load_board("local")
 
 

@@ -98,6 +98,7 @@ DATA = (1, 8, 12, 12)
     ],
     ids=["3 x 3", "1 x 1", "depthwise", "product", "softmax", "mean along memory", "pooling", "activation"],
 )
+@pytest.mark.compiles
 def test_the_templates_serve_machines_without_vector_unit(tmp_path: Path, network: Callable[[Graph, str], str]) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", network(graph, graph.input("x", list(DATA))))
