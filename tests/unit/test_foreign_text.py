@@ -23,6 +23,8 @@ from edgedeploy.cli.terminal import Terminal
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.remote.failures import failure
 
+pytestmark = pytest.mark.compiles
+
 
 def hostile_network(path: Path) -> Path:
     """A network each of whose names is hostile."""
@@ -42,7 +44,6 @@ def network(tmp_path: Path) -> Path:
     return hostile_network(tmp_path / "net.onnx")
 
 
-@pytest.mark.compiles
 def test_a_networks_names_are_text_when_it_is_built_shown_and_run(command: Command, network: Path) -> None:
     code, out, err = command("build", network, "--explain")
     assert code == 0, err

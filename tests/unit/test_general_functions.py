@@ -33,6 +33,7 @@ def _assert_agrees(graph: Graph, output: str) -> None:
 
 @examples(25)
 @given(EXTENT, EXTENT, EXTENT, st.sampled_from([(), (2,), (1, 3)]))
+@pytest.mark.compiles
 def test_any_product_of_matrices(rows: int, inner: int, columns: int, stack: tuple[int, ...]) -> None:
     graph = Graph()
     left, right = graph.input("a", [*stack, rows, inner]), graph.input("b", [*stack, inner, columns])
@@ -41,6 +42,7 @@ def test_any_product_of_matrices(rows: int, inner: int, columns: int, stack: tup
 
 @examples(25)
 @given(st.lists(EXTENT, min_size=2, max_size=4), st.integers(0, 2), st.tuples(EXTENT, EXTENT))
+@pytest.mark.compiles
 def test_any_concat(parts: list[int], axis: int, others: tuple[int, int]) -> None:
     graph = Graph()
     shapes = [[*others[:axis], part, *others[axis:]] for part in parts]
@@ -50,6 +52,7 @@ def test_any_concat(parts: list[int], axis: int, others: tuple[int, int]) -> Non
 
 @examples(25)
 @given(st.tuples(EXTENT, EXTENT, EXTENT), st.permutations([0, 1, 2]))
+@pytest.mark.compiles
 def test_any_transpose(shape: tuple[int, int, int], order: list[int]) -> None:
     graph = Graph()
     _assert_agrees(graph, graph.node("Neg", graph.node("Transpose", graph.input("x", list(shape)), perm=order)))
@@ -57,6 +60,7 @@ def test_any_transpose(shape: tuple[int, int, int], order: list[int]) -> None:
 
 @examples(25)
 @given(st.tuples(EXTENT, EXTENT, EXTENT), st.integers(0, 2))
+@pytest.mark.compiles
 def test_any_softmax(shape: tuple[int, int, int], axis: int) -> None:
     graph = Graph()
     _assert_agrees(graph, graph.node("Softmax", graph.input("x", list(shape)), axis=axis))
