@@ -21,6 +21,8 @@ from support.packages import FILE_NAMES, UNSOUND, changed, document, files_with,
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import parse_manifest
 
+pytestmark = pytest.mark.compiles
+
 
 @pytest.fixture(scope="module", params=TOOLCHAINS)
 def probe(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

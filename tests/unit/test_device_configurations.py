@@ -33,6 +33,8 @@ from edgedeploy.tune.search import CostModel
 from edgedeploy.tune.space import Space
 from edgedeploy.tune.task import Task, tasks_of
 
+pytestmark = pytest.mark.compiles
+
 # Profiles of a graphics processor, and of a CPU with vectors of 512 bits; the CPU beside them does nothing.
 LOCAL = load_board("local-opencl")
 GPU = LOCAL.model_copy(update={"devices": [OpenCL(name="pthread", little_work=0)]})

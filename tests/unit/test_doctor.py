@@ -29,6 +29,8 @@ from edgedeploy.doctor.isolation import isolated
 from edgedeploy.errors import InputError
 from edgedeploy.resolved import resolve
 
+pytestmark = pytest.mark.compiles
+
 NAMED = {each.name: each for each in CHECKS}
 
 

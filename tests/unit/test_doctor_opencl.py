@@ -22,6 +22,8 @@ from edgedeploy.doctor.examination import examine
 from edgedeploy.opencl.device import DEVICE_VARIABLE
 from edgedeploy.resolved import resolve
 
+pytestmark = pytest.mark.compiles
+
 CHECKS = [opencl.icd_files, opencl.gpu_nodes, opencl.devices]
 POCL = Path("/etc/OpenCL/vendors/pocl.icd")
 

@@ -14,6 +14,8 @@ from edgedeploy.compile.backends.opencl.threads import group_parts, group_size
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source
 
+pytestmark = pytest.mark.compiles
+
 PROFILE = (Path(__file__).parents[2] / "boards" / "local-opencl.yaml").read_text()
 
 

@@ -25,6 +25,8 @@ from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.opencl.settings import settings_of
 from edgedeploy.resolved import resolve
 
+pytestmark = pytest.mark.compiles
+
 POCL = {
     "platform": "Portable Computing Language",
     "name": "pthread-skylake",

@@ -31,6 +31,8 @@ from edgedeploy.tune.finals import Finals
 from edgedeploy.tune.task import Task, tasks_of
 from edgedeploy.zoo.source import Source, find_source
 
+pytestmark = pytest.mark.compiles
+
 Recorded = list[Trial]
 
 

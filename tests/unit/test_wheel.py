@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from support.agents import keep_agents
 
+pytestmark = pytest.mark.compiles
+
 ROOT = Path(__file__).resolve().parents[2]
 DATA = "edgedeploy/_data/"
 

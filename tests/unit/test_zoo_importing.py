@@ -11,6 +11,8 @@ import yaml
 from conftest import Command
 from support.networks import Graph
 
+pytestmark = pytest.mark.compiles
+
 
 def detector(path: Path, inputs: tuple[int, ...] = (1, 3, 16, 16), outputs: int = 1000) -> Path:
     """A network that looks like a classifier of images."""
