@@ -30,9 +30,7 @@ def peak_of(header: Header, trials: Iterable[Trial]) -> Peak:
     states them, at the highest frequency that was read with the trials.
     """
     if header.target.get("kind") != "llvm":
-        return Peak(
-            None, "the peak is not known: networks run on a device beside the CPU, which nobody says the rate of"
-        )
+        return Peak(None, "the peak is not known: networks run on a device beside the CPU, whose rate is not stated")
     try:
         board = resolve(header.board).profile
     except EdgedeployError as error:
