@@ -18,4 +18,4 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it. Once more does nothing."""
+        """Release it. Once more does nothing."""

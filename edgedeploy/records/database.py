@@ -102,7 +102,7 @@ class Records(Closing):
             raise
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         if self._connection:
             _disconnect(self._connection)
             self._connection = None

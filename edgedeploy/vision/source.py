@@ -66,7 +66,7 @@ class Source(Closing):
         return self.kind in ("video", "camera")
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
 
     def shots(self) -> Iterator[Shot]:
         """The images.
@@ -170,7 +170,7 @@ class _Film(Source):
         self.length, self.rate = capture.announced, capture.rate
 
     def close(self) -> None:
-        """Let go of the file or device."""
+        """Close the file or device."""
         self._capture.close()
 
     def shots(self) -> Iterator[Shot]:

@@ -42,7 +42,7 @@ class Capture(Closing):
         self.rate = rate if 0 < rate <= _MOST_RATE else _USUAL_RATE
 
     def close(self) -> None:
-        """Let go of the file or device."""
+        """Close the file or device."""
         self._opened.release()
 
     def read(self) -> np.ndarray | None:

@@ -255,7 +255,7 @@ class Kernel:
 
 
 def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
-    """Re-lay the weights in tiles of output channels, where they are constants.
+    """Pack the weights in tiles of output channels, where they are constants.
 
     From [..., outputs] to [outputs / tile, ..., tile].
     """
