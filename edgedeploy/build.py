@@ -116,7 +116,6 @@ class _Inputs(NamedTuple):
     tuned: Tuned
     disabled_passes: Collection[str]
     key: str
-    referenced: Referenced | None = None
 
 
 @contextmanager
@@ -175,13 +174,18 @@ def build(
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
     with _inputs(source, board, tuning, progress, disabled_passes) as inputs:
-        return _build(
-            inputs._replace(referenced=referenced), output, dumps, checks, make_agent=make_agent, progress=progress
-        )
+        return _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
 
 
 def _build(
-    inputs: _Inputs, output: Path, dumps: Collection[str], checks: Checks, *, make_agent: bool, progress: Progress
+    inputs: _Inputs,
+    output: Path,
+    dumps: Collection[str],
+    checks: Checks,
+    referenced: Referenced | None = None,
+    *,
+    make_agent: bool,
+    progress: Progress,
 ) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
     from edgedeploy.compile.explain import gigaflops
@@ -193,7 +197,7 @@ def _build(
     from edgedeploy.package.abi import System, misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
-    source, resolved, records, tuned, disabled_passes, key, referenced = inputs
+    source, resolved, records, tuned, disabled_passes, key = inputs
     board = resolved.profile
     check_target(board)
     passes_for(board, disabled_passes)  # before the long work: names and packages that cannot be used

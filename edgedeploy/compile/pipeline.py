@@ -155,8 +155,8 @@ def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float
     backend = backend_of(board)
     scheduled = _scheduled(optimised, optimised.functions, backend, tuned, error_limit)
     on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work) if board.device else {}
-    left = on_cpu.keys() & optimised.functions.keys()
-    scheduled |= _scheduled(optimised, left, host_of(board), tuned, error_limit)
+    if left := on_cpu.keys() & optimised.functions.keys():
+        scheduled |= _scheduled(optimised, left, host_of(board), tuned, error_limit)
     names = {name: scheduled_name(name) if name in scheduled else name for name in {*scheduled, *on_cpu}}
     on_cpu = {names[name]: why for name, why in on_cpu.items()}
     module = replace_functions(optimised.module, scheduled)
