@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
 
 from edgedeploy.build import Referenced, build
 from edgedeploy.compile.tuned import Tuned
@@ -21,8 +20,6 @@ from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.tensors import Tensors
 from edgedeploy.zoo.source import Source
 
-T = TypeVar("T")
-
 ROUNDS = 15
 
 # What a turn takes at least, in milliseconds, and how many inferences it has at most.
@@ -30,7 +27,7 @@ _TURN_MS, _MOST_INFERENCES = 100, 50
 
 
 @dataclass(frozen=True)
-class Stand:
+class Comparison:
     """Where networks are compared.
 
     Attributes:
@@ -56,11 +53,12 @@ class Stand:
         Raises:
             EdgedeployError: as `build` and `opened_together`.
         """
-        with self._opened(variants) as (runners, tensors, count):
-            turns: list[list[float]] = [[] for _ in runners]
-            for runner, times in self._rounds(runners, turns):
-                times.append(runner.measure(tensors, repeat=count, warmup=1).median_ms)
-        return None if self.stopping() else [median(times) for times in turns]
+
+        def measure(runner: Runner, tensors: Tensors, count: int) -> dict[str, list[float]]:
+            return {"": [runner.measure(tensors, repeat=count, warmup=1).median_ms]}
+
+        found = self._medians(variants, measure)
+        return [times[""] for times in found] if found else None
 
     def function_times_s(self, variants: Sequence[Tuned]) -> list[dict[str, float]] | None:
         """For each variant and each function the median time of its calls in one inference; None as above.
@@ -68,14 +66,28 @@ class Stand:
         Raises:
             EdgedeployError: as `build` and `opened_together`.
         """
+        found = self._medians(
+            variants, lambda runner, tensors, count: runner.function_times(tensors, repeat=count, warmup=2)
+        )
+        return [{name: ms / 1000 for name, ms in times.items()} for times in found] if found else None
+
+    def _medians(
+        self, variants: Sequence[Tuned], measure: Callable[[Runner, Tensors, int], Mapping[str, list[float]]]
+    ) -> list[dict[str, float]] | None:
+        """For each variant the medians of what `measure` finds with its runner, inputs and the inferences of a turn."""
+        title = f"measure {self.source.name} in {len(variants)} ways, interleaved"
         with self._opened(variants) as (runners, tensors, count):
             turns: list[dict[str, list[float]]] = [defaultdict(list) for _ in runners]
-            for runner, times in self._rounds(runners, turns):
-                for name, found in runner.function_times(tensors, repeat=count, warmup=2).items():
-                    times[name] += found
+            with self.progress.steps(title, ROUNDS * len(runners)) as advance:
+                for runner, times in [*zip(runners, turns, strict=True)] * ROUNDS:
+                    if self.stopping():
+                        break
+                    for name, found in measure(runner, tensors, count).items():
+                        times[name] += found
+                    advance()
         if self.stopping():
             return None
-        return [{name: median(times) / 1000 for name, times in each.items()} for each in turns]
+        return [{name: median(times) for name, times in each.items()} for each in turns]
 
     @contextmanager
     def _opened(self, variants: Sequence[Tuned]) -> Iterator[tuple[list[Runner], Tensors, int]]:
@@ -105,14 +117,3 @@ class Stand:
                         typical = max(typical, runner.measure(tensors, repeat=3, warmup=2).median_ms)
                         advance()
                 yield runners, tensors, max(1, min(_MOST_INFERENCES, round(_TURN_MS / max(typical, 1e-3))))
-
-    def _rounds(self, runners: Sequence[Runner], turns: Sequence[T]) -> Iterator[tuple[Runner, T]]:
-        """Each runner with its times so far, round by round, until the user asks for an end."""
-        title = f"measure {self.source.name} in {len(runners)} ways, interleaved"
-        with self.progress.steps(title, ROUNDS * len(runners)) as advance:
-            for _ in range(ROUNDS):
-                for pair in zip(runners, turns, strict=True):
-                    if self.stopping():
-                        return
-                    yield pair
-                    advance()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from edgedeploy.errors import BoardConnectionError, DeviceLostError, EdgedeployError
@@ -49,53 +49,23 @@ class Farm:
         """The boards, or the tracker they are from."""
         return [server.name for server in self._servers] or [f"{self._key} of {self._tracker}"]
 
-    def measure(self, batch: Batch) -> list[Outcome]:
-        """Time each candidate of a batch, whatever becomes of boards meanwhile.
+    def measure(self, batch: Batch, rounds: int | None = None) -> list[Outcome]:
+        """Time each candidate of a batch, whatever becomes of boards meanwhile; `rounds` as for `Measurer.measure`.
 
         Raises:
             BoardConnectionError, RpcError: there is no board any more, and none comes back in time.
         """
-        return self._surviving(batch, "measure candidates", self._measurer.measure)
-
-    def measure_in_turns(self, batch: Batch, rounds: int) -> list[Outcome]:
-        """Time candidates one after the other, `rounds` times over, on one board.
-
-        Raises:
-            BoardConnectionError, RpcError: as `measure`.
-        """
-
-        def measure(part: Batch, advance: Callable[[], None]) -> list[Outcome]:
-            return self._measurer.measure_in_turns(part, rounds, advance)
-
-        return self._surviving(batch, "measure the best candidates, interleaved", measure, rounds)
-
-    def conditions(self) -> Mapping[str, Conditions]:
-        """The state of each board by its name; `throttled` tells of the time since the last reading."""
-        found = {}
-        for name, throttling in self._throttling.items():
-            try:
-                found[name] = throttling.conditions()
-            except BoardConnectionError:  # the next measurement finds out
-                continue
-        return found
-
-    def _surviving(
-        self,
-        batch: Batch,
-        title: str,
-        measure: Callable[[Batch, Callable[[], None]], list[Outcome]],
-        rounds: int = 1,
-    ) -> list[Outcome]:
+        title = "measure candidates" if rounds is None else "measure the best candidates, interleaved"
         losses: Counter[int] = Counter()
         blamed: dict[int, Outcome] = {}
         attempts = 0
         while True:
             attempts += 1
             part = _without(batch, blamed)
-            steps = rounds * sum(entry.error is None for entry in part.entries)
+            steps = (rounds or 1) * sum(entry.error is None for entry in part.entries)
             try:
                 with self._progress.steps(title, steps) as advance:
-                    outcomes = measure(part, advance)
+                    outcomes = self._measurer.measure(part, rounds, advance)
             except DeviceLostError as error:
                 if error.suspect is not None:
                     losses[error.suspect] += 1
@@ -108,6 +78,16 @@ class Farm:
                 names = {f"{LOOPBACK}:{server.port}": server.name for server in self._servers}
                 outcomes = [blamed.get(index, outcome) for index, outcome in enumerate(outcomes)]
                 return [replace(each, device=names.get(each.device or "", each.device)) for each in outcomes]
+
+    def conditions(self) -> Mapping[str, Conditions]:
+        """The state of each board by its name; `throttled` tells of the time since the last reading."""
+        found = {}
+        for name, throttling in self._throttling.items():
+            try:
+                found[name] = throttling.conditions()
+            except BoardConnectionError:  # the next measurement finds out
+                continue
+        return found
 
     def _recover(self, lost: DeviceLostError) -> None:
         """Bring back the boards that are lost, or go on without them."""

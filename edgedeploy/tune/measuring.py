@@ -21,15 +21,7 @@ from edgedeploy.records.trial import Failure
 from edgedeploy.remote.failures import device_failure
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
-from edgedeploy.tune.remote import (
-    TIMEOUT_MARK,
-    Begun,
-    Done,
-    Evaluation,
-    Job,
-    Refused,
-    session,
-)
+from edgedeploy.tune.remote import TIMEOUT_MARK, Begun, Done, Evaluation, Job, Refused, session
 from edgedeploy.tune.workers import Worker, WorkerError
 
 # A session begins functions for so long; the server ends it when the last one has had its time as well.
@@ -104,8 +96,16 @@ class Measurer(Closing):
         """
         list(self._pool.map(Worker.start, self._workers))
 
-    def measure(self, batch: Batch, advance: Callable[[], None] = lambda: None) -> list[Outcome]:
-        """Time each candidate, on as many devices as there are; `advance` is called after each, from any thread.
+    def measure(
+        self, batch: Batch, rounds: int | None = None, advance: Callable[[], None] = lambda: None
+    ) -> list[Outcome]:
+        """Time each candidate.
+
+        Args:
+            batch: the candidates.
+            rounds: None: each once, on as many devices as there are. Otherwise they take turns on one device, so many
+                times over: what changes meets them all.
+            advance: is called after each turn, from any thread.
 
         Raises:
             DeviceLostError: a device went away.
@@ -113,29 +113,12 @@ class Measurer(Closing):
             RpcError: a device cannot load the library: it is another board, or its disk is full.
             DeviceError: it has no device as the profile names it.
         """
-        built = _built(batch)
-        built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
-        parts = [built[part :: len(self._workers)] for part in range(len(self._workers))]
-        return self._measure(batch, parts, advance)
-
-    def measure_in_turns(self, batch: Batch, rounds: int, advance: Callable[[], None] = lambda: None) -> list[Outcome]:
-        """Time candidates one after the other, `rounds` times over, on one device: what changes meets them all.
-
-        `advance` is called after each turn.
-
-        Raises:
-            DeviceLostError, NoTrackerError: as `measure`.
-        """
-        return self._measure(batch, [_built(batch) * rounds], advance)
-
-    def close(self) -> None:
-        """End the processes; sessions end with them."""
-        for worker in self._workers:
-            worker.close()
-        self._pool.shutdown(cancel_futures=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _measure(self, batch: Batch, parts: list[list[int]], advance: Callable[[], None]) -> list[Outcome]:
+        built = [index for index, entry in enumerate(batch.entries) if entry.error is None]
+        if rounds is None:
+            built.sort(key=lambda index: str(batch.entries[index].arguments))  # equal inputs are made once
+            parts = [built[part :: len(self._workers)] for part in range(len(self._workers))]
+        else:
+            parts = [built * rounds]
         outcomes = [Outcome([], None if entry.error is None else "build", entry.error) for entry in batch.entries]
         shares = [_Share(batch, part, outcomes, self._evaluation.limit_s, advance) for part in parts]
         runs = [
@@ -145,6 +128,13 @@ class Measurer(Closing):
         for run in runs:
             run.result()
         return outcomes
+
+    def close(self) -> None:
+        """End the processes; sessions end with them."""
+        for worker in self._workers:
+            worker.close()
+        self._pool.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self, worker: Worker, share: _Share) -> None:
         """Sessions on one device until nothing of a share is left."""
@@ -269,10 +259,6 @@ class _Share:
         for _ in range(self.waiting.count(index)):
             self.waiting.remove(index)
             self._advance()
-
-
-def _built(batch: Batch) -> list[int]:
-    return [index for index, entry in enumerate(batch.entries) if entry.error is None]
 
 
 def _prepare() -> None:

@@ -9,17 +9,16 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Protocol
 
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.records.database import Records
 from edgedeploy.records.events import Listener, Measured, Noted, TaskEnded, TaskResult, TaskStarted, TaskSummary
 from edgedeploy.records.trial import Conditions, Trial
-from edgedeploy.tune.building import Batch, Builder
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.farm import Farm
 from edgedeploy.tune.finals import Finals, preferred
 from edgedeploy.tune.measuring import Outcome
-from edgedeploy.tune.search import CostModel
-from edgedeploy.tune.space import Space
+from edgedeploy.tune.search import CostModel, search_for
 from edgedeploy.tune.task import Task
 
 # Candidates that are built into one library and measured in one session.
@@ -32,27 +31,6 @@ ROUNDS = 7
 
 # How often a batch is measured again because the board had slowed down.
 MOST_REPETITIONS = 3
-
-
-class Farm(Protocol):
-    """The boards that measure."""
-
-    def measure(self, batch: Batch) -> list[Outcome]:
-        """Time each candidate of a batch, whatever becomes of boards meanwhile.
-
-        Raises:
-            BoardConnectionError, RpcError: there is no board any more, and none comes back in time.
-        """
-
-    def measure_in_turns(self, batch: Batch, rounds: int) -> list[Outcome]:
-        """Time candidates one after the other, `rounds` times over, on one board.
-
-        Raises:
-            BoardConnectionError, RpcError: as `measure`.
-        """
-
-    def conditions(self) -> Mapping[str, Conditions]:
-        """The state of each board, by what outcomes call it; `throttled` tells of the time since the last reading."""
 
 
 @dataclass(frozen=True)
@@ -127,22 +105,20 @@ class TuningRun:
 
     def _tune(self, task: Task) -> TaskResult:
         options = self._options
-        elsewhere = [trial for each in self._others for trial in each.trials(task.key)]
-        space = Space(task, options.tuner, self._model, elsewhere, options.seed)
+        elsewhere = task.measured(trial for each in self._others for trial in each.trials(task.key))
+        known = [(candidate, trial.median_s) for candidate, trial in elsewhere]
+        search = search_for(options.tuner, task, self._model, known, options.seed)
         earlier = self._earlier(task)
         summary = self._summary(task, earlier)
         self._listener(TaskStarted(task=summary))
         progress = _Progress(task)
-        known = [(candidate, trial) for trial in earlier if (candidate := space.of(trial))]
-        for candidate, trial in known:
-            progress.add(candidate, trial)
-        space.learn((candidate, trial.median_s) for candidate, trial in known)
+        search.learn([progress.add(candidate, trial) for candidate, trial in task.measured(earlier)])
         while progress.count < summary.trials and not self._stopping() and not self._is_settled(progress):
-            proposed = space.propose(min(BATCH, summary.trials - progress.count))
+            proposed = search.propose(min(BATCH, summary.trials - progress.count))
             if not proposed:
                 break
-            space.learn(self._batch(task, proposed, progress))
-        result = self._final(space, progress)
+            search.learn(self._batch(task, proposed, progress))
+        result = self._final(task, progress)
         event = TaskEnded(run=self.identity, result=result)
         self._records.note(event)
         self._listener(event)
@@ -174,25 +150,24 @@ class TuningRun:
         self, task: Task, proposed: Sequence[Configuration], progress: _Progress
     ) -> list[tuple[Configuration, float | None]]:
         """Build, measure and record candidates; what they took, in seconds."""
-        outcomes, conditions = self._measured(task, proposed, self._farm.measure)
+        outcomes, conditions = self._measured(task, proposed)
         results = []
         for candidate, outcome in zip(proposed, outcomes, strict=True):
             trial = self._trial(task, candidate, progress.count, outcome, conditions)
             self._records.add(trial)
-            progress.add(candidate, trial)
+            results.append(progress.add(candidate, trial))
             self._listener(Measured(trial=trial, best_s=progress.best_s, gflops=progress.gflops))
-            results.append((candidate, trial.median_s))
         return results
 
     def _measured(
-        self, task: Task, candidates: Sequence[Configuration], measure: Callable[[Batch], list[Outcome]]
+        self, task: Task, candidates: Sequence[Configuration], rounds: int | None = None
     ) -> tuple[list[Outcome], Mapping[str, Conditions]]:
         """Build and measure, and measure again where a board slowed itself down meanwhile."""
         batch = self._builder.build(map(task.scheduled, candidates))
         try:
             for repetition in range(MOST_REPETITIONS):
                 self._farm.conditions()  # what happened before is no concern of this measurement
-                outcomes = measure(batch)
+                outcomes = self._farm.measure(batch, rounds)
                 conditions = self._farm.conditions()
                 slow = sorted(name for name, state in conditions.items() if state.throttled)
                 if not slow or repetition == MOST_REPETITIONS - 1:
@@ -202,18 +177,14 @@ class TuningRun:
             batch.remove()
         return outcomes, conditions
 
-    def _final(self, space: Space, progress: _Progress) -> TaskResult:
+    def _final(self, task: Task, progress: _Progress) -> TaskResult:
         """Let the default and the best run interleaved, and record the winner as the one to build with."""
-        task, default = space.task, space.default
+        winner = default = task.candidates[0]
         default_s = winner_s = progress.seconds.get(default)
-        winner = default
         best = [each for each in progress.best(FINALISTS + 1) if each != default][:FINALISTS]
         if best and not self._stopping():
-            present = self._present(space)
-            contenders = list(dict.fromkeys([default, *best, *([present] if present else [])]))
-            outcomes, conditions = self._measured(
-                task, contenders, lambda batch: self._farm.measure_in_turns(batch, ROUNDS)
-            )
+            contenders = list(dict.fromkeys([default, *best, *self._present(task)]))
+            outcomes, conditions = self._measured(task, contenders, ROUNDS)
             trials = [
                 self._trial(task, each, progress.numbers.get(each, progress.count), outcome, conditions, final=True)
                 for each, outcome in zip(contenders, outcomes, strict=True)
@@ -236,12 +207,10 @@ class TuningRun:
             configuration=winner.model_dump(mode="json"),
         )
 
-    def _present(self, space: Space) -> Configuration | None:
-        """What builds take at present, of whatever run; None if that cannot be built for this board."""
-        task = space.task
+    def _present(self, task: Task) -> list[Configuration]:
+        """What builds take at present, of whatever run; nothing if that cannot be built for this board."""
         best = self._records.best(task.key) if self._options.resume else None
-        found = space.of(best) if best else None
-        return found if found and task.strategy.fits(found) else None
+        return [each for each, _ in task.measured([best] if best else []) if task.strategy.fits(each)]
 
     def _trial(
         self,
@@ -287,18 +256,19 @@ class _Progress:
         self.numbers: dict[Configuration, int] = {}
         self.count = self.failures = self.since_better = 0
 
-    def add(self, candidate: Configuration, trial: Trial) -> None:
-        """Take note of a trial."""
+    def add(self, candidate: Configuration, trial: Trial) -> tuple[Configuration, float | None]:
+        """Take note of a trial; gives what a search learns from it."""
         self.numbers[candidate] = trial.number
         self.count += 1
         self.since_better += 1
         seconds = trial.median_s
         if seconds is None:
             self.failures += 1
-            return
-        if self.best_s is None or seconds < self.best_s:
-            self.since_better = 0
-        self.seconds[candidate] = seconds
+        else:
+            if self.best_s is None or seconds < self.best_s:
+                self.since_better = 0
+            self.seconds[candidate] = seconds
+        return candidate, seconds
 
     @property
     def best_s(self) -> float | None:

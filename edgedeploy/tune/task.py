@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,7 +11,7 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend
-from edgedeploy.compile.backends import backend_of
+from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.groups import FusedFunction
@@ -20,6 +21,7 @@ from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tuned import workload_hash, workload_of
 from edgedeploy.errors import InputError
 from edgedeploy.network import Network
+from edgedeploy.records.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class Task:
     def mflop(self) -> float:
         """Millions of arithmetic operations of one call; a multiply-add is two."""
         return self.group.layer.operations / 1e6
+
+    def measured(self, trials: Iterable[Trial]) -> list[tuple[Configuration, Trial]]:
+        """What trials measured, but for configurations of forms that the processor does not know."""
+        found = ((known_configuration(trial.configuration), trial) for trial in trials)
+        return [(each, trial) for each, trial in found if isinstance(each, self.processor.forms)]
 
     def scheduled(self, configuration: Configuration) -> tvm.tirx.PrimFunc:
         """The function with its layer in a configuration."""

@@ -24,7 +24,7 @@ from edgedeploy.rpc.server import BoardServer
 from edgedeploy.rpc.tracker import Endpoint, require_device, tracker
 from edgedeploy.runtime.opening import Place
 from edgedeploy.tune.building import Builder
-from edgedeploy.tune.comparison import Stand
+from edgedeploy.tune.comparison import Comparison
 from edgedeploy.tune.conditions import governor, require_governor_name
 from edgedeploy.tune.farm import Farm
 from edgedeploy.tune.measuring import Measurer
@@ -137,9 +137,9 @@ class TuningSession:
             run.run()
             before_ms = after_ms = None
             if compare and not self.boards.rpc_tracker and not self.stopping():
-                stand = Stand(source, self.boards.place, self.progress, self.stopping)
+                comparison = Comparison(source, self.boards.place, self.progress, self.stopping)
                 try:
-                    before_ms, after_ms = _concluded(run, records, stand) or (None, None)
+                    before_ms, after_ms = _concluded(run, records, comparison) or (None, None)
                 except EdgedeployError as error:
                     self.progress.note(f"the whole network was not measured: {error}")
             ended = RunEnded(
@@ -230,23 +230,23 @@ def chosen_tasks(source: Source, board: Board, numbers: str) -> list[Task]:
     return selected(tasks, numbers)
 
 
-def _concluded(run: TuningRun, records: Records, stand: Stand) -> tuple[float, float] | None:
+def _concluded(run: TuningRun, records: Records, comparison: Comparison) -> tuple[float, float] | None:
     """Let the finalists of all tasks run in the network, and the network before and after; None if the user ended it.
 
     What is not quicker there is not kept: alone, a function finds other things in the caches.
     """
     if variants := run.finals.variants():
-        times = stand.function_times_s(variants)
+        times = comparison.function_times_s(variants)
         if times is None:
             return None
         run.finals.settle(times)
-    compared = stand.inference_times_ms([untuned, tuned_by(records)])
+    compared = comparison.inference_times_ms([untuned, tuned_by(records)])
     if compared is None:
         return None
     before_ms, after_ms = compared
     if after_ms > MOST_LOSS * before_ms:
         run.finals.withdraw()
-        stand.progress.note("the whole network is not quicker with what was found: builds keep the defaults")
+        comparison.progress.note("the whole network is not quicker with what was found: builds keep the defaults")
     return before_ms, after_ms
 
 

@@ -157,7 +157,7 @@ def test_a_batch_of_which_nothing_was_built_needs_no_device(builder: Builder) ->
 
 def test_turns_measure_each_candidate_in_each_round(builder: Builder, measurer: Measurer) -> None:
     batch = builder.build([kernels.doubling, kernels.parallel_sum, kernels.raising, kernels.crashing])
-    outcomes = measurer.measure_in_turns(batch, 3)
+    outcomes = measurer.measure(batch, rounds=3)
     assert failures(outcomes) == [None, None, "error", "crash"]
     assert [len(outcome.seconds) for outcome in outcomes] == [3 * QUICK.repeat] * 2 + [0, 0]
 

@@ -29,8 +29,7 @@ from edgedeploy.records.header import Header
 from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.tune.building import Builder
-from edgedeploy.tune.search import CostModel
-from edgedeploy.tune.space import Space
+from edgedeploy.tune.search import CostModel, search_for
 from edgedeploy.tune.task import Task, tasks_of
 
 pytestmark = pytest.mark.compiles
@@ -154,8 +153,9 @@ def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
     network = NETWORKS["1x1"](tmp_path)
     [ours, theirs] = [tasks_of(network, each)[-1] for each in (GPU, load_board("local"))]
     assert ours.key == theirs.key
-    known = [trial(theirs, number, 1.0) for number in (0, 1)] + [trial(ours, 5, 1.0)]
-    proposed = Space(ours, "xgb", CostModel(), known).propose(4)
+    trials = [trial(theirs, number, 1.0) for number in (0, 1)] + [trial(ours, 5, 1.0)]
+    known = [(candidate, each.median_s) for candidate, each in ours.measured(trials)]
+    proposed = search_for("xgb", ours, CostModel(), known).propose(4)
     assert proposed[:2] == [ours.candidates[0], ours.candidates[5]]
     assert all(isinstance(each, WorkItem) for each in proposed)
 

@@ -93,7 +93,7 @@ def test_a_tracker_that_is_away_is_waited_for_and_no_board_is_given_up() -> None
         farm = Farm([cast(BoardServer, board)], measurer, endpoint, "k", told := Notebook())
         with begun_late(endpoint, 1):
             outcomes = farm.measure(BATCH)
-            turns = farm.measure_in_turns(BATCH, 3)
+            turns = farm.measure(BATCH, rounds=3)
     assert list(told.counts.values()) == [(2, 2), (6, 6)]
     assert [len(outcome.seconds) for outcome in turns] == [3, 3]
     assert [outcome.seconds for outcome in outcomes] == [[0.001]] * 2

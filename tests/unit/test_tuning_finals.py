@@ -140,7 +140,7 @@ def test_a_run_without_finalists_has_no_variants(tasks: list[Task]) -> None:
 def test_all_variants_share_one_inference_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     references = []
     monkeypatch.setattr(building, "recorded", lambda network: references.append(network) or recording(network))
-    stand = comparison.Stand(find_source("digits"), Place(resolve("local")), Notebook(), lambda: False)
+    stand = comparison.Comparison(find_source("digits"), Place(resolve("local")), Notebook(), lambda: False)
     times = stand.function_times_s([untuned, untuned])
     assert times is not None
     assert all(seconds > 0 for each in times for seconds in each.values())
@@ -173,7 +173,7 @@ def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     )
     told = Notebook()
     source = cast(Source, SimpleNamespace(name="net"))
-    stand = comparison.Stand(source, Place(resolve("local")), told, lambda: False)
+    stand = comparison.Comparison(source, Place(resolve("local")), told, lambda: False)
     assert stand.function_times_s([untuned] * 3) == [{"conv": 1.0}] * 3
     rounds = comparison.ROUNDS
     assert told.counts == {

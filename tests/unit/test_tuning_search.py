@@ -49,14 +49,10 @@ def model_for(tuner: str) -> CostModel | None:
 
 
 def best_after(tuner: str, task: Task, trials: int, seed: int, cost: Callable[[Configuration], float]) -> float:
-    model = model_for(tuner)
-    search = search_for(tuner, task, model, seed=seed)
+    search = search_for(tuner, task, model_for(tuner), seed=seed)
     tried: list[Configuration] = []
     while len(tried) < trials and (batch := search.propose(16)):
-        results = [(each, cost(each)) for each in batch]
-        search.learn(results)
-        if model:
-            model.learn(task, results)
+        search.learn([(each, cost(each)) for each in batch])
         tried += batch
     assert len(set(tried)) == len(tried)
     return min(map(cost, tried))
@@ -101,7 +97,7 @@ def test_the_default_comes_first_and_every_candidate_once(task: Task, tuner: str
     assert search.propose(16)[0] == task.candidates[0]
     found = []
     while batch := search.propose(64):
-        search.learn((each, time_of(each)) for each in batch)
+        search.learn([(each, time_of(each)) for each in batch])
         found += batch
     assert sorted(map(str, found)) == sorted(map(str, task.candidates))
     assert len(set(found)) == len(task.candidates)
@@ -109,8 +105,9 @@ def test_the_default_comes_first_and_every_candidate_once(task: Task, tuner: str
 
 @pytest.mark.parametrize("tuner", TUNERS)
 def test_what_other_records_prefer_comes_right_after_the_default(task: Task, tuner: str) -> None:
-    liked = [task.candidates[70], task.candidates[7]]
-    assert search_for(tuner, task, model_for(tuner), liked).propose(8)[:3] == [task.candidates[0], *liked]
+    default, slower, liked, failed = (task.candidates[number] for number in (0, 7, 70, 40))
+    known = [(slower, 2.0), (failed, None), (liked, 1.0)]
+    assert search_for(tuner, task, model_for(tuner), known).propose(8)[:3] == [default, liked, slower]
 
 
 @pytest.mark.slow
@@ -130,7 +127,7 @@ def test_a_second_candidate_is_found_before_anything_is_known(task: Task, tuner:
 def test_failures_are_not_proposed_again_and_stop_no_search(task: Task) -> None:
     search = search_for("ga", task, None)
     failed = search.propose(16)
-    search.learn((each, None) for each in failed)
+    search.learn([(each, None) for each in failed])
     assert not set(search.propose(16)) & set(failed)
 
 

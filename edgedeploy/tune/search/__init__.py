@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.tune.search.evolution import Evolution
 from edgedeploy.tune.search.model import CostModel
-from edgedeploy.tune.search.plain import Exhaustive, Shuffled
-from edgedeploy.tune.search.search import Search
+from edgedeploy.tune.search.search import Exhaustive, Search, Shuffled
 from edgedeploy.tune.task import Task
 
 TUNERS = ("xgb", "ga", "random", "gridsearch")
 
+# As many of the best from other records are tried right after the default.
+MOST_KNOWN = 16
+
 
 def search_for(
-    tuner: str, task: Task, model: CostModel | None, first: Sequence[Configuration] = (), seed: int = 0
+    tuner: str,
+    task: Task,
+    model: CostModel | None,
+    known: Sequence[tuple[Configuration, float | None]] = (),
+    seed: int = 0,
 ) -> Search:
     """The search that a tuner's name means.
 
     Args:
         tuner: one of `TUNERS`.
-        task: whose candidates are searched.
+        task: whose candidates are searched, the untuned default first.
         model: of all tasks of the run, for `xgb`.
-        first: candidates to try right after the default: the best of other records.
+        known: what candidates took according to other records, in seconds; None for one that failed. The model learns
+            from it, and the fastest are tried right after the default.
         seed: of its random choices.
     """
-    candidates = list(dict.fromkeys([task.candidates[0], *first, *task.candidates]))
-    head = 1 + len(set(first) - {task.candidates[0]})
+    if model:
+        model.learn(task, known)
+    ranked = sorted((seconds, index) for index, (_, seconds) in enumerate(known) if seconds)
+    fitting = dict.fromkeys(each for _, index in ranked if task.strategy.fits(each := known[index][0]))
+    first = list(dict.fromkeys([task.candidates[0], *list(fitting)[:MOST_KNOWN]]))
+    candidates = list(dict.fromkeys([*first, *task.candidates]))
     if tuner == "gridsearch":
-        return Exhaustive(candidates, head, seed)
+        return Exhaustive(candidates, len(first), seed)
     if tuner == "random":
-        return Shuffled(candidates, head, seed)
-    return Evolution(candidates, head, seed, prior=task.strategy.estimate, score=_score(model, task) if model else None)
-
-
-def _score(model: CostModel, task: Task) -> Callable[[Sequence[Configuration]], Sequence[float] | None]:
-    return lambda configurations: model.predict(task, configurations)
+        return Shuffled(candidates, len(first), seed)
+    return Evolution(candidates, len(first), seed, task, model)
 
 
 __all__ = ["TUNERS", "CostModel", "Search", "search_for"]

@@ -8,13 +8,15 @@ depend on each other: the nearest one that was not tried takes its place.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.tune.search.model import CostModel
 from edgedeploy.tune.search.search import Search
+from edgedeploy.tune.task import Task
 
 # Candidates that have offspring, and generations between two batches.
 PARENTS = 16
@@ -32,28 +34,28 @@ class Evolution(Search):
     """Genetic search, with or without a cost model."""
 
     def __init__(
-        self,
-        candidates: Sequence[Configuration],
-        head: int,
-        seed: int,
-        *,
-        prior: Callable[[Configuration], float],
-        score: Callable[[Sequence[Configuration]], Sequence[float] | None] | None = None,
+        self, candidates: Sequence[Configuration], head: int, seed: int, task: Task, model: CostModel | None
     ) -> None:
         """Begin.
 
         Args:
             candidates, head, seed: as for `Search`.
-            prior: what a model of the board expects a candidate to take; the first batch is chosen by it.
-            score: predictions for several candidates, more being better, or None while nothing was learnt.
+            task: whose candidates they are; the first batch is chosen by what a model of its board expects.
+            model: sorts offspring, once it has learnt enough; None for a search without one.
         """
         super().__init__(candidates, head, seed)
-        self._score = score
-        self._by_prior = sorted(self.candidates, key=prior)
+        self._task, self._model = task, model
+        self._by_prior = sorted(self.candidates, key=task.strategy.estimate)
         self._populations = {
             form: _Population([each for each in self.candidates if type(each) is form])
             for form in dict.fromkeys(map(type, self.candidates))
         }
+
+    @override
+    def learn(self, results: Sequence[tuple[Configuration, float | None]]) -> None:
+        super().learn(results)
+        if self._model:
+            self._model.learn(self._task, results)
 
     @override
     def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
@@ -76,7 +78,7 @@ class Evolution(Search):
             # Nothing to breed from: half of what the model of the board prefers, half from everywhere.
             half = likely[: max(1, count // 2)]
             return half + self._random.sample(likely, min(count, len(likely)))
-        if self._score is None or self._score(measured[:1]) is None:
+        if self._model is None or self._model.predict(self._task, measured[:1]) is None:
             return self._offspring(_parents(measured), count, taken)
         population = _parents(measured) + likely[:PARENTS]
         found: dict[Configuration, None] = {}
@@ -86,8 +88,8 @@ class Evolution(Search):
         return self._sorted(list(found))
 
     def _sorted(self, configurations: list[Configuration]) -> list[Configuration]:
-        assert self._score is not None
-        scores = self._score(configurations)
+        assert self._model is not None
+        scores = self._model.predict(self._task, configurations)
         assert scores is not None
         order = sorted(range(len(configurations)), key=lambda index: -scores[index])
         return [configurations[index] for index in order]

@@ -1,10 +1,12 @@
-"""What every search offers."""
+"""What every search offers, and the searches that learn nothing."""
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+from typing_extensions import override
 
 from edgedeploy.compile.configuration import Configuration
 
@@ -30,7 +32,7 @@ class Search(ABC):
         self._head = self.candidates[:head]
         self._random = random.Random(seed)
 
-    def learn(self, results: Iterable[tuple[Configuration, float | None]]) -> None:
+    def learn(self, results: Sequence[tuple[Configuration, float | None]]) -> None:
         """Take note of what candidates took, in seconds; None for one that failed."""
         for configuration, seconds in results:
             self.seconds[configuration] = float("inf") if seconds is None else seconds
@@ -48,3 +50,20 @@ class Search(ABC):
 
     def _untried(self, taken: set[Configuration]) -> list[Configuration]:
         return [each for each in self.candidates if each not in taken]
+
+
+class Exhaustive(Search):
+    """All candidates, in their order."""
+
+    @override
+    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
+        return self._untried(taken)[:count]
+
+
+class Shuffled(Search):
+    """Candidates at random, each once."""
+
+    @override
+    def _next(self, count: int, taken: set[Configuration]) -> list[Configuration]:
+        untried = self._untried(taken)
+        return self._random.sample(untried, min(count, len(untried)))
