@@ -94,7 +94,7 @@ def show(
     if json_output:
         shown = {"folder": str(folder), **header.model_dump(mode="json")}
         shown["runs"] = [run.model_dump(mode="json") for run in runs]
-        print_json({**shown, "tasks": [each.as_json() for each in tasks]})
+        print_json({**shown, "tasks": [vars(each) for each in tasks]})
         return
     console = stdout()
     console.print(f"{folder}: {header.board}, begun {header.created:%Y-%m-%d %H:%M} UTC with TVM {header.tvm}")
@@ -118,7 +118,7 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
 
     tasks = overview(read_records(find_folder(name)).trials)
     if json_output:
-        print_json([each.as_json() for each in tasks])
+        print_json([vars(each) for each in tasks])
         return
     stdout().print(_task_table(tasks, candidates=True))
 
@@ -255,7 +255,7 @@ def _show_task(trials: list[Trial], json_output: bool) -> None:
         conditions = trial.conditions
         warmth = conditions.temperature_c if conditions else None
         error = " ".join((trial.error or "").split())[-_ERROR_LETTERS:]
-        said = f"{trial.failure}: {error}" if trial.failure else _candidate(trial)
+        said = f"{trial.failure}: {error}" if trial.failure else _candidate(trial.configuration)
         table.add_row(
             f"{trial.number}{' final' if trial.final else ''}",
             f"{trial.time:%Y-%m-%d %H:%M:%S}",
@@ -277,23 +277,23 @@ def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table
         table.add_column("candidate")
     for each in tasks:
         table.add_row(
-            each.name,
+            each.task,
             each.workload,
             f"{each.trials}",
             f"{each.failures}",
             milliseconds(each.default_ms),
             milliseconds(each.best_ms),
             times(each.speed_up),
-            *([_candidate(each.best)] if candidates else []),
+            *([_candidate(each.configuration)] if candidates else []),
         )
     return table
 
 
-def _candidate(trial: Trial | None) -> str:
-    """What a trial measured, in one line."""
+def _candidate(configuration: dict[str, Any] | None) -> str:
+    """What was measured, in one line."""
     import json
 
-    return json.dumps(trial.configuration, sort_keys=True) if trial else ""
+    return json.dumps(configuration, sort_keys=True) if configuration is not None else ""
 
 
 def _print_merged(merged: Merged) -> None:

@@ -27,7 +27,7 @@ from edgedeploy.records.events import (
     TaskStarted,
     TaskSummary,
 )
-from edgedeploy.records.trial import Conditions
+from edgedeploy.records.trial import Conditions, speed_up
 from edgedeploy.text import count, duration, milliseconds, printable, significant, times
 from edgedeploy.tune.results import TITLES, cells, end_to_end
 from edgedeploy.tune.state import RunState, TaskState
@@ -358,8 +358,8 @@ def _trial_line(task: TaskState) -> str:
         best = f"best {significant(task.best_s * 1e3)} ms"
         parts.append(f"{best}, {significant(task.gflops)} GFLOP/s" if task.gflops else best)
     if task.default_s is not None:
-        gain = f" ({times(task.speed_up)})" if task.speed_up else ""
-        parts.append(f"default {significant(task.default_s * 1e3)} ms{gain}")
+        gain = speed_up(task.default_s, task.best_s)
+        parts.append(f"default {significant(task.default_s * 1e3)} ms" + (f" ({times(gain)})" if gain else ""))
     return ", ".join(parts)
 
 

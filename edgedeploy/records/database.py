@@ -52,7 +52,7 @@ def read_records(folder: Path) -> Content:
     Raises:
         RecordsError: there are none, they are damaged, or of a later version.
     """
-    content = _read(folder)
+    content = _found(folder, _content) or read_old_files(folder)
     if content is None:
         raise RecordsError(
             f"{folder} holds no tuning records",
@@ -85,18 +85,12 @@ class Records(Closing):
         """
         if header is None:
             return Records(folder, read_records(folder))
-        if present := _read(folder):
+        present = _found(folder, _header) or read_old_files(folder)  # before anything is changed there
+        if present:
             _require_same(folder, header, present.header)
         connection = _connect(folder)
         try:
-            with _writing(folder / DATABASE):
-                for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
-                    connection.execute(f"PRAGMA {pragma}")
-            records = Records(folder, Content(header), connection)
-            content = records._begin(header, progress)
-            _require_same(folder, header, content.header)
-            records.header, records._trials = content.header, by_workload(content.trials)
-            return records
+            return Records(folder, _begun(connection, folder, header, progress), connection)
         except BaseException:
             _disconnect(connection)
             raise
@@ -166,10 +160,6 @@ class Records(Closing):
         """All trials of a workload, by its hash, in the order in which they were recorded."""
         return list(self._trials.get(workload, ()))
 
-    def workloads(self) -> list[str]:
-        """The hashes of the workloads that have trials."""
-        return list(self._trials)
-
     def best(self, workload: str) -> Trial | None:
         """The trial whose candidate a build takes for a workload, by its hash; None if no trial of it succeeded."""
         best = best_of(self._trials.get(workload, ()))
@@ -192,60 +182,40 @@ class Records(Closing):
         for trial in trials:
             self._trials.setdefault(trial.workload, []).append(trial)
 
-    def _begin(self, header: Header, progress: Progress) -> Content:
-        """What the database says, which is made if there was none."""
-        with self._changing() as connection:
-            if content := _content(connection, self.folder / DATABASE):
-                return content
-            content = read_old_files(self.folder) or Content(header)
-            for statement in (*_SCHEMA, f"PRAGMA user_version={_VERSION}"):
-                connection.execute(statement)
-            connection.execute("INSERT INTO header VALUES (?)", [content.header.model_dump_json()])
-            _insert(connection, content.trials, content.events)
-        if content.trials or content.left_out:
-            text = f"{self.folder}: {len(content.trials)} trials of an earlier version were taken over into {DATABASE}"
-            left_out = f"; {content.left_out} of MetaSchedule's schedules were left out" if content.left_out else ""
-            progress.note(text + left_out)
-        return content
-
     def _present(self, connection: sqlite3.Connection) -> Content:
-        content = _content(connection, self.folder / DATABASE)
-        if content is None:
-            raise sqlite3.DatabaseError("its tables are gone")
-        return content
+        """What the database says by now, others having changed it too."""
+        return _content(connection, self.folder / DATABASE) or Content(self.header)
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
         """One transaction."""
         if self._connection is None:
             raise ValueError(f"{self.folder} was opened for reading")
-        with _writing(self.folder / DATABASE), self._connection:
-            self._connection.execute("BEGIN IMMEDIATE")
+        with _transaction(self._connection, self.folder / DATABASE):
             yield self._connection
 
 
-def _read(folder: Path) -> Content | None:
-    """What the records in a folder say; None if there are none."""
+def _found(folder: Path, read: Callable[[sqlite3.Connection, Path], Content | None]) -> Content | None:
+    """What `read` finds in a folder's database; None if there is no database, or an empty one."""
     path = folder / DATABASE
     try:
         require_plain(path)
     except (FileNotFoundError, NotADirectoryError):
-        return read_old_files(folder)
+        return None
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=_READING_S, isolation_level=None)) as connection:
             connection.execute("BEGIN")
-            content = _content(connection, path)
+            return read(connection, path)
     except sqlite3.OperationalError as error:
         hints = ["do it again when nothing else works there"]
         raise RecordsError(f"cannot read {path}", why=str(error), hints=hints) from error
     except (sqlite3.Error, ValueError) as error:
         raise damaged(str(path), error) from error
-    return content or read_old_files(folder)
 
 
-def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
-    """What a database says; None if it is empty. Its file may be hostile.
+def _header(connection: sqlite3.Connection, path: Path) -> Content | None:
+    """Whose records a database holds, without them; None if it is empty. Its file may be hostile.
 
     Raises:
         RecordsError: it is of another version.
@@ -261,13 +231,22 @@ def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
         return None
     if schema != set(_SCHEMA):
         raise ValueError("its tables are not those of tuning records")
-    rows = _Rows(connection, path)
-    headers = list(rows.of("SELECT content FROM header"))
+    headers = list(_Rows(connection, path).of("SELECT content FROM header"))
     if len(headers) != 1:
         raise ValueError("it does not have one header")
-    trials = [_trial(row) for row in rows.of(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")]
-    events = [EVENT.validate_json(text) for (text,) in rows.of("SELECT content FROM events ORDER BY rowid")]
-    return Content(parse_header(str(headers[0][0]), str(path)), trials, events)
+    return Content(parse_header(str(headers[0][0]), str(path)))
+
+
+def _content(connection: sqlite3.Connection, path: Path) -> Content | None:
+    """The same, with the records."""
+    content = _header(connection, path)
+    if content:
+        rows = _Rows(connection, path)
+        content.trials.extend(map(_trial, rows.of(f"SELECT {', '.join(_COLUMNS)} FROM trials ORDER BY rowid")))
+        content.events.extend(
+            EVENT.validate_json(text) for (text,) in rows.of("SELECT content FROM events ORDER BY rowid")
+        )
+    return content
 
 
 class _Rows:
@@ -327,6 +306,28 @@ def _connect(folder: Path) -> sqlite3.Connection:
         return sqlite3.connect(folder / DATABASE, timeout=_WRITING_S, isolation_level=None)
 
 
+def _begun(connection: sqlite3.Connection, folder: Path, header: Header, progress: Progress) -> Content:
+    """What a database says; an empty one is begun, with what earlier versions left in its folder."""
+    path = folder / DATABASE
+    with _writing(path):
+        for pragma in ("auto_vacuum=FULL", "journal_mode=WAL", "synchronous=NORMAL"):
+            connection.execute(f"PRAGMA {pragma}")
+    with _transaction(connection, path):
+        if content := _content(connection, path):
+            _require_same(folder, header, content.header)  # it may have been begun meanwhile
+            return content
+        content = read_old_files(folder) or Content(header)
+        for statement in (*_SCHEMA, f"PRAGMA user_version={_VERSION}"):
+            connection.execute(statement)
+        connection.execute("INSERT INTO header VALUES (?)", [content.header.model_dump_json()])
+        _insert(connection, content.trials, content.events)
+    if content.trials or content.left_out:
+        text = f"{folder}: {len(content.trials)} trials of an earlier version were taken over into {DATABASE}"
+        left_out = f"; {content.left_out} of MetaSchedule's schedules were left out" if content.left_out else ""
+        progress.note(text + left_out)
+    return content
+
+
 def _disconnect(connection: sqlite3.Connection) -> None:
     """Close a connection, with the last one leaving a single file behind."""
     with suppress(sqlite3.Error):
@@ -345,3 +346,11 @@ def _writing(path: Path) -> Iterator[None]:
         raise OutputError(f"cannot write {path}", why=str(error), hints=hints) from error
     except (sqlite3.Error, ValueError) as error:
         raise damaged(str(path), error) from error
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """One change, all of it or nothing."""
+    with _writing(path), connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from edgedeploy.documents import Listed, Record
-from edgedeploy.records.trial import Conditions, Count, Quantity, Trial
+from edgedeploy.records.trial import Conditions, Count, Quantity, Trial, speed_up
 
 
 class _TaskRecord(Record):
@@ -66,7 +66,7 @@ class TaskResult(_TaskRecord):
     @property
     def speed_up(self) -> float | None:
         """How many times as fast the best is as the default."""
-        return self.default_ms / self.best_ms if self.default_ms and self.best_ms else None
+        return speed_up(self.default_ms, self.best_ms)
 
 
 class RunStarted(Record):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from edgedeploy.records.trial import Trial, best_of, by_workload
+from edgedeploy.records.trial import Trial, best_of, by_workload, speed_up
 
 
 @dataclass(frozen=True)
@@ -14,48 +14,25 @@ class TaskOverview:
     """What records hold of one task.
 
     Attributes:
-        name: of its function, as the last trial has it.
+        task: the name of its function, as the last trial has it.
         workload: the structural hash of its function.
         trials: how many there are, failures among them.
         failures: how many failed.
-        default: the untuned default's trial, of the same kind as the best one: measured interleaved with it, or not.
-        best: the trial that a build uses.
+        default_ms: the median of the untuned default, of the same kind as the best one: measured interleaved with it,
+            or not.
+        best_ms: the median of the trial that a build uses.
+        speed_up: how many times as fast that is as the default.
+        configuration: its candidate.
     """
 
-    name: str
+    task: str
     workload: str
     trials: int
     failures: int
-    default: Trial | None
-    best: Trial | None
-
-    @property
-    def default_ms(self) -> float | None:
-        """The median of the default's times."""
-        return self.default.median_ms if self.default else None
-
-    @property
-    def best_ms(self) -> float | None:
-        """The median of the best's times."""
-        return self.best.median_ms if self.best else None
-
-    @property
-    def speed_up(self) -> float | None:
-        """How many times as fast the best is as the default."""
-        return self.default_ms / self.best_ms if self.default_ms and self.best_ms else None
-
-    def as_json(self) -> dict[str, Any]:
-        """The same for scripts."""
-        return {
-            "task": self.name,
-            "workload": self.workload,
-            "trials": self.trials,
-            "failures": self.failures,
-            "default_ms": self.default_ms,
-            "best_ms": self.best_ms,
-            "speed_up": self.speed_up,
-            "configuration": self.best.configuration if self.best else None,
-        }
+    default_ms: float | None
+    best_ms: float | None
+    speed_up: float | None
+    configuration: dict[str, Any] | None
 
 
 def overview(trials: Iterable[Trial]) -> list[TaskOverview]:
@@ -70,11 +47,14 @@ def _task(workload: str, trials: list[Trial]) -> TaskOverview:
         for trial in trials
         if best and trial.number == 0 and trial.final == best.final and (trial.run == best.run or not best.final)
     )
+    default_ms, best_ms = (trial.median_ms if trial else None for trial in (default, best))
     return TaskOverview(
-        name=trials[-1].task,
+        task=trials[-1].task,
         workload=workload,
         trials=len(trials),
         failures=sum(trial.failure is not None for trial in trials),
-        default=default,
-        best=best,
+        default_ms=default_ms,
+        best_ms=best_ms,
+        speed_up=speed_up(default_ms, best_ms),
+        configuration=best.configuration if best else None,
     )

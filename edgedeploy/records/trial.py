@@ -106,3 +106,8 @@ def best_of(trials: Iterable[Trial]) -> Trial | None:
         latest = max(finals, key=lambda trial: trial.time).run
         contenders = [trial for trial in finals if trial.run == latest]
     return min(contenders, key=lambda trial: trial.median_s or 0.0, default=None)
+
+
+def speed_up(default: float | None, best: float | None) -> float | None:
+    """How many times as fast the best is as the default, by their times; None if one is not known."""
+    return default / best if default and best else None

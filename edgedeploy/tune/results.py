@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgedeploy.records.events import TaskResult
+from edgedeploy.records.trial import speed_up
 from edgedeploy.text import milliseconds, printable, significant, times
 
 TITLES = ("task", "weight", "default ms", "best ms", "speed-up", "trials", "failures")
@@ -28,7 +29,7 @@ def cells(results: Sequence[TaskResult]) -> list[list[str]]:
         default = _weighted([(result.weight, result.default_ms) for result in results])
         best = _weighted([(result.weight, result.best_ms) for result in results])
         trials, failures = sum(result.trials for result in results), sum(result.failures for result in results)
-        gain = times(default / best) if default and best else "-"
+        gain = times(speed_up(default, best))
         lines.append(
             ["all, by weight", "", milliseconds(default), milliseconds(best), gain, str(trials), str(failures)]
         )

@@ -53,11 +53,6 @@ class TaskState:
         """The rate of the best so far, in 10^9 operations a second."""
         return self.summary.mflop / self.best_s / 1e3 if self.best_s else None
 
-    @property
-    def speed_up(self) -> float | None:
-        """How many times as fast the best so far is as the default."""
-        return self.default_s / self.best_s if self.default_s and self.best_s else None
-
     def count(self, measured: Measured) -> None:
         """Take in a trial. Those at a task's end measure anew what was counted already."""
         trial = measured.trial

@@ -25,7 +25,7 @@ from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
 from edgedeploy.package.archive import read_manifest
-from edgedeploy.records.database import Records
+from edgedeploy.records.database import read_records
 from edgedeploy.records.header import default_folder
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
@@ -161,9 +161,9 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
     assert ended["after_ms"] > 0
     for result in ended["results"]:
         assert 0 < result["best_ms"] <= result["default_ms"]
-    with Records.open(records) as found:
-        assert len(found.workloads()) == 3
-        assert sum(not trial.final for key in found.workloads() for trial in found.trials(key)) == 48
+    kept = read_records(records).trials
+    assert len({trial.workload for trial in kept}) == 3
+    assert sum(not trial.final for trial in kept) == 48
 
     code, output, messages = board_command("build", network, "--board", board, "--tuning-records", records, "--json")
     assert code == 0, messages

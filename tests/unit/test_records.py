@@ -19,7 +19,6 @@ import pytest
 from support.notebook import Notebook
 from support.patience import generous
 from support.tuning_records import (
-    LARGER,
     PRODUCT,
     START,
     TARGET,
@@ -85,7 +84,6 @@ def test_what_was_added_is_read_again(tmp_path: Path) -> None:
     folder = filled(tmp_path / "rpi4")
     with Records.open(folder) as records:
         assert records.header == header()
-        assert records.workloads() == [PRODUCT, LARGER]
         assert records.trials(PRODUCT) == TRIALS[:4]
         assert records.trials("0" * 16) == []
         assert records.best("0" * 16) is None

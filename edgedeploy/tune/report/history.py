@@ -142,6 +142,6 @@ def _task(
         best_ms=known.best_ms if known else None,
         trials=sum(not trial.final for trial in trials),
         failures=sum(trial.failure is not None for trial in trials if not trial.final),
-        configuration=known.best.configuration if known and known.best else None,
+        configuration=known.configuration if known else None,
     )
     return Task(derived, False, mflop, trials)
