@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgedeploy.files import replacing
+from edgedeploy.records.database import read_records
 from edgedeploy.report import require_report
-from edgedeploy.tune.report.history import read_history
 from edgedeploy.tune.report.page import page
 
 
@@ -29,7 +29,7 @@ def write_report(folder: Path, output: Path) -> Path:
         UnsupportedError: what pages need is not installed.
     """
     require_report()
-    text = page(read_history(folder))
+    text = page(folder, read_records(folder))
     with replacing(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return output

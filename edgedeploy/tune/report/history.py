@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from edgedeploy.records.database import read_records
 from edgedeploy.records.events import Event, RunEnded, RunStarted, TaskEnded, TaskResult, TaskSummary
-from edgedeploy.records.header import Header
+from edgedeploy.records.lines import Content
 from edgedeploy.records.overview import overview
 from edgedeploy.records.trial import Trial, by_workload
 
@@ -36,13 +34,13 @@ class Task:
     Attributes:
         result: of the last run that ended it; otherwise what its trials say.
         ended: whether a run ended it.
-        mflop: millions of operations of one run; None if no run told.
+        mflop: millions of operations of one run; 0 if no run told.
         trials: in the order in which they were measured.
     """
 
     result: TaskResult
     ended: bool
-    mflop: float | None
+    mflop: float
     trials: list[Trial]
 
     @property
@@ -60,47 +58,30 @@ class Network:
     tasks: list[Task]
 
 
-@dataclass(frozen=True)
-class History:
-    """All that a folder of records says.
-
-    Attributes:
-        folder: where the records lie.
-        header: whose they are.
-        networks: in the order in which they were first tuned; those of no run last.
-    """
-
-    folder: Path
-    header: Header
-    networks: list[Network]
-
-
-def read_history(folder: Path) -> History:
-    """Read a folder of records.
-
-    Raises:
-        RecordsError: it holds none, or they are damaged.
-    """
-    content = read_records(folder)
+def networks_of(content: Content) -> list[Network]:
+    """The networks that records tell of, in the order in which they were first tuned; tasks of no run come last."""
     trials = by_workload(content.trials)
     runs = _runs(content.events)
-    by_run = {run.started.run: run for run in runs}
     for trial in content.trials:
-        if run := by_run.get(trial.run):
+        if run := runs.get(trial.run):
             run.trials.append(trial)
-    networks = [
-        Network(name, own, _tasks(own, trials))
-        for name in dict.fromkeys(run.started.model for run in runs)
-        if (own := [run for run in runs if run.started.model == name])
-    ]
+    named: dict[str, list[Run]] = {}
+    for run in runs.values():
+        named.setdefault(run.started.model, []).append(run)
+    networks = [Network(name, own, _tasks(own, trials)) for name, own in named.items()]
     told = {task.result.workload for network in networks for task in network.tasks}
-    if strays := [_task(number, each) for number, (key, each) in enumerate(trials.items()) if key not in told]:
-        networks.append(Network(None, [], strays))
-    return History(folder, content.header, networks)
+    strays = [
+        TaskSummary(number=number, name=each[-1].task, workload=key, weight=1, mflop=0, candidates=None, trials=0)
+        for number, (key, each) in enumerate(trials.items())
+        if key not in told
+    ]
+    if strays:
+        networks.append(Network(None, [], [_task(stray, trials[stray.workload]) for stray in strays]))
+    return networks
 
 
-def _runs(events: Iterable[Event]) -> list[Run]:
-    """Runs with what each told, in order. The end of a task that names no run is of the last one before it."""
+def _runs(events: Iterable[Event]) -> dict[str, Run]:
+    """Runs by their identity, in order. The end of a task that names no run is of the last one before it."""
     runs: dict[str, Run] = {}
     last = ""
     for event in events:
@@ -111,37 +92,30 @@ def _runs(events: Iterable[Event]) -> list[Run]:
             run.results[event.result.workload] = event.result
         elif isinstance(event, RunEnded) and (run := runs.get(event.run)):
             run.ended = event
-    return list(runs.values())
+    return runs
 
 
 def _tasks(runs: list[Run], trials: dict[str, list[Trial]]) -> list[Task]:
     """The tasks of a network's runs, each as the last run tells it."""
     summaries = {summary.workload: summary for run in runs for summary in run.started.tasks}
     results = {workload: result for run in runs for workload, result in run.results.items()}
-    tasks = [
-        _task(summary.number, trials.get(workload, []), summary, results.get(workload))
-        for workload, summary in summaries.items()
-    ]
+    tasks = [_task(summary, trials.get(key, []), results.get(key)) for key, summary in summaries.items()]
     return sorted(tasks, key=lambda task: task.result.number)
 
 
-def _task(
-    number: int, trials: list[Trial], summary: TaskSummary | None = None, result: TaskResult | None = None
-) -> Task:
-    mflop = summary.mflop if summary else None
+def _task(summary: TaskSummary, trials: list[Trial], result: TaskResult | None = None) -> Task:
     if result:
-        return Task(result, True, mflop, trials)
+        return Task(result, True, summary.mflop, trials)
     known = next(iter(overview(trials)), None)
-    last = trials[-1] if trials else None
     derived = TaskResult(
-        number=number,
-        name=summary.name if summary else last.task if last else "",
-        workload=summary.workload if summary else last.workload if last else "",
-        weight=summary.weight if summary else 1,
+        number=summary.number,
+        name=summary.name,
+        workload=summary.workload,
+        weight=summary.weight,
         default_ms=known.default_ms if known else None,
         best_ms=known.best_ms if known else None,
         trials=sum(not trial.final for trial in trials),
         failures=sum(trial.failure is not None for trial in trials if not trial.final),
         configuration=known.configuration if known else None,
     )
-    return Task(derived, False, mflop, trials)
+    return Task(derived, False, summary.mflop, trials)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from edgedeploy.records.header import Header
+from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Trial
 from edgedeploy.report.page import html, render
 from edgedeploy.text import count, duration, significant
 from edgedeploy.tune.report.charts import convergence, temperatures
-from edgedeploy.tune.report.history import History, Network, Run, Task
+from edgedeploy.tune.report.history import Network, Run, Task, networks_of
 from edgedeploy.tune.report.peak import peak_of
 from edgedeploy.tune.results import TITLES, cells, end_to_end
 
@@ -20,9 +23,9 @@ _LONGEST_ERROR = 600
 _MOST_ERRORS = 20
 
 
-def page(history: History) -> str:
-    """The page as HTML."""
-    header = history.header
+def page(folder: Path, content: Content) -> str:
+    """The page about the records of a folder, as HTML."""
+    header = content.header
     return render(
         __package__,
         "tuning.html",
@@ -32,15 +35,15 @@ def page(history: History) -> str:
             "Apache TVM": header.tvm,
             "edgedeploy": header.edgedeploy,
             "records begun": header.created.isoformat(),
-            "folder": str(history.folder),
+            "folder": str(folder),
         },
         titles=TITLES,
-        networks=[_network(network, history) for network in history.networks],
+        networks=[_network(network, header) for network in networks_of(content)],
     )
 
 
-def _network(network: Network, history: History) -> dict[str, Any]:
-    peak = peak_of(history.header, [trial for task in network.tasks for trial in task.trials])
+def _network(network: Network, header: Header) -> dict[str, Any]:
+    peak = peak_of(header, [trial for task in network.tasks for trial in task.trials])
     ends = [(run.ended.before_ms, run.ended.after_ms) for run in network.runs if run.ended]
     whole = [end for end in ends if all(end)]
     rows: list[dict[str, Any]] = [
