@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgedeploy.records.database import Records, read_records
+from edgedeploy.records.events import RunStarted, TaskResult
 from edgedeploy.records.header import Header
 from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Trial
+
+if TYPE_CHECKING:
+    from edgedeploy.tune.task import Task
 
 TARGET = {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu", "mcpu": "cortex-a72", "num-cores": 4}
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
@@ -41,6 +45,32 @@ def trial(number: int, *milliseconds: float, **fields: Any) -> Trial:
             **fields,
         }
     )
+
+
+def trial_of(task: Task, number: int, milliseconds: float, **fields: Any) -> Trial:
+    """A trial of a network's task, of the candidate of that number."""
+    configuration = task.candidates[number].model_dump(mode="json")
+    return trial(number, milliseconds, task=task.name, workload=task.key, configuration=configuration, **fields)
+
+
+def started(**changes: Any) -> RunStarted:
+    """The beginning of a run."""
+    fields = {
+        "run": "first",
+        "model": "net",
+        "board": "rpi4",
+        "hosts": ["a"],
+        "tuner": "xgb",
+        "folder": "f",
+        "tasks": [],
+    }
+    return RunStarted.model_validate({**fields, **changes})
+
+
+def result(**changes: Any) -> TaskResult:
+    """What became of a task."""
+    fields = {"number": 0, "name": "product", "workload": PRODUCT, "weight": 1, "default_ms": 3, "best_ms": 2}
+    return TaskResult.model_validate({**fields, "trials": 4, "failures": 1, **changes})
 
 
 TRIALS = [
@@ -83,9 +113,9 @@ def write_old_files(folder: Path, *, trials: str | None = None) -> Path:
     old = {**header().model_dump(mode="json"), "format": 1}
     (folder / "header.json").write_text(json.dumps(old, indent=1))
     (folder / "trials.jsonl").write_text(trials or "".join(json.dumps(line) + "\n" for line in lines))
-    started = {"event": "run started", "run": "first", "model": "net", "board": "rpi4", "hosts": ["a"], "tuner": "xgb"}
+    begun = {"event": "run started", "run": "first", "model": "net", "board": "rpi4", "hosts": ["a"], "tuner": "xgb"}
     ended = {"event": "run ended", "run": "first", "results": [], "seconds": 1.5}
-    events = ({**started, "space": "templates", "folder": "f", "tasks": []}, ended)
+    events = ({**begun, "space": "templates", "folder": "f", "tasks": []}, ended)
     (folder / "runs.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     (folder / "database_workload.json").write_text("[]\n")
     return folder

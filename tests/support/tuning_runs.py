@@ -19,9 +19,9 @@ from edgedeploy.records.events import (
     TaskStarted,
     TaskSummary,
 )
-from edgedeploy.records.header import Header
 from edgedeploy.records.lines import Content
 from edgedeploy.records.trial import Conditions, Trial
+from support.tuning_records import header
 
 BEGIN = datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc)
 HOSTILE = "conv\x1b[2J\n[bold red]<script>alert('x')</script>&amp;\u202e</svg>"
@@ -128,6 +128,12 @@ class Simulation:
         results = [event.result for event in events if isinstance(event, TaskEnded)]
         return [*events, RunEnded(run=self.run, results=results, before_ms=30, after_ms=20, seconds=200)]
 
+    def until(self, kind: type, count: int) -> list[Event]:
+        """The events up to and with the one that is the `count`-th of its kind."""
+        events = self.events()
+        places = [place for place, event in enumerate(events) if isinstance(event, kind)]
+        return events[: places[count - 1] + 1]
+
 
 def trials_of(events: Iterable[Event]) -> list[Trial]:
     return [event.trial for event in events if isinstance(event, Measured)]
@@ -135,10 +141,9 @@ def trials_of(events: Iterable[Event]) -> list[Trial]:
 
 def write_records(folder: Path, *runs: Iterable[Event], board: str = "rpi4") -> Path:
     """A folder with what is kept of the events of some runs."""
-    target = {"kind": "llvm", "mcpu": "cortex-a72", "num-cores": 4}
-    header = Header(board=board, target=target, tvm="0.27.0", created=BEGIN)
     events = [event for run in runs for event in run]
     told = [event for event in events if isinstance(event, (RunStarted, TaskEnded, RunEnded))]
-    with Records.open(folder, header) as records:
-        records.absorb(Content(header, trials_of(events), told))
+    of_board = header(board=board)
+    with Records.open(folder, of_board) as records:
+        records.absorb(Content(of_board, trials_of(events), told))
     return folder

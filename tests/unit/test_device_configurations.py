@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import tvm
 from support.layer_networks import NETWORKS
 from support.running import outputs_of
+from support.tuning_records import trial_of
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
@@ -26,11 +26,10 @@ from edgedeploy.opencl.profile import OpenCL, opencl_of
 from edgedeploy.records.best import tuned_by
 from edgedeploy.records.database import Records
 from edgedeploy.records.header import Header
-from edgedeploy.records.trial import Trial
 from edgedeploy.runtime.opencl import device_named
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.search import CostModel, search_for
-from edgedeploy.tune.task import Task, tasks_of
+from edgedeploy.tune.task import tasks_of
 
 pytestmark = pytest.mark.compiles
 
@@ -153,7 +152,7 @@ def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
     network = NETWORKS["1x1"](tmp_path)
     [ours, theirs] = [tasks_of(network, each)[-1] for each in (GPU, load_board("local"))]
     assert ours.key == theirs.key
-    trials = [trial(theirs, number, 1.0) for number in (0, 1)] + [trial(ours, 5, 1.0)]
+    trials = [trial_of(theirs, number, 1.0) for number in (0, 1)] + [trial_of(ours, 5, 1.0)]
     known = [(candidate, each.median_s) for candidate, each in ours.measured(trials)]
     proposed = search_for("xgb", ours, CostModel(), known).propose(4)
     assert proposed[:2] == [ours.candidates[0], ours.candidates[5]]
@@ -172,20 +171,8 @@ def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:
     folder = tmp_path / "records"
     with Records.open(folder, Header.of("local-opencl", GPU.target())) as records:
         for number in (0, 3):
-            records.add(trial(task, number, 1 / (1 + number)))
+            records.add(trial_of(task, number, 1 / (1 + number)))
     with Records.open(folder) as records:
         lowered = lower_network(network, GPU, tuned=tuned_by(records))
     [taken] = [entry.configuration for entry in lowered.functions.values() if entry.tuned]
     assert taken == task.candidates[3]
-
-
-def trial(task: Task, number: int, seconds: float) -> Trial:
-    return Trial(
-        time=datetime.now(timezone.utc),
-        run="run",
-        task=task.name,
-        workload=task.key,
-        number=number,
-        configuration=task.candidates[number].model_dump(mode="json"),
-        seconds=[seconds],
-    )

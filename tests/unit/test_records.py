@@ -26,6 +26,8 @@ from support.tuning_records import (
     files_of,
     filled,
     header,
+    result,
+    started,
     trial,
     write_old_files,
 )
@@ -33,12 +35,8 @@ from support.tuning_records import (
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
 from edgedeploy.records.database import Records, read_records
-from edgedeploy.records.events import Noted, RunEnded, RunStarted, TaskEnded, TaskResult
+from edgedeploy.records.events import Noted, RunEnded, TaskEnded
 from edgedeploy.records.header import DATABASE, OLD_HEADER
-
-STARTED = RunStarted(run="first", model="net", board="rpi4", hosts=["a"], tuner="xgb", seed=3, folder="f", tasks=[])
-RESULT = TaskResult(number=0, name="product", workload=PRODUCT, weight=1, default_ms=4, best_ms=2, trials=4, failures=1)
-ENDED = RunEnded(run="first", results=[RESULT], seconds=1.5)
 
 # Adds trials, says the number of each when it is recorded, and opens the folder anew every twenty.
 ADDING = """
@@ -146,7 +144,8 @@ def test_the_hash_of_all_bests_is_known_without_asking_and_changes_with_a_better
 
 
 def test_how_runs_began_and_ended_is_kept(tmp_path: Path) -> None:
-    told = [STARTED, TaskEnded(run="first", result=RESULT), ENDED]
+    ended = RunEnded(run="first", results=[result()], seconds=1.5)
+    told = [started(seed=3), TaskEnded(run="first", result=result()), ended]
     with Records.open(tmp_path, header()) as records:
         for event in (Noted(text="hello"), *told):
             records.note(event)
@@ -359,10 +358,10 @@ def test_a_pipe_in_a_files_place_is_not_waited_for(tmp_path: Path, name: str) ->
 def test_thousands_of_trials_are_read_in_a_second_of_the_processors_time(tmp_path: Path) -> None:
     copies = "INSERT INTO trials WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000) "
     changed(filled(tmp_path), f"{copies} SELECT trials.* FROM n, trials")
-    started = process_time()
+    began = process_time()
     with Records.open(tmp_path) as records:
         assert records.best(PRODUCT)
-    assert process_time() - started < generous(1)
+    assert process_time() - began < generous(1)
 
 
 def test_looking_at_records_does_not_import_tvm(tmp_path: Path) -> None:

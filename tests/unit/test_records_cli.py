@@ -16,14 +16,13 @@ from support.tuning_records import (
     files_of,
     filled,
     header,
+    started,
     trial,
     write_old_files,
 )
-from typer.testing import CliRunner
 
-from edgedeploy.cli.records import app, complete_records
+from edgedeploy.cli.records import complete_records
 from edgedeploy.records.database import Records
-from edgedeploy.records.events import RunStarted
 from edgedeploy.records.header import DATABASE, default_folder
 
 
@@ -32,18 +31,7 @@ def rpi4(command: Command) -> Path:
     """Records of a Raspberry Pi 4 in their default folder."""
     folder = filled(default_folder("rpi4"))
     with Records.open(folder, header()) as records:
-        records.note(
-            RunStarted(
-                run="first",
-                model="mobilenet",
-                board="rpi4",
-                hosts=["pi@a", "pi@b"],
-                tuner="xgb",
-                seed=3,
-                folder=str(folder),
-                tasks=[],
-            )
-        )
+        records.note(started(model="mobilenet", hosts=["pi@a", "pi@b"], seed=3))
     return folder
 
 
@@ -206,8 +194,3 @@ def test_records_that_a_run_adds_to_can_be_read_and_pruned(command: Command, rpi
 def test_completion_offers_boards_that_have_records(command: Command, rpi4: Path) -> None:
     assert complete_records("rp") == ["rpi4"]
     assert complete_records("x") == []
-
-
-def test_help_names_every_command() -> None:
-    shown = CliRunner().invoke(app, ["--help"]).output
-    assert all(name in shown for name in ("list", "show", "best", "merge", "export", "import", "prune"))

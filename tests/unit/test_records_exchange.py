@@ -18,6 +18,7 @@ from support.tuning_records import (
     files_of,
     filled,
     header,
+    started,
     trial,
     write_old_files,
 )
@@ -25,7 +26,6 @@ from support.tuning_records import (
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
 from edgedeploy.records.database import Records, read_records
-from edgedeploy.records.events import RunStarted
 from edgedeploy.records.exchange import Merged, Pruned, export, import_records, merge, prune
 from edgedeploy.records.header import DATABASE, default_folder
 
@@ -38,12 +38,8 @@ def other(folder: Path) -> Path:
         records.add(trial(0, 0.5, workload=SMALLER, task="smaller"))
         records.add(trial(1, 2.0, 2.2))
         records.add(trial(7, 1.0, run="second"))
-        records.note(started("second"))
+        records.note(started(run="second"))
     return folder
-
-
-def started(run: str) -> RunStarted:
-    return RunStarted(run=run, model="net", board="rpi4", hosts=["a"], tuner="xgb", folder="f", tasks=[])
 
 
 class TestMerge:
@@ -56,7 +52,7 @@ class TestMerge:
             ("smaller", 0),
         ]
         assert merge(folders, tmp_path / "all") == Merged(tmp_path / "all", added=0, known=8)
-        assert read_records(tmp_path / "all").events == [started("second")]
+        assert read_records(tmp_path / "all").events == [started(run="second")]
 
     def test_may_be_done_in_any_order(self, tmp_path: Path) -> None:
         first, second = filled(tmp_path / "a"), other(tmp_path / "b")
@@ -191,7 +187,7 @@ class TestPrune:
                 records.add(trial(0, 20.5, final=True, run=run, time=time))
                 records.add(trial(19, 1.5, final=True, run=run, time=time))
             records.add(trial(0, 1.0, workload=LARGER, task="larger"))
-            records.note(started("late"))
+            records.note(started(run="late"))
         return folder
 
     def test_keeps_the_best_the_default_and_the_last_final_ones(self, tmp_path: Path) -> None:
@@ -199,7 +195,7 @@ class TestPrune:
         content = read_records(tmp_path / "a")
         kept = [(each.run, each.number) for each in content.trials]
         assert kept == [("first", 0), ("first", 18), ("first", 19), ("late", 0), ("late", 19), ("first", 0)]
-        assert content.events == [started("late")]
+        assert content.events == [started(run="late")]
 
     def test_builds_come_out_as_before(self, tmp_path: Path) -> None:
         self.records(tmp_path / "a")

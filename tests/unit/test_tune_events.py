@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 import pytest
 from pydantic import ValidationError
+from support.tuning_records import result, trial
 
-from edgedeploy.records.events import EVENT, RunEnded, TaskResult
+from edgedeploy.records.events import EVENT, RunEnded
 from edgedeploy.records.trial import Conditions, Trial
 
-TRIAL = Trial(
-    time=datetime(2026, 5, 4, 12, 0, tzinfo=timezone.utc),
-    run="r",
-    task="t",
-    workload="w",
-    number=3,
-    configuration={},
-    seconds=[2e-3, 1e-3],
-)
+TRIAL = trial(3, 2.0, 1.0)
 
 
 def test_an_event_is_one_line_of_json_and_back() -> None:
-    result = TaskResult(number=0, name="a\nb", workload="w", weight=2, default_ms=3, best_ms=2, trials=16, failures=1)
-    event = RunEnded(run="r", results=[result], before_ms=10, after_ms=8, seconds=60)
+    event = RunEnded(run="r", results=[result(name="a\nb")], before_ms=10, after_ms=8, seconds=60)
     line = event.model_dump_json()
     assert "\n" not in line
     assert EVENT.validate_json(line) == event
 
 
 def test_the_speed_up_is_of_the_best_over_the_default() -> None:
-    result = TaskResult(number=0, name="t", workload="w", weight=1, default_ms=3, best_ms=2, trials=1, failures=0)
-    assert result.speed_up == 1.5
-    assert result.model_copy(update={"default_ms": None}).speed_up is None
+    assert result(default_ms=3, best_ms=2).speed_up == 1.5
+    assert result(default_ms=None).speed_up is None
 
 
 def test_a_trial_took_the_median_of_its_measurements() -> None:
@@ -60,8 +49,7 @@ def test_what_no_run_can_have_measured_is_refused(change: dict[str, object]) -> 
 
 
 def test_a_time_without_a_zone_is_one_in_utc() -> None:
-    trial = Trial.model_validate({**TRIAL.model_dump(), "time": "2026-05-04T12:00:00"})
-    assert trial == TRIAL
+    assert Trial.model_validate({**TRIAL.model_dump(), "time": TRIAL.time.replace(tzinfo=None).isoformat()}) == TRIAL
 
 
 def test_a_board_below_zero_is_possible() -> None:

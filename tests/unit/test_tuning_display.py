@@ -7,7 +7,8 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from rich.console import Console
@@ -85,35 +86,46 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return make
 
 
-def _show(events: Iterable[Event], *, json_output: bool = False) -> None:
+@pytest.fixture
+def screen(terminal: Terminal) -> Screen:
+    """A terminal of the usual width."""
+    return terminal(WIDTH)
+
+
+@contextmanager
+def showing(events: Iterable[Event], *, json_output: bool = False) -> Iterator[Display]:
+    """A display that has shown some events, while the block runs."""
     with display(json_output) as show:
         for event in events:
             show(event)
+        yield show
 
 
-def _until(events: Sequence[Event], kind: type, count: int) -> list[Event]:
-    """The events up to and with the one that is the `count`-th of its kind."""
-    places = [place for place, event in enumerate(events) if isinstance(event, kind)]
-    return list(events[: places[count - 1] + 1])
+def _show(events: Iterable[Event], *, json_output: bool = False) -> None:
+    with showing(events, json_output=json_output):
+        pass
+
+
+def _follow(show: Display, clock: Clock, events: Iterable[Event], seconds: float) -> None:
+    """Show events, so many seconds from one to the next."""
+    for event in events:
+        clock.now += seconds
+        show(event)
 
 
 class TestTerminal:
-    def test_it_says_how_far_the_run_and_the_task_are(self, terminal: Terminal) -> None:
-        screen = terminal(WIDTH)
-        events = _until(RUN.events(), Measured, 12)
+    def test_it_says_how_far_the_run_and_the_task_are(self, screen: Screen) -> None:
+        events = RUN.until(Measured, 12)
         best = min(event.trial.median_s for event in events if isinstance(event, Measured) and event.trial.median_s)
-        with display(False) as show:
-            for event in events:
-                show(event)
+        with showing(events):
             assert screen.shows("12 of 48 trials", "0 of 3 tasks", "2 failures", "left")
             assert screen.shows("1 of 3: task 10, fused_conv2d (weight 1, 10.0 MFLOP)")
             assert screen.shows("trial 12 of 16, 2 failures", f"best {best * 1e3:.3g}", f"{0.01 / best:.3g} GFLOP/s")
             assert screen.shows("61.0 °C, 1500 MHz, governor ondemand")
         assert not any("GFLOP/s" in line for line in screen.lines()), "the lines go away with the display"
 
-    def test_tasks_that_end_and_notes_stay_above(self, terminal: Terminal) -> None:
-        screen = terminal(WIDTH)
-        _show([*_until(RUN.events(), TaskEnded, 1), Noted(text="waiting for pi@a")])
+    def test_tasks_that_end_and_notes_stay_above(self, screen: Screen) -> None:
+        _show([*RUN.until(TaskEnded, 1), Noted(text="waiting for pi@a")])
         lines = [line for line in screen.lines() if line]
         assert re.match(
             r"  task 10, fused_conv2d: default 1\.\d+ ms, best .* ms, .*x, 16 trials, 2 failures", lines[-2]
@@ -121,9 +133,8 @@ class TestTerminal:
         assert lines[-1] == "waiting for pi@a"
 
     def test_the_results_are_a_table_on_standard_output(
-        self, terminal: Terminal, capsys: pytest.CaptureFixture[str]
+        self, screen: Screen, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        screen = terminal(WIDTH)
         events = RUN.events()
         _show(events)
         assert "done: 48 trials in 3 min 20 s" in screen.lines()
@@ -150,42 +161,33 @@ class TestTerminal:
     @pytest.mark.parametrize("width", [20, 40, 79, 200])
     def test_no_line_at_the_bottom_is_wider_than_the_terminal(self, terminal: Terminal, width: int) -> None:
         screen = terminal(width)
-        events = Simulation(names=["long" * 60, "b"], hosts=["host" * 40, "other"]).events()
-        with display(False) as show:
-            for event in _until(events, Measured, 5):
-                show(event)
+        run = Simulation(names=["long" * 60, "b"], hosts=["host" * 40, "other"])
+        with showing(run.until(Measured, 5)):
             assert screen.shows("trial 5 of"[: width // 2])
             bottom = screen.lines()[1:]  # below the line that tells of the start
             assert len(bottom) == 5
             assert all(len(line) <= width for line in bottom)
 
-    def test_every_board_has_a_line_until_there_are_too_many(self, terminal: Terminal) -> None:
-        screen = terminal(WIDTH)
+    def test_every_board_has_a_line_until_there_are_too_many(self, screen: Screen) -> None:
         run = Simulation(hosts=[f"pi@{number}" for number in range(9)])
-        with display(False) as show:
-            for event in _until(run.events(), Measured, 9):
-                show(event)
+        with showing(run.until(Measured, 9)):
             assert screen.shows("pi@0: 50.0 °C")
             assert screen.shows("pi@5: 55.0 °C")
             assert screen.shows("and 3 more boards")
             assert not any("pi@6" in line and "°C" in line for line in screen.lines())
 
-    def test_a_board_that_slows_itself_down_is_told(self, terminal: Terminal) -> None:
-        screen = terminal(WIDTH)
-        with display(False) as show:
-            for event in _until(RUN.events(), Measured, 10):
-                show(event)
+    def test_a_board_that_slows_itself_down_is_told(self, screen: Screen) -> None:
+        with showing(RUN.until(Measured, 10)):
             assert screen.shows("59.0 °C", "throttled")
 
     def test_steps_between_events_are_named_in_the_last_line(
-        self, terminal: Terminal, capsys: pytest.CaptureFixture[str]
+        self, screen: Screen, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        screen = terminal(WIDTH)
         with display(False) as show:
             with show.stage("connecting"):
                 pass
             assert screen.shows("connecting", " s")
-            for event in _until(RUN.events(), Measured, 3):
+            for event in RUN.until(Measured, 3):
                 show(event)
             for step in (show.stage("building"), show.steps("building", 4), show.transfer("building", 100)):
                 with step:
@@ -197,9 +199,8 @@ class TestTerminal:
                 assert screen.shows("turns: 1 of 4")
         assert capsys.readouterr().out == ""
 
-    def test_an_error_within_leaves_the_terminal_as_it_was(self, terminal: Terminal) -> None:
-        screen = terminal(WIDTH)
-        events = _until(RUN.events(), Measured, 3)
+    def test_an_error_within_leaves_the_terminal_as_it_was(self, screen: Screen) -> None:
+        events = RUN.until(Measured, 3)
 
         def interrupted() -> Iterator[Event]:
             yield from events
@@ -210,15 +211,13 @@ class TestTerminal:
         assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex("\x1b[?25l"), "the cursor is back"
         assert not any("━" in line for line in screen.lines())
 
-    def test_a_dumb_terminal_gets_lines(self, monkeypatch: pytest.MonkeyPatch, terminal: Terminal) -> None:
-        screen = terminal(WIDTH)
+    def test_a_dumb_terminal_gets_lines(self, monkeypatch: pytest.MonkeyPatch, screen: Screen) -> None:
         monkeypatch.setenv("TERM", "dumb")
         _show(RUN.events())
         assert "\x1b[?25l" not in screen.getvalue()
         assert "done: 48 trials in 3 min 20 s" in screen.getvalue()
 
-    def test_events_may_come_from_several_threads(self, terminal: Terminal) -> None:
-        screen = terminal(WIDTH)
+    def test_events_may_come_from_several_threads(self, screen: Screen) -> None:
         run = Simulation(names=[f"task{number}" for number in range(8)], trials=50)
         with display(False) as show:
             show(run.begin())
@@ -280,20 +279,14 @@ class TestPipe:
 
     def test_a_slow_board_is_heard_of_twice_a_minute(self, capsys: pytest.CaptureFixture[str]) -> None:
         run, clock = Simulation(names=["a"], trials=12), Clock()
-        show = LineDisplay(clock=clock)
-        for event in _until(run.events(), Measured, 12):
-            clock.now += 10
-            show(event)
+        _follow(LineDisplay(clock=clock), clock, run.until(Measured, 12), 10)
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  trial ")]
         assert [line.split(",")[0].strip() for line in lines] == [f"trial {number} of 12" for number in (3, 6, 9, 12)]
         assert "about 2 min 0 s left" in lines[0], "three trials of twelve are done, 40 s after the start"
 
     def test_earlier_runs_count_as_done_and_do_not_hasten_the_end(self, capsys: pytest.CaptureFixture[str]) -> None:
         run, clock = Simulation(names=["a", "b"], trials=28, done=20), Clock()
-        show = LineDisplay(clock=clock)
-        for event in _until(run.events(), Measured, 4):
-            clock.now += 10
-            show(event)
+        _follow(LineDisplay(clock=clock), clock, run.until(Measured, 4), 10)
         start, _, line = capsys.readouterr().err.splitlines()
         assert "at most 56 trials with 40 of earlier runs" in start
         # Of 16 trials 3 are done, after 40 s; the clock starts with the run.
@@ -306,7 +299,7 @@ class TestPipe:
         assert "done: 48 trials" in capsys.readouterr().err
 
     def test_an_interrupted_run_shows_what_there_is(self, capsys: pytest.CaptureFixture[str]) -> None:
-        events = _until(RUN.events(), TaskEnded, 1)
+        events = RUN.until(TaskEnded, 1)
         assert isinstance(events[-1], TaskEnded)
         _show([*events, RunEnded(run="run-1", results=[events[-1].result], seconds=59.6, interrupted=True)])
         printed = capsys.readouterr()
@@ -316,7 +309,7 @@ class TestPipe:
         assert printed.out.endswith("one inference was not measured before and after\n")
 
     def test_what_could_not_be_measured_is_a_dash(self, capsys: pytest.CaptureFixture[str]) -> None:
-        events = _until(RUN.events(), TaskEnded, 2)
+        events = RUN.until(TaskEnded, 2)
         results = [event.result for event in events if isinstance(event, TaskEnded)]
         results[1] = results[1].model_copy(update={"default_ms": None})
         _show([RunEnded(run="run-1", results=results, seconds=1)])
@@ -333,12 +326,9 @@ class TestPipe:
     def test_one_network_after_the_other_is_shown_from_its_own_start(self, capsys: pytest.CaptureFixture[str]) -> None:
         clock = Clock()
         show = LineDisplay(clock=clock)
-        for event in RUN.events():
-            show(event)
+        _follow(show, clock, RUN.events(), 0)
         clock.now += 1000
-        for event in _until(Simulation(model="digits", run="run-2").events(), Measured, 3):
-            clock.now += 15
-            show(event)
+        _follow(show, clock, Simulation(model="digits", run="run-2").until(Measured, 3), 15)
         printed = capsys.readouterr()
         assert printed.out.startswith("mobilenet_v1 on rpi4\n")
         # 2 of 48 trials are done, 45 s after this run began: 45 s / 2 x 46.
@@ -347,8 +337,7 @@ class TestPipe:
     def test_steps_that_take_long_are_counted_every_ten_seconds(self, capsys: pytest.CaptureFixture[str]) -> None:
         clock = Clock()
         show = LineDisplay(clock=clock)
-        for event in _until(RUN.events(), Measured, 3):
-            show(event)
+        _follow(show, clock, RUN.until(Measured, 3), 0)
         capsys.readouterr()
         with show.steps("quick", 3) as step:
             step()
@@ -389,14 +378,10 @@ class TestJson:
             Progressed(title="turns", done=done, total=8) for done in (2, 4)
         ]
 
-    def test_a_terminal_shows_the_run_beside_it(self, terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
-        screen = terminal(WIDTH)
-        with display(True) as show:
-            for event in _until(RUN.events(), Measured, 2):
-                show(event)
-            with show.stage("building"):
-                assert screen.shows("2 of 48 trials")
-                assert screen.shows("building")
+    def test_a_terminal_shows_the_run_beside_it(self, screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+        with showing(RUN.until(Measured, 2), json_output=True) as show, show.stage("building"):
+            assert screen.shows("2 of 48 trials")
+            assert screen.shows("building")
         for line in capsys.readouterr().out.splitlines():
             json.loads(line)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar, cast
@@ -11,6 +10,7 @@ from typing import ClassVar, cast
 import pytest
 from support.networks import Graph, three_convolutions
 from support.notebook import Notebook
+from support.tuning_records import result, trial_of
 
 from edgedeploy import build as building
 from edgedeploy.board import load_board
@@ -19,7 +19,6 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.packing import scheduled_name
 from edgedeploy.compile.tuned import untuned
 from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.records.events import TaskResult
 from edgedeploy.records.trial import Trial
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
@@ -54,32 +53,11 @@ def finals(tasks: list[Task], recorded: Recorded) -> Finals:
     found = Finals("run", tasks, recorded.append)
     for task, count in zip(tasks, (3, 2), strict=True):
         found.finalists[task.key] = [
-            (each, trial_of(task, each, number)) for number, each in enumerate(task.candidates[:count])
+            (each, trial_of(task, number, 1.0, run="run", final=True))
+            for number, each in enumerate(task.candidates[:count])
         ]
-        found.results[task.key] = TaskResult(
-            number=task.number,
-            name=task.name,
-            workload=task.key,
-            weight=task.weight,
-            default_ms=1.0,
-            best_ms=0.5,
-            trials=count,
-            failures=0,
-        )
+        found.results[task.key] = result(workload=task.key, weight=task.weight, default_ms=1.0, best_ms=0.5)
     return found
-
-
-def trial_of(task: Task, candidate: Configuration, number: int) -> Trial:
-    return Trial(
-        time=datetime.now(timezone.utc),
-        run="run",
-        task=task.name,
-        workload=task.key,
-        number=number,
-        configuration=candidate.model_dump(mode="json"),
-        seconds=[0.001],
-        final=True,
-    )
 
 
 def configurations(trials: Recorded) -> list[Configuration | None]:
@@ -140,11 +118,11 @@ def test_a_run_without_finalists_has_no_variants(tasks: list[Task]) -> None:
 def test_all_variants_share_one_inference_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     references = []
     monkeypatch.setattr(building, "recorded", lambda network: references.append(network) or recording(network))
-    stand = comparison.Comparison(find_source("digits"), Place(resolve("local")), Notebook(), lambda: False)
-    times = stand.function_times_s([untuned, untuned])
+    compared = comparison.Comparison(find_source("digits"), Place(resolve("local")), Notebook(), lambda: False)
+    times = compared.function_times_s([untuned, untuned])
     assert times is not None
     assert all(seconds > 0 for each in times for seconds in each.values())
-    assert stand.inference_times_ms([untuned]) is not None
+    assert compared.inference_times_ms([untuned]) is not None
     assert len(references) == 1
 
 
@@ -173,13 +151,13 @@ def test_each_step_in_the_network_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     )
     told = Notebook()
     source = cast(Source, SimpleNamespace(name="net"))
-    stand = comparison.Comparison(source, Place(resolve("local")), told, lambda: False)
-    assert stand.function_times_s([untuned] * 3) == [{"conv": 1.0}] * 3
+    compared = comparison.Comparison(source, Place(resolve("local")), told, lambda: False)
+    assert compared.function_times_s([untuned] * 3) == [{"conv": 1.0}] * 3
     rounds = comparison.ROUNDS
     assert told.counts == {
         "build net in 3 ways": (3, 3),
         "try each of 3 ways": (3, 3),
         "measure net in 3 ways, interleaved": (3 * rounds, 3 * rounds),
     }
-    assert stand.inference_times_ms([untuned] * 2) == [1000.0] * 2
+    assert compared.inference_times_ms([untuned] * 2) == [1000.0] * 2
     assert told.counts["measure net in 2 ways, interleaved"] == (2 * rounds, 2 * rounds)

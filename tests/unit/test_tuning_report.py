@@ -14,7 +14,8 @@ from xml.etree.ElementTree import Element
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tuning_runs import BEGIN, HOSTILE, Simulation, trials_of, write_records
+from support.tuning_records import START, trial
+from support.tuning_runs import HOSTILE, Simulation, trials_of, write_records
 
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records.events import Event, Measured, RunEnded, TaskEnded
@@ -79,20 +80,9 @@ def report(tmp_path: Path) -> Callable[..., Page]:
     return make
 
 
-def _trial(number: int, ms: float | None, **fields: object) -> Trial:
-    failed = {"failure": "crash", "error": "signal 11"} if ms is None else {"seconds": [ms / 1e3]}
-    return Trial.model_validate(
-        {
-            "time": BEGIN,
-            "run": "r",
-            "task": "t",
-            "workload": "w",
-            "number": number,
-            "configuration": {},
-            **failed,
-            **fields,
-        }
-    )
+def _trials(times: Iterable[float | None]) -> list[Trial]:
+    """Trials that took so many milliseconds each, or failed."""
+    return [trial(number, *([] if ms is None else [ms])) for number, ms in enumerate(times)]
 
 
 def _marks(drawing: Element, kind: str) -> list[Element]:
@@ -117,7 +107,7 @@ class TestConvergence:
     @pytest.mark.parametrize("factor", [1, 1e-4, 1e4])
     def test_every_trial_has_a_mark_that_tells_its_time_the_quicker_the_lower(self, factor: float) -> None:
         times = [None if time is None else time * factor for time in self.TIMES]
-        drawing = _drawn(convergence([_trial(number, time) for number, time in enumerate(times)], None))
+        drawing = _drawn(convergence(_trials(times), None))
         timed = [(number, time) for number, time in enumerate(times) if time is not None]
         assert _told(drawing, "trial") == [f"trial {number}: {significant(time)} ms" for number, time in timed]
         marks = _marks(drawing, "trial")
@@ -129,32 +119,31 @@ class TestConvergence:
         assert across == sorted(across)
 
     def test_the_line_is_the_best_so_far_in_whatever_order_trials_came(self) -> None:
-        trials = [_trial(number, time) for number, time in enumerate(self.TIMES)]
-        drawing = _drawn(convergence(trials[::-1], None))
+        drawing = _drawn(convergence(_trials(self.TIMES)[::-1], None))
         heights = {_text(mark[0]): float(mark.get("y", "")) for mark in _marks(drawing, "trial")}
         [path] = [each for line in _marks(drawing, "best") for each in line.iter("path")]
         steps = list(dict.fromkeys(float(y) for y in re.findall(r"[ML] \S+ (\S+)", path.get("d", ""))))
         assert steps == [heights[f"trial {number}: {self.TIMES[number]:.2f} ms"] for number in (0, 3, 6)]
 
     def test_failures_the_default_and_finals_have_marks_of_their_own(self) -> None:
-        trials = [_trial(0, 3.0), _trial(1, 2.0), _trial(2, None), _trial(3, 3.1, final=True), _trial(3, 2, final=True)]
-        drawing = _drawn(convergence(trials, 3.1))
+        finals = [trial(3, 3.1, final=True), trial(3, 2, final=True)]
+        drawing = _drawn(convergence([*_trials([3.0, 2.0, None]), *finals], 3.1))
         assert _told(drawing, "trial") == ["trial 0: 3.00 ms", "trial 1: 2.00 ms"]
-        assert _told(drawing, "failure") == ["trial 2: crash"]
+        assert _told(drawing, "failure") == ["trial 2: build"]
         assert _told(drawing, "default") == ["untuned default: 3.10 ms"]
         assert _told(drawing, "final") == ["interleaved, at the end: 3.10 ms", "interleaved, at the end: 2.00 ms"]
         [failure] = _marks(drawing, "failure")
         assert all(float(failure.get("y", "")) < float(mark.get("y", "")) for mark in _marks(drawing, "final"))
 
     def test_without_a_success_there_is_nothing_to_draw(self) -> None:
-        assert convergence([_trial(0, None), _trial(1, None)], None) is None
+        assert convergence(_trials([None, None]), None) is None
         assert convergence([], 3.0) is None
 
     @pytest.mark.parametrize(
         "times", [[2.0], [2.0] * 5, [1e-8, 1e14], [1e14, 1e14], [0.0, 1.0], [0.0199, 0.02]], ids=str
     )
     def test_one_trial_equal_ones_and_far_ends_can_be_drawn(self, times: list[float]) -> None:
-        drawing = _drawn(convergence([_trial(number, time) for number, time in enumerate(times)], None))
+        drawing = _drawn(convergence(_trials(times), None))
         assert len(_marks(drawing, "trial")) == len([time for time in times if time])
 
     @settings(max_examples=10, deadline=None)
@@ -165,7 +154,7 @@ class TestConvergence:
     def test_whatever_records_say_lies_within_the_drawing(
         self, points: list[tuple[int, float]], default: float | None
     ) -> None:
-        svg = convergence([_trial(number, time) for number, time in points], default)
+        svg = convergence([trial(number, ms, time=START) for number, ms in points], default)
         if svg is None:
             assert all(time < 1e-8 for _, time in points)
             return
@@ -181,11 +170,11 @@ class TestTemperatures:
     def test_each_board_has_a_line_and_throttling_is_marked(self) -> None:
         warmth = {"a": [40.0, 50.0, 60.0], "b": [45.0, 46.0, 47.0]}
         trials = [
-            _trial(
+            trial(
                 step,
                 1.0,
                 host=host,
-                time=BEGIN + timedelta(minutes=10 * step),
+                time=START + timedelta(minutes=10 * step),
                 conditions=Conditions(temperature_c=temperature, throttled=temperature == 60).model_dump(),
             )
             for host, temperatures in warmth.items()
@@ -197,15 +186,15 @@ class TestTemperatures:
         assert {"min", "°C", "a", "b"} <= {_text(each) for each in drawing.iter("text")}
 
     def test_boards_that_tell_no_temperature_have_no_drawing(self) -> None:
-        assert temperatures([_trial(0, 1.0), _trial(1, 1.0, conditions={})], ["local"]) is None
+        assert temperatures([trial(0, 1.0), trial(1, 1.0, conditions={})], ["local"]) is None
 
     def test_a_single_reading_and_many_boards_can_be_drawn(self) -> None:
-        trials = [_trial(0, 1.0, host=str(host), conditions={"temperature_c": -5.0}) for host in range(19)]
+        trials = [trial(0, 1.0, host=str(host), conditions={"temperature_c": -5.0}) for host in range(19)]
         assert len(_marks(_drawn(temperatures(trials, [str(host) for host in range(19)])), "board")) == 19
 
     def test_times_of_far_ends_of_the_calendar_are_drawn(self) -> None:
         ends = ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"]
-        trials = [_trial(0, 1.0, time=datetime.fromisoformat(end), conditions={"temperature_c": 50.0}) for end in ends]
+        trials = [trial(0, 1.0, time=datetime.fromisoformat(end), conditions={"temperature_c": 50.0}) for end in ends]
         assert len(_marks(_drawn(temperatures(trials, ["local"])), "board")) == 2
 
 
