@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -118,21 +117,20 @@ class _Inputs(NamedTuple):
     key: str
 
 
-@contextmanager
 def _inputs(
     source: Source,
     board: ResolvedBoard,
     tuning: str | Tuned | None,
     progress: Progress,
     disabled_passes: Collection[str] = (),
-) -> Iterator[_Inputs]:
-    """What a package is made from, while its tuning records are open; arguments are `build`'s."""
+) -> _Inputs:
+    """What a package is made from; arguments are `build`'s."""
     from edgedeploy.records.best import NO_RECORDS, chosen_records, tuned_by
 
-    with chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress) as records:
-        tuned = tuning if callable(tuning) else tuned_by(records)
-        key = build_key(source, board.profile, records, disabled_passes)
-        yield _Inputs(source, board, records, tuned, disabled_passes, key)
+    records = chosen_records(NO_RECORDS if callable(tuning) else tuning, board, progress)
+    tuned = tuning if callable(tuning) else tuned_by(records)
+    key = build_key(source, board.profile, records, disabled_passes)
+    return _Inputs(source, board, records, tuned, disabled_passes, key)
 
 
 def build(
@@ -173,8 +171,8 @@ def build(
         RecordsError: the tuning records that were asked for are damaged, or of another target.
         NumericalError: the code's outputs differ from the reference's; nothing is written then.
     """
-    with _inputs(source, board, tuning, progress, disabled_passes) as inputs:
-        return _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
+    inputs = _inputs(source, board, tuning, progress, disabled_passes)
+    return _build(inputs, output, dumps, checks, referenced, make_agent=make_agent, progress=progress)
 
 
 def _build(
@@ -277,19 +275,19 @@ def prepare(
     source = find_source(model, input_shapes, progress, options)
     note_weights(source, options, progress)
     name = package_name(source.name)
-    with _inputs(source, board, None, progress) as inputs:
-        key, short = inputs.key, inputs.key[:16]
-        for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
-            if _is_of(path, key, progress):
-                return Prepared(path, source)
+    inputs = _inputs(source, board, None, progress)
+    key, short = inputs.key, inputs.key[:16]
+    for path in (default_output(source.name, board), _PACKAGES.path(short) / name):
+        if _is_of(path, key, progress):
+            return Prepared(path, source)
 
-        def make(folder: Path) -> None:
-            # What is not for this machine goes to its board next, which tests it before it does anything else with it.
-            _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
+    def make(folder: Path) -> None:
+        # What is not for this machine goes to its board next, which tests it before it does anything else with it.
+        _build(inputs, folder / name, (), "here", make_agent=False, progress=progress)
 
-        what = f"building {source.name} for {board.label}"
-        folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))
-        return Prepared(folder / name, source)
+    what = f"building {source.name} for {board.label}"
+    folder = _PACKAGES.made(short, make, what, progress, sound=lambda folder: _is_of(folder / name, key))
+    return Prepared(folder / name, source)
 
 
 def _is_of(path: Path, key: str, progress: Progress = SILENT) -> bool:

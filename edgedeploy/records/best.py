@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from edgedeploy.errors import RecordsError
@@ -22,9 +20,8 @@ if TYPE_CHECKING:
 NO_RECORDS = "none"
 
 
-@contextmanager
-def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress = SILENT) -> Iterator[Records | None]:
-    """The records that a build for a board uses, open while the block runs; None if it uses none.
+def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress = SILENT) -> Records | None:
+    """The records that a build for a board uses; None if it uses none.
 
     Args:
         chosen: a folder, or `NO_RECORDS`; None stands for the board's own folder, if there is one that fits.
@@ -34,12 +31,8 @@ def chosen_records(chosen: str | None, board: ResolvedBoard, progress: Progress 
     Raises:
         RecordsError: the folder that was chosen holds no records, or of another target or TVM.
     """
-    records = None if chosen == NO_RECORDS else _opened(chosen, board, progress)
-    with records or nullcontext():
-        yield records
-
-
-def _opened(chosen: str | None, board: ResolvedBoard, progress: Progress) -> Records | None:
+    if chosen == NO_RECORDS:
+        return None
     folder = find_folder(chosen) if chosen else default_folder(board.label)
     if chosen is None and not holds_records(folder):
         return None

@@ -107,10 +107,9 @@ class TuningSession:
             EdgedeployError: of any kind; what was measured until then is recorded.
         """
         board, began = self.boards.board, time.monotonic()
-        with ExitStack() as stack:
-            others = [stack.enter_context(Records.open(other)) for other in warm_start]
-            header = Header.of(board.label, board.profile.target())
-            records = stack.enter_context(Records.open(folder, header, self.progress))
+        others = [Records.open(other) for other in warm_start]
+        header = Header.of(board.label, board.profile.target())
+        with Records.open(folder, header, self.progress) as records:
             run = TuningRun(
                 tasks,
                 records,
