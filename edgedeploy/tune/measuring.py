@@ -21,7 +21,15 @@ from edgedeploy.records.trial import Failure
 from edgedeploy.remote.failures import device_failure
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
 from edgedeploy.tune.building import Batch
-from edgedeploy.tune.remote import TIMEOUT_MARK, Begun, Done, Evaluation, Job, Refused, session
+from edgedeploy.tune.remote import (
+    TIMEOUT_MARK,
+    Begun,
+    Done,
+    Evaluation,
+    Job,
+    Refused,
+    session,
+)
 from edgedeploy.tune.workers import Worker, WorkerError
 
 # A session begins functions for so long; the server ends it when the last one has had its time as well.

@@ -84,6 +84,7 @@ def test_what_was_added_is_read_again(tmp_path: Path) -> None:
         assert records.header == header()
         assert records.trials(PRODUCT) == TRIALS[:4]
         assert records.trials("0" * 16) == []
+        assert records.best(PRODUCT) == TRIALS[1], "the fastest success"
         assert records.best("0" * 16) is None
     assert read_records(folder).trials == TRIALS
 
@@ -97,10 +98,6 @@ def test_a_database_at_rest_is_one_file_that_reading_does_not_change(tmp_path: P
 
 
 class TestBest:
-    def test_is_the_fastest_success(self, tmp_path: Path) -> None:
-        with Records.open(filled(tmp_path)) as records:
-            assert records.best(PRODUCT) == TRIALS[1]
-
     def test_is_of_the_latest_run_that_measured_in_turns(self, tmp_path: Path) -> None:
         later = START + timedelta(hours=1)
         with Records.open(filled(tmp_path), header()) as records:

@@ -67,15 +67,21 @@ def test_a_pi_tells_governor_frequency_and_its_hottest_zone(pi: Path, run: Run) 
     assert found == Conditions(governor="ondemand", frequency_mhz=1500, temperature_c=47.712, throttled=False)
 
 
-def test_the_firmware_knows_the_clock_better_than_the_kernel(
-    pi: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("asked", "said", "field", "expected"),
+    [
+        ("measure_clock arm", "frequency(48)=600117184", "frequency_mhz", 600.117),  # better than the kernel knows it
+        ("get_throttled", "throttled=0x4", "throttled", True),
+    ],
+)
+def test_the_firmware_is_asked_through_its_program(
+    pi: Path, run: Run, monkeypatch: pytest.MonkeyPatch, asked: str, said: str, field: str, expected: float
 ) -> None:
-    tool = put(
-        tmp_path, "bin/vcgencmd", '#!/bin/sh\n[ "$*" = "measure_clock arm" ] && echo "frequency(48)=600117184"\n'
-    )
+    (pi / FIRMWARE).unlink()
+    tool = put(pi, "bin/vcgencmd", f'#!/bin/sh\n[ "$*" = "{asked}" ] && echo "{said}"\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    assert Throttling(run, str(pi)).conditions().frequency_mhz == pytest.approx(600.117)
+    assert getattr(Throttling(run, str(pi)).conditions(), field) == pytest.approx(expected)
 
 
 def test_without_a_driver_the_processors_own_word_counts(tmp_path: Path, run: Run) -> None:
@@ -98,15 +104,6 @@ def test_without_a_driver_the_processors_own_word_counts(tmp_path: Path, run: Ru
 def test_bits_of_the_firmware_that_mean_slower(pi: Path, run: Run, bits: str, throttled: bool) -> None:
     put(pi, FIRMWARE, f"{bits}\n")
     assert Throttling(run, str(pi)).conditions().throttled == throttled
-
-
-def test_the_firmware_is_also_asked_through_its_program(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool = put(tmp_path, "bin/vcgencmd", '#!/bin/sh\n[ "$*" = get_throttled ] && echo "throttled=0x4"\n')
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-    assert Throttling(run, str(tmp_path / "nothing")).conditions().throttled is True
 
 
 def test_what_happened_between_two_readings_is_seen_and_what_happened_before_is_not(pi: Path, run: Run) -> None:
