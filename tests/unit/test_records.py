@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic, process_time
 
 import pytest
+from pydantic import ValidationError
 from support.notebook import Notebook
 from support.patience import generous
 from support.tuning_records import (
@@ -35,8 +36,9 @@ from support.tuning_records import (
 from edgedeploy.errors import OutputError, RecordsError
 from edgedeploy.records import database as module
 from edgedeploy.records.database import Records, read_records
-from edgedeploy.records.events import Noted, RunEnded, TaskEnded
+from edgedeploy.records.events import EVENT, Noted, RunEnded, TaskEnded
 from edgedeploy.records.header import DATABASE, OLD_HEADER
+from edgedeploy.records.trial import Conditions, Trial
 
 # Adds trials, says the number of each when it is recorded, and opens the folder anew every twenty.
 ADDING = """
@@ -368,3 +370,51 @@ def test_looking_at_records_does_not_import_tvm(tmp_path: Path) -> None:
         "Records.open(Path(sys.argv[1])); assert not {'tvm', 'numpy'} & sys.modules.keys(), 'heavy'"
     )
     subprocess.run([sys.executable, "-c", script, str(filled(tmp_path))], check=True)
+
+
+# A trial, of which some tests make what no run can have measured.
+SOUND = trial(3, 2.0, 1.0)
+
+
+def test_an_event_is_one_line_of_json_and_back() -> None:
+    event = RunEnded(run="r", results=[result(name="a\nb")], before_ms=10, after_ms=8, seconds=60)
+    line = event.model_dump_json()
+    assert "\n" not in line
+    assert EVENT.validate_json(line) == event
+
+
+def test_the_speed_up_is_of_the_best_over_the_default() -> None:
+    assert result(default_ms=3, best_ms=2).speed_up == 1.5
+    assert result(default_ms=None).speed_up is None
+
+
+def test_a_trial_took_the_median_of_its_measurements() -> None:
+    assert SOUND.median_s == 1.5e-3
+    assert SOUND.model_copy(update={"seconds": []}).median_s is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": -1},
+        {"number": 10**400},
+        {"seconds": [float("nan")]},
+        {"seconds": [float("inf")]},
+        {"seconds": [-1e-3]},
+        {"conditions": {"temperature_c": float("inf")}},
+        {"conditions": {"frequency_mhz": -1}},
+        {"name": "unknown"},
+    ],
+    ids=str,
+)
+def test_what_no_run_can_have_measured_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Trial.model_validate({**SOUND.model_dump(), **change})
+
+
+def test_a_time_without_a_zone_is_one_in_utc() -> None:
+    assert Trial.model_validate({**SOUND.model_dump(), "time": SOUND.time.replace(tzinfo=None).isoformat()}) == SOUND
+
+
+def test_a_board_below_zero_is_possible() -> None:
+    assert Conditions(temperature_c=-20).temperature_c == -20
