@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -73,13 +74,10 @@ def _too_large(path: Path) -> InputError:
 def _what_it_is(content: bytes) -> str:
     if not content:
         return "the file is empty"
-    if b"\0" in content[:4096]:
-        return "its content is of no image or video format that is known here, or is damaged"
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
-        return "its content is of no image or video format that is known here, or is damaged"
-    return "it is text"
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in content[:4096] and content.decode("utf-8"):
+            return "it is text"
+    return "its content is of no image or video format that is known here, or is damaged"
 
 
 def check_writable(path: Path) -> None:
