@@ -165,7 +165,7 @@ class Program:
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
             weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
-            yield DemoSession(self.name, self.demo, networks, place.board.name, there[0].machine, weights)
+            yield DemoSession(self.name, networks, place.board.name, there[0].machine, weights)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,6 @@ class DemoSession:
 
     Attributes:
         name: the demo's name.
-        demo: the demo.
         networks: its networks.
         board: the board that they run on.
         machine: that board in one line, if it is not this machine.
@@ -182,7 +181,6 @@ class DemoSession:
     """
 
     name: str
-    demo: Demo
     networks: list[Network]
     board: str
     machine: str | None

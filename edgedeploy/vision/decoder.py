@@ -11,7 +11,7 @@ from pydantic import Field
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 
@@ -141,7 +141,5 @@ def _output(outputs: Outputs, name: str, *wanted: int | str) -> np.ndarray:
     if len(shape) != 1 + len(wanted) or any(
         size != each for size, each in zip(shape, (1, *wanted), strict=True) if not isinstance(each, str)
     ):
-        raise not_of_this_kind(
-            f"its output {name!r} is {'x'.join(map(str, shape))}, not 1x{'x'.join(map(str, wanted))}"
-        )
+        raise not_of_this_kind(f"its output {name!r} is {shown(shape)}, not 1x{'x'.join(map(str, wanted))}")
     return outputs[name][0]

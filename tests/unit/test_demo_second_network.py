@@ -86,7 +86,7 @@ def make(tmp_path: Path) -> Make:
             Network(demo, "first", Path("first.onnx"), first, anything, ["half"]),
             Network(demo.then, "second", Path("second.onnx"), second, second_input, []),
         ]
-        return DemoSession("own", demo, networks, "local", None)
+        return DemoSession("own", networks, "local", None)
 
     return show
 
