@@ -88,18 +88,16 @@ class Outcome:
         detections: the results, in pixels of the image.
         timing: the times of the inferences, without pre- and postprocessing.
         parts: the times of all parts, of the inference that gave the results.
-        threads: how many threads the network ran with.
+        network: the network.
         frame: the sizes of the image and of the network's input.
-        model_input: how the image became the input.
         then: what the next network made of each of the detections, in pixels of the same image.
     """
 
     detections: list[Detection]
     timing: Timing
     parts: Parts
-    threads: int
+    network: Network
     frame: Frame
-    model_input: ModelInput
     then: tuple[Outcome, ...] = ()
 
     @property
@@ -113,41 +111,28 @@ class Outcome:
         return [*self.detections, *(detection for each in self.then for detection in each.all_detections)]
 
 
-def infer(
-    image: np.ndarray,
-    stage: Stage,
-    runner: Runner,
-    model_input: ModelInput,
-    *,
-    labels: list[str],
-    output_names: Sequence[str] = (),
-    repeat: int = 1,
-) -> Outcome:
-    """Run `image` (uint8, height x width x 3, B G R) through the network in `runner`.
+def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
+    """Run `image` (uint8, height x width x 3, B G R) through one network.
 
     The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
-
-    Args:
-        model_input: how an image becomes the network's input; the size is the runner's.
-        labels: the names of the classes; numbers stand for those it does not reach.
-        output_names: what the demo's own network calls its outputs; see `called`.
 
     Raises:
         InputError: the network's input or outputs are not of the kind that the demo makes and reads.
     """
+    stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
     pixels, frame = place(image, input_size(model_input, tensor), stage.fit)
     tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
-    outputs = dict(zip(called(list(outputs), output_names), outputs.values(), strict=True))
+    outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
     times.append(perf_counter())
-    detections = stage.decoder.decode(outputs, frame, labels)
+    detections = stage.decoder.decode(outputs, frame, network.labels)
     times.append(perf_counter())
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
-    return Outcome(detections, timing, parts, runner.threads, frame, model_input)
+    return Outcome(detections, timing, parts, network, frame)
 
 
 def infer_with(image: np.ndarray, networks: Sequence[Network], *, repeat: int = 1) -> Outcome:
@@ -157,7 +142,7 @@ def infer_with(image: np.ndarray, networks: Sequence[Network], *, repeat: int = 
         InputError: as `infer`.
     """
     first, *following = networks
-    outcome = _infer(image, first, repeat)
+    outcome = infer(image, first, repeat=repeat)
     then = tuple(
         _infer_box(image, detection, network, repeat) for network in following for detection in outcome.detections
     )
@@ -188,18 +173,12 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tensor
     return inputs[0]
 
 
-def _infer(image: np.ndarray, network: Network, repeat: int) -> Outcome:
-    stage, runner, model_input = network.stage, network.runner, network.model_input
-    names = network.output_names
-    return infer(image, stage, runner, model_input, labels=network.labels, output_names=names, repeat=repeat)
-
-
 def _infer_box(image: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:
     """What a network makes of the box of `found`."""
     assert isinstance(network.stage, NextStage)
     assert found.box is not None  # the demo's file says that the decoder gives boxes
     crop, (left, top) = network.stage.crop.cut(image, found.box)
-    outcome = _infer(crop, network, repeat)
+    outcome = infer(crop, network, repeat=repeat)
     moved = [_moved(detection, left, top, found.box) for detection in outcome.detections]
     return replace(outcome, detections=moved)
 

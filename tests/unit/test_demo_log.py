@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from edgedeploy.demo import tengine_log
-from edgedeploy.demo.pipeline import Outcome, Parts
+from edgedeploy.demo.pipeline import Network, Outcome, Parts
 from edgedeploy.demo.spec import LogFormat
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.preprocess import Frame
@@ -18,17 +19,11 @@ SQUEEZENET = ModelInput(name="data", shape=[1, 3, 227, 227], colour="BGR", mean=
 
 
 def log(log_format: LogFormat, detections: list[Detection], *times: float) -> list[str]:
-    outcome = Outcome(
-        detections=detections,
-        timing=Timing(times or (210.81,)),
-        parts=Parts(),
-        threads=1,
-        frame=Frame((316, 474), (227, 227), (1, 1)),
-        model_input=SQUEEZENET,
-    )
-    return tengine_log.log_lines(
-        log_format, outcome, model_file=Path("models/squeezenet.onnx"), image_file=Path("images/cat.jpg")
-    )
+    stage, runner = SimpleNamespace(log=log_format), SimpleNamespace(threads=1)
+    network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])  # type: ignore[arg-type]
+    frame = Frame((316, 474), (227, 227), (1, 1))
+    outcome = Outcome(detections, Timing(times or (210.81,)), Parts(), network, frame)
+    return tengine_log.log_lines(outcome, Path("images/cat.jpg"))
 
 
 @pytest.fixture(autouse=True)

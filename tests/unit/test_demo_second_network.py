@@ -92,11 +92,10 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_it_makes_of_each_crop_what_it_makes_of_that_image_alone(make: Make) -> None:
-    digits = OnnxruntimeRunner(MODEL)
-    show = make(DIGITS, halves(), digits)
+    show = make(DIGITS, halves(), OnnxruntimeRunner(MODEL))
     outcome = infer_with(PAIR, show.networks)
     assert [each.box for each in outcome.detections] == [(0, 0, SIDE, SIDE), (SIDE, 0, 2 * SIDE, SIDE)]
-    alone = infer(DIGIT, show.networks[1].stage, digits, MODELS.load("digits").input, labels=[])
+    alone = infer(DIGIT, show.networks[1])
     for then in outcome.then:
         assert [(each.label, each.score) for each in then.detections] == [
             (each.label, each.score) for each in alone.detections
