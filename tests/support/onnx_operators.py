@@ -211,6 +211,10 @@ def to_int64(value: Value) -> Node:
     return op.Cast(value, to=TensorProto.INT64)
 
 
+def where(transformation: str) -> dict[str, str]:
+    return {"coordinate_transformation_mode": transformation}
+
+
 IMAGE = image()
 POSITIVE = op.Exp(IMAGE)
 KERNEL = (normal(4, 3, 3, 3), normal(4))
@@ -327,21 +331,23 @@ add(
 )
 
 # Normalisation, statistics and losses.
+STATISTICS = [positive(3) for _ in range(4)]
 MEAN = op.Reshape(op.GlobalAveragePool(IMAGE), [3])
 add(
     batchnormalization=op.BatchNormalization(IMAGE, positive(3), normal(3), normal(3), positive(3)),
-    batchnormalization_with_epsilon=op.BatchNormalization(
-        IMAGE, *(positive(3) for _ in range(4)), epsilon=0.1, momentum=0.5
-    ),
+    batchnormalization_with_epsilon=op.BatchNormalization(IMAGE, *STATISTICS, epsilon=0.1, momentum=0.5),
     instancenormalization=op.InstanceNormalization(IMAGE, normal(3), normal(3)),
     lrn=op.LRN(image(7), size=5, alpha=0.1, beta=0.75, bias=2.0),
     lpnormalization=op.LpNormalization(IMAGE, axis=1, p=2),
     dropout=op.Dropout(IMAGE, ratio=0.3),
-    batchnormalization_with_spatial_one=op.BatchNormalization(IMAGE, *(positive(3) for _ in range(4)), spatial=1),
+    batchnormalization_with_spatial_one=op.BatchNormalization(IMAGE, *STATISTICS, spatial=1),
     meanvariancenormalization=op.MeanVarianceNormalization(IMAGE, axes=[2, 3]),
     batch_normalisation_in_training=op.BatchNormalization(
         IMAGE,
-        *([1.0, 2.0, 3.0], [0.5, 0.0, -1.0], [0.0, 1.0, 0.0], [1.0, 2.0, 0.5]),
+        [1.0, 2.0, 3.0],
+        [0.5, 0.0, -1.0],
+        [0.0, 1.0, 0.0],
+        [1.0, 2.0, 0.5],
         outputs=3,
         training_mode=1,
         momentum=0.7,
@@ -393,6 +399,7 @@ add(
 
 # Reductions.
 TRUTH = op.Greater(IMAGE, 1.0)
+LARGEST, SMALLEST = to_float(op.ReduceMax(TRUTH, axes=[3])), to_float(op.ReduceMin(TRUTH, axes=[3]))
 add(11, reducemean_of_negative_axes=op.ReduceMean(IMAGE, axes=[-1, -2], keepdims=0))
 add(
     reducesum_of_no_axes=op.ReduceSum(IMAGE, noop_with_empty_axes=1),
@@ -401,12 +408,7 @@ add(
     argmin_without_keeping=op.ArgMin(IMAGE, axis=2, keepdims=0),
     topk=op.TopK(data(2, 9), [3], outputs=2),
 )
-add(
-    20,
-    maximum_and_minimum_of_truth_values=tuple(
-        to_float(reduce(TRUTH, axes=[3])) for reduce in (op.ReduceMax, op.ReduceMin)
-    ),
-)
+add(20, maximum_and_minimum_of_truth_values=(LARGEST, SMALLEST))
 add(7, 9, topk_by_an_attribute=op.TopK(data(2, 9), k=3, outputs=2))
 for _name in ("Mean", "Max", "Min", "Sum", "Prod", "SumSquare", "L1", "L2", "LogSumExp", "LogSum"):
     for _title, _keywords in {
@@ -529,31 +531,24 @@ add(
 )
 
 # Resize, and Upsample before it.
+TWICE, UNEVEN = [1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 1.3, 1.7]
 POOLED = op.MaxPool(IMAGE, **TWO)
 ITS_SIZE = op.Concat(op.Slice(op.Shape(POOLED), [0], [2], [0]), op.Slice(op.Shape(IMAGE), [2], [4], [0]), axis=0)
 add(
     7,
     9,
-    upsample=op.Upsample(IMAGE, scales=[1.0, 1.0, 2.0, 2.0], mode="nearest"),
-    upsample_linear=op.Upsample(IMAGE, scales=[1.0, 1.0, 2.0, 2.0], mode="linear"),
+    upsample=op.Upsample(IMAGE, scales=TWICE, mode="nearest"),
+    upsample_linear=op.Upsample(IMAGE, scales=TWICE, mode="linear"),
     upsample_by_a_fraction=op.Upsample(IMAGE, scales=[1.0, 1.0, 1.5, 1.5], mode="nearest"),
 )
 add(
-    resize_nearest=op.Resize(IMAGE, scales=[1.0, 1.0, 2.0, 2.0], mode="nearest"),
-    resize_linear=op.Resize(IMAGE, scales=[1.0, 1.0, 2.0, 2.0], mode="linear"),
+    resize_nearest=op.Resize(IMAGE, scales=TWICE, mode="nearest"),
+    resize_linear=op.Resize(IMAGE, scales=TWICE, mode="linear"),
     resize_nearest_smaller=op.Resize(IMAGE, scales=[1.0, 1.0, 0.5, 0.5], mode="nearest"),
     resize_linear_smaller=op.Resize(IMAGE, scales=[1.0, 1.0, 0.6, 0.6], mode="linear"),
-    resize_nearest_by_a_fraction=op.Resize(IMAGE, scales=[1.0, 1.0, 1.3, 1.7], mode="nearest"),
-    resize_cubic_of_pytorch=op.Resize(
-        IMAGE,
-        scales=[1.0, 1.0, 2.0, 2.0],
-        mode="cubic",
-        coordinate_transformation_mode="half_pixel",
-        cubic_coeff_a=-0.75,
-    ),
-    resize_of_one_row=op.Resize(
-        *(data(1, 3, 1, 1), [], [], [1, 3, 4, 4]), mode="linear", coordinate_transformation_mode="pytorch_half_pixel"
-    ),
+    resize_nearest_by_a_fraction=op.Resize(IMAGE, scales=UNEVEN, mode="nearest"),
+    resize_cubic_of_pytorch=op.Resize(IMAGE, scales=TWICE, mode="cubic", **where("half_pixel"), cubic_coeff_a=-0.75),
+    resize_of_one_row=op.Resize(data(1, 3, 1, 1), [], [], [1, 3, 4, 4], mode="linear", **where("pytorch_half_pixel")),
     gridsample=op.GridSample(IMAGE, Input((1, 4, 5, 2), name="grid")),
     resize_of_named_axes=op.Resize(IMAGE, scales=[2.0, 2.0], mode="nearest", axes=[2, 3]),
     resize_not_larger=op.Resize(
@@ -564,18 +559,16 @@ add(
 add(13, resize_by_a_computed_size=op.Resize(POOLED, sizes=ITS_SIZE, mode="linear"))
 add(
     19,
-    resize_half_pixel_symmetric=op.Resize(
-        IMAGE, scales=[1.0, 1.0, 1.3, 1.7], mode="linear", coordinate_transformation_mode="half_pixel_symmetric"
-    ),
+    resize_half_pixel_symmetric=op.Resize(IMAGE, scales=UNEVEN, mode="linear", **where("half_pixel_symmetric")),
 )
 for _transform in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"):
-    _keywords = {"coordinate_transformation_mode": _transform}
     for _mode in ("nearest", "linear", "cubic"):
-        _resize = op.Resize(IMAGE, sizes=[1, 3, 15, 7], mode=_mode, **_keywords)
+        _resize = op.Resize(IMAGE, sizes=[1, 3, 15, 7], mode=_mode, **where(_transform))
         add(**{f"resize_to_sizes_{_mode}_{_transform}": _resize})
     for _rounding in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
         if _transform != "pytorch_half_pixel":
-            _resize = op.Resize(IMAGE, scales=[1.0, 1.0, 2.0, 1.5], mode="nearest", nearest_mode=_rounding, **_keywords)
+            _how = {"nearest_mode": _rounding, **where(_transform)}
+            _resize = op.Resize(IMAGE, scales=[1.0, 1.0, 2.0, 1.5], mode="nearest", **_how)
             add(**{f"resize_nearest_{_rounding}_{_transform}": _resize})
 
 # Constants.
