@@ -26,13 +26,6 @@ class Input:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
-    """Weights that are drawn when the network is made."""
-
-    draw: Callable[[np.random.Generator], np.ndarray]
-
-
-@dataclass(frozen=True, eq=False)
 class Node:
     """An operator, which stands for its first output; `node[1]` is its second one."""
 
@@ -52,6 +45,9 @@ class Output:
     node: Node
     index: int
 
+
+# Weights that are drawn when the network is made.
+Drawn = Callable[[np.random.Generator], np.ndarray]
 
 # Numbers are weights, of float32 or int64 if they have no dtype of their own; "" leaves an input out.
 Value = Input | Drawn | Node | Output | np.ndarray | np.generic | float | list[float] | str
@@ -88,24 +84,24 @@ class _Builder:
         match value:
             case str():
                 return value
-            case Input() | Drawn() | Node():
-                if value not in self.names:
-                    self.names[value] = self._added(value)
-                return self.names[value]
             case Output():
                 return f"{self.name(value.node)}_{value.index}"
-            case np.ndarray() | np.generic():
+            case float() | list():
+                array = np.array(value)
+                return self.graph.weight(array.astype(np.float32) if array.dtype.kind == "f" else array)
+            case int() | np.ndarray() | np.generic():
                 return self.graph.weight(np.asarray(value))
-        array = np.array(value)
-        return self.graph.weight(array.astype(np.float32) if array.dtype.kind == "f" else array)
+        if value not in self.names:
+            self.names[value] = self._added(value)
+        return self.names[value]
 
     def _added(self, value: Input | Drawn | Node) -> str:
         match value:
             case Input():
                 return self.graph.input(value.name, list(value.shape), value.dtype)
-            case Drawn():
-                return self.graph.weight(value.draw(self.graph.random))
-        return self._node(value)
+            case Node():
+                return self._node(value)
+        return self.graph.weight(value(self.graph.random))
 
     def _node(self, node: Node) -> str:
         schema = onnx.defs.get_schema(node.operator, self.graph.opset)
@@ -192,15 +188,15 @@ def integers(*shape: int) -> Input:
 
 
 def normal(*shape: int) -> Drawn:
-    return Drawn(lambda random: (random.standard_normal(shape) * 0.3).astype(np.float32))
+    return lambda random: (random.standard_normal(shape) * 0.3).astype(np.float32)
 
 
 def positive(*shape: int) -> Drawn:
-    return Drawn(lambda random: random.uniform(0.5, 2, shape).astype(np.float32))
+    return lambda random: random.uniform(0.5, 2, shape).astype(np.float32)
 
 
 def int8(*shape: int) -> Drawn:
-    return Drawn(lambda random: random.integers(-100, 100, shape).astype(np.int8))
+    return lambda random: random.integers(-100, 100, shape).astype(np.int8)
 
 
 def to_float(value: Value) -> Node:
@@ -612,7 +608,7 @@ add(
     size=op.Div(IMAGE, to_float(op.Size(IMAGE))),
     weights_that_are_computed=op.MatMul(PAIR, op.Mul(op.Transpose(normal(5, 6), perm=[1, 0]), 0.5)),
     halves_of_weights=op.Conv(
-        IMAGE, to_float(Drawn(lambda random: (random.standard_normal((4, 3, 3, 3)) * 0.3).astype(np.float16)))
+        IMAGE, to_float(lambda random: (random.standard_normal((4, 3, 3, 3)) * 0.3).astype(np.float16))
     ),
 )
 add(7, 9, quantised_weights_that_are_cast=op.Conv(IMAGE, op.Mul(to_float(int8(4, 3, 3, 3)), 0.02)))
@@ -694,7 +690,7 @@ add(
     ),
     convolution_of_integers=op.ConvInteger(
         PIXELS,
-        Drawn(lambda random: random.integers(0, 200, (4, 3, 3, 3)).astype(np.uint8)),
+        lambda random: random.integers(0, 200, (4, 3, 3, 3)).astype(np.uint8),
         np.uint8(120),
         pads=[1, 1, 1, 1],
     ),
