@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from operator import add
 from pathlib import Path
 from time import perf_counter
 
@@ -35,22 +36,15 @@ class Parts:
     postprocess_ms: float = 0.0
 
     def __add__(self, other: Parts) -> Parts:
-        return Parts(
-            self.preprocess_ms + other.preprocess_ms,
-            self.inference_ms + other.inference_ms,
-            self.postprocess_ms + other.postprocess_ms,
-        )
+        return Parts(*map(add, astuple(self), astuple(other)))
 
     def per(self, count: int) -> Parts:
         """The mean, if these are the sums of `count` images."""
-        return Parts(self.preprocess_ms / count, self.inference_ms / count, self.postprocess_ms / count)
+        return Parts(*(sum_ms / count for sum_ms in astuple(self)))
 
     def line(self) -> str:
         """The same in one line for people."""
-        return (
-            f"preprocess {self.preprocess_ms:.2f} ms, inference {self.inference_ms:.2f} ms, "
-            f"postprocess {self.postprocess_ms:.2f} ms"
-        )
+        return ", ".join(f"{name.removesuffix('_ms')} {value:.2f} ms" for name, value in self.as_dict().items())
 
     def as_dict(self) -> dict[str, float]:
         """The times under the names that `--json` prints."""
