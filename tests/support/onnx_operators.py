@@ -216,7 +216,7 @@ POSITIVE = op.Exp(IMAGE)
 KERNEL = (normal(4, 3, 3, 3), normal(4))
 FOUR = image(4)
 
-# Operators of one input, without attributes.
+# Operators of one input.
 add(
     leakyrelu_with_a_steep_slope=op.LeakyRelu(IMAGE, alpha=1.5),
     hardsigmoid_of_keras=op.HardSigmoid(IMAGE, alpha=1 / 6, beta=0.5),
