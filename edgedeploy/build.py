@@ -20,8 +20,8 @@ from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.inputs import bounded_inputs
-from edgedeploy.selftest.recording import Recorded, recorded, self_test
-from edgedeploy.selftest.tolerance import error_limit
+from edgedeploy.selftest.recording import recorded, self_test
+from edgedeploy.selftest.tolerance import Recorded, error_limit
 from edgedeploy.toolchain import c_compiler
 from edgedeploy.zoo.source import Source, find_source, note_weights
 

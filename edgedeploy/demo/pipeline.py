@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
+from operator import add
 from pathlib import Path
 from time import perf_counter
 
@@ -35,22 +36,15 @@ class Parts:
     postprocess_ms: float = 0.0
 
     def __add__(self, other: Parts) -> Parts:
-        return Parts(
-            self.preprocess_ms + other.preprocess_ms,
-            self.inference_ms + other.inference_ms,
-            self.postprocess_ms + other.postprocess_ms,
-        )
+        return Parts(*map(add, astuple(self), astuple(other)))
 
     def per(self, count: int) -> Parts:
         """The mean, if these are the sums of `count` images."""
-        return Parts(self.preprocess_ms / count, self.inference_ms / count, self.postprocess_ms / count)
+        return Parts(*(sum_ms / count for sum_ms in astuple(self)))
 
     def line(self) -> str:
         """The same in one line for people."""
-        return (
-            f"preprocess {self.preprocess_ms:.2f} ms, inference {self.inference_ms:.2f} ms, "
-            f"postprocess {self.postprocess_ms:.2f} ms"
-        )
+        return ", ".join(f"{name.removesuffix('_ms')} {value:.2f} ms" for name, value in self.as_dict().items())
 
     def as_dict(self) -> dict[str, float]:
         """The times under the names that `--json` prints."""
@@ -88,18 +82,16 @@ class Outcome:
         detections: the results, in pixels of the image.
         timing: the times of the inferences, without pre- and postprocessing.
         parts: the times of all parts, of the inference that gave the results.
-        threads: how many threads the network ran with.
+        network: the network.
         frame: the sizes of the image and of the network's input.
-        model_input: how the image became the input.
         then: what the next network made of each of the detections, in pixels of the same image.
     """
 
     detections: list[Detection]
     timing: Timing
     parts: Parts
-    threads: int
+    network: Network
     frame: Frame
-    model_input: ModelInput
     then: tuple[Outcome, ...] = ()
 
     @property
@@ -113,41 +105,28 @@ class Outcome:
         return [*self.detections, *(detection for each in self.then for detection in each.all_detections)]
 
 
-def infer(
-    image: np.ndarray,
-    stage: Stage,
-    runner: Runner,
-    model_input: ModelInput,
-    *,
-    labels: list[str],
-    output_names: Sequence[str] = (),
-    repeat: int = 1,
-) -> Outcome:
-    """Run `image` (uint8, height x width x 3, B G R) through the network in `runner`.
+def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
+    """Run `image` (uint8, height x width x 3, B G R) through one network.
 
     The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
-
-    Args:
-        model_input: how an image becomes the network's input; the size is the runner's.
-        labels: the names of the classes; numbers stand for those it does not reach.
-        output_names: what the demo's own network calls its outputs; see `called`.
 
     Raises:
         InputError: the network's input or outputs are not of the kind that the demo makes and reads.
     """
+    stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
     pixels, frame = place(image, input_size(model_input, tensor), stage.fit)
     tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
-    outputs = dict(zip(called(list(outputs), output_names), outputs.values(), strict=True))
+    outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
     times.append(perf_counter())
-    detections = stage.decoder.decode(outputs, frame, labels)
+    detections = stage.decoder.decode(outputs, frame, network.labels)
     times.append(perf_counter())
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
-    return Outcome(detections, timing, parts, runner.threads, frame, model_input)
+    return Outcome(detections, timing, parts, network, frame)
 
 
 def infer_with(image: np.ndarray, networks: Sequence[Network], *, repeat: int = 1) -> Outcome:
@@ -157,7 +136,7 @@ def infer_with(image: np.ndarray, networks: Sequence[Network], *, repeat: int = 
         InputError: as `infer`.
     """
     first, *following = networks
-    outcome = _infer(image, first, repeat)
+    outcome = infer(image, first, repeat=repeat)
     then = tuple(
         _infer_box(image, detection, network, repeat) for network in following for detection in outcome.detections
     )
@@ -188,18 +167,12 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tensor
     return inputs[0]
 
 
-def _infer(image: np.ndarray, network: Network, repeat: int) -> Outcome:
-    stage, runner, model_input = network.stage, network.runner, network.model_input
-    names = network.output_names
-    return infer(image, stage, runner, model_input, labels=network.labels, output_names=names, repeat=repeat)
-
-
 def _infer_box(image: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:
     """What a network makes of the box of `found`."""
     assert isinstance(network.stage, NextStage)
     assert found.box is not None  # the demo's file says that the decoder gives boxes
     crop, (left, top) = network.stage.crop.cut(image, found.box)
-    outcome = _infer(crop, network, repeat)
+    outcome = infer(crop, network, repeat=repeat)
     moved = [_moved(detection, left, top, found.box) for detection in outcome.detections]
     return replace(outcome, detections=moved)
 

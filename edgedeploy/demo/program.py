@@ -165,7 +165,7 @@ class Program:
                 for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
             weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
-            yield DemoSession(self.name, self.demo, networks, place.board.name, there[0].machine, weights)
+            yield DemoSession(self.name, networks, place.board.name, there[0].machine, weights)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,6 @@ class DemoSession:
 
     Attributes:
         name: the demo's name.
-        demo: the demo.
         networks: its networks.
         board: the board that they run on.
         machine: that board in one line, if it is not this machine.
@@ -182,7 +181,6 @@ class DemoSession:
     """
 
     name: str
-    demo: Demo
     networks: list[Network]
     board: str
     machine: str | None
@@ -234,13 +232,12 @@ class Result:
 
     def log(self) -> list[str]:
         """The lines that Tengine's examples of the same tasks print; after them what `DemoSession.tail` says."""
-        first = self.session.networks[0]
-        lines = log_lines(first.stage.log, self.outcome, model_file=first.file, image_file=self.shot.file)
+        lines = log_lines(self.outcome, self.shot.file)
         return [*lines, *self._following(times=True), *self.session.tail()]
 
     def frame_log(self) -> list[str]:
         """The lines of one image of a video: its times and its results."""
-        results = result_lines(self.session.networks[0].stage.log, self.outcome.detections)
+        results = result_lines(self.outcome)
         return [f"frame {self.shot.index}: {self.outcome.all_parts.line()}", *results, *self._following(times=False)]
 
     def as_dict(self) -> dict[str, Any]:
@@ -262,8 +259,7 @@ class Result:
         """What the second network, if there is one, made of each result of the first."""
         lines = []
         for outcome in self.outcome.then:
-            log = self.session.networks[1].stage.log
-            lines += [*([time_line(log, outcome)] if times else []), *result_lines(log, outcome.detections)]
+            lines += [*([time_line(outcome)] if times else []), *result_lines(outcome)]
         return lines
 
     def _results(self) -> list[dict[str, Any]]:

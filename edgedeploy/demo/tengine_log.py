@@ -19,17 +19,18 @@ from edgedeploy.vision.results import Detection
 RULE = "-" * 38
 
 
-def log_lines(log: LogFormat, outcome: Outcome, *, model_file: Path, image_file: Path) -> list[str]:
-    """The lines of `outcome` in the format `log`, without line ends."""
+def log_lines(outcome: Outcome, image_file: Path) -> list[str]:
+    """The lines of `outcome`, without line ends."""
+    log = outcome.network.stage.log
     lines = [version_line()]
     if log in ("classification", "efficientdet"):
-        lines += _files_and_input(outcome, model_file, image_file)
+        lines += _files_and_input(outcome, image_file)
     if log == "retinaface":
         height, width = outcome.frame.image
         lines.append(f"img_h, img_w : {height}, {width}")
-    lines.append(time_line(log, outcome))
+    lines.append(time_line(outcome))
     if log != "landmark":
-        lines += [RULE, *result_lines(log, outcome.detections)]
+        lines += [RULE, *result_lines(outcome)]
     if log == "classification":
         lines.append(RULE)
     return lines
@@ -42,26 +43,26 @@ def version_line() -> str:
     return f"edgedeploy {__version__}, Apache TVM {tvm}"
 
 
-def time_line(log: LogFormat, outcome: Outcome) -> str:
+def time_line(outcome: Outcome) -> str:
     """The line with the times of the inferences."""
-    timing = outcome.timing
-    if log == "landmark":
+    timing, threads = outcome.timing, outcome.network.runner.threads
+    if outcome.network.stage.log == "landmark":
         return (
             f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
             f"avg {timing.mean_ms:.3f} ms"
         )
     return (
-        f"Repeat {len(timing.runs_ms)} times, thread {outcome.threads}, avg time {timing.mean_ms:.2f} ms, "
+        f"Repeat {len(timing.runs_ms)} times, thread {threads}, avg time {timing.mean_ms:.2f} ms, "
         f"max_time {timing.max_ms:.2f} ms, min_time {timing.min_ms:.2f} ms"
     )
 
 
-def result_lines(log: LogFormat, detections: Sequence[Detection]) -> list[str]:
+def result_lines(outcome: Outcome) -> list[str]:
     """The lines of results alone.
 
     tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
     """
-    return list(_RESULTS[log](detections))
+    return list(_RESULTS[outcome.network.stage.log](outcome.detections))
 
 
 def _classification(detections: Sequence[Detection]) -> Iterator[str]:
@@ -120,11 +121,11 @@ _RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
 }
 
 
-def _files_and_input(outcome: Outcome, model_file: Path, image_file: Path) -> Iterator[str]:
+def _files_and_input(outcome: Outcome, image_file: Path) -> Iterator[str]:
     height, width = outcome.frame.network
-    scale, mean = outcome.model_input.scale, outcome.model_input.mean
+    scale, mean = outcome.network.model_input.scale, outcome.network.model_input.mean
     yield ""
-    yield f"model file : {model_file}"
+    yield f"model file : {outcome.network.file}"
     yield f"image file : {image_file}"
     scales, means = " ".join(f"{value:.3f}" for value in scale), " ".join(f"{value:.1f}" for value in mean)
     yield f"img_h, img_w, scale[{len(scale)}], mean[{len(mean)}] : {height} {width} , {scales}, {means}"

@@ -14,8 +14,7 @@ from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest
 from edgedeploy.progress import Progress
 from edgedeploy.selftest.comparison import fractions, other_outputs
 from edgedeploy.selftest.emulator import Emulator
-from edgedeploy.selftest.recording import Recorded
-from edgedeploy.selftest.tolerance import error_limit
+from edgedeploy.selftest.tolerance import Recorded, error_limit
 
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.package.manifest import Case, SelfTest
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
-from edgedeploy.selftest.tolerance import largest_of, spread_of, tolerance_of, usual_tolerance
+from edgedeploy.selftest.tolerance import Recorded, largest_of, spread_of, tolerance_of, usual_tolerance
 from edgedeploy.tensors import Tensors
 
 if TYPE_CHECKING:
@@ -20,20 +19,6 @@ if TYPE_CHECKING:
 
 # The share of an output's values that have to be finite, or numbers, for it to be worth comparing.
 _TELLING = 0.25
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One inference of the reference.
-
-    Attributes:
-        inputs, outputs: by name.
-        spread: by output, what rounding alone does to it, as `spread_of` gives it.
-    """
-
-    inputs: Tensors
-    outputs: Tensors
-    spread: Mapping[str, float]
 
 
 def recorded(network: Network) -> dict[str, Recorded]:
@@ -46,31 +31,19 @@ def recorded(network: Network) -> dict[str, Recorded]:
         ModelError: the reference cannot run the network.
         NumericalError: its outputs have other shapes or dtypes than those of the imported network.
     """
-    cases: dict[str, Recorded] = {}
-    refused: Exception | None = None
-    for inputs in random_inputs(network):
-        try:
-            cases["random"] = _recorded(network, inputs, _outputs(network, inputs))
-            break
-        except NumericalError:
-            raise
-        except Exception as error:
-            refused = refused or error
-    else:
-        why = last_line(refused) if refused else None
-        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=why) from refused
+    refused: list[Exception] = []
+    first = next(_inferences(network, random_inputs(network), refused), None)
+    if first is None:
+        raise ModelError(f"{network.reference_name} cannot run {network.file}", why=last_line(refused[0])) from refused[
+            0
+        ]
+    cases = {"random": _recorded(network, *first)}
     usual = _shares(cases["random"].outputs, np.isfinite)
     for name, candidates, counts in (
         ("edge", edge_inputs(network), np.isfinite),
         ("infinite", infinite_inputs(network), _is_number),
     ):
-        for inputs in candidates:
-            try:
-                outputs = _outputs(network, inputs)
-            except NumericalError:
-                raise
-            except Exception:
-                continue
+        for inputs, outputs in _inferences(network, candidates, []):
             if all(share >= min(_TELLING, usual[output]) for output, share in _shares(outputs, counts).items()):
                 cases[name] = _recorded(network, inputs, outputs)
                 break
@@ -100,6 +73,25 @@ def self_test(network: Network, board: Board, cases: Mapping[str, Recorded]) -> 
         members |= {member: array.tobytes() for member, array in (inputs | outputs).items()}
     others = network.other_kernels_name if any(case.spread for case in cases.values()) else None
     return SelfTest(cases=records, reference=network.reference_name, spread_to=others), members
+
+
+def _inferences(
+    network: Network, candidates: Iterable[Inputs], refused: list[Exception]
+) -> Iterator[tuple[Inputs, Tensors]]:
+    """The inputs that the reference runs, with what it makes of them; why it does not run others goes into a list.
+
+    Raises:
+        NumericalError: as `_outputs`.
+    """
+    for inputs in candidates:
+        try:
+            outputs = _outputs(network, inputs)
+        except NumericalError:
+            raise
+        except Exception as error:
+            refused.append(error)
+        else:
+            yield inputs, outputs
 
 
 def _recorded(network: Network, inputs: Inputs, outputs: Tensors) -> Recorded:

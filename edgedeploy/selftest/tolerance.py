@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,16 +32,18 @@ MOST = 10.0
 _ESTIMATED = 0.5
 
 
-class Inference(Protocol):
-    """What the reference made of some inputs, and what rounding did to it."""
+@dataclass(frozen=True)
+class Recorded:
+    """One inference of the reference.
 
-    @property
-    def outputs(self) -> Tensors:
-        """By name."""
+    Attributes:
+        inputs, outputs: by name.
+        spread: by output, what rounding alone does to it, as `spread_of` gives it.
+    """
 
-    @property
-    def spread(self) -> Mapping[str, float]:
-        """As `spread_of` gives it."""
+    inputs: Tensors
+    outputs: Tensors
+    spread: Mapping[str, float]
 
 
 def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str, float]:
@@ -87,7 +90,7 @@ def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
     return relative, absolute
 
 
-def tolerance_of(network: Network, board: Board, case: Inference, output: str) -> tuple[float, float]:
+def tolerance_of(network: Network, board: Board, case: Recorded, output: str) -> tuple[float, float]:
     """By how much an output may differ: a fraction of its largest value, and what comes on top.
 
     Args:
@@ -102,7 +105,7 @@ def tolerance_of(network: Network, board: Board, case: Inference, output: str) -
     return min(max(usual, _rounded_up(needed)), MOST * usual), absolute
 
 
-def error_limit(network: Network, board: Board, cases: Iterable[Inference]) -> float:
+def error_limit(network: Network, board: Board, cases: Iterable[Recorded]) -> float:
     """How many times the reference's rounding error a network's may be: infinity where that does not matter."""
     if network.quantised:
         return math.inf

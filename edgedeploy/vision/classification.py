@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from edgedeploy.tensors import shown
 from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
@@ -34,9 +35,7 @@ class Classification(Decoder):
         name, output = next(iter(outputs.items()))
         scores = output.ravel()
         if scores.size != max(output.shape, default=1):
-            raise not_of_this_kind(
-                f"its output {name!r} is {'x'.join(map(str, output.shape))}, not one score per class"
-            )
+            raise not_of_this_kind(f"its output {name!r} is {shown(output.shape)}, not one score per class")
         best = np.argsort(-scores.astype(np.float64), kind="stable")[: self.top]
         return [
             Detection(label=label_of(labels, int(class_id)), class_id=int(class_id), score=float(scores[class_id]))

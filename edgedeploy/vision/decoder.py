@@ -11,7 +11,7 @@ from pydantic import Field
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
 
@@ -67,10 +67,7 @@ def head(outputs: Outputs, name: str, channels: int | None = None) -> np.ndarray
     Raises:
         InputError: there is no such output, or it has another shape.
     """
-    output = _output(outputs, name)
-    if output.ndim != 4 or output.shape[0] != 1 or channels not in (None, output.shape[1]):
-        raise _other_shape(name, output, f"1x{channels or 'C'}xHxW")
-    return output[0]
+    return _output(outputs, name, "C" if channels is None else channels, "H", "W")
 
 
 def table(outputs: Outputs, name: str, rows: int | None = None, columns: int | None = None) -> np.ndarray:
@@ -79,25 +76,20 @@ def table(outputs: Outputs, name: str, rows: int | None = None, columns: int | N
     Raises:
         InputError: there is no such output, or it has another shape.
     """
-    output = _output(outputs, name)
-    if (
-        output.ndim != 3
-        or output.shape[0] != 1
-        or rows not in (None, output.shape[1])
-        or columns
-        not in (
-            None,
-            output.shape[2],
-        )
-    ):
-        raise _other_shape(name, output, f"1x{rows or 'N'}x{columns or 'M'}")
-    return output[0]
+    return _output(outputs, name, "N" if rows is None else rows, "M" if columns is None else columns)
 
 
 def cells(rows: int, columns: int) -> np.ndarray:
     """Column and row of each cell of a grid, row by row: (rows columns) x 2, float32."""
     row, column = np.divmod(np.arange(rows * columns), columns)
     return np.stack([column, row], axis=1).astype(np.float32)
+
+
+def grids(network: tuple[int, int], strides: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The cells of all levels, one level after another, n x 2, and the stride of each, n x 1, float32."""
+    levels = [cells(*grid_size(network, stride)) for stride in strides]
+    steps = np.repeat(np.array(strides, np.float32), [len(level) for level in levels])
+    return np.concatenate(levels), steps[:, None]
 
 
 def grid_size(network: tuple[int, int], stride: int) -> tuple[int, int]:
@@ -141,11 +133,13 @@ def not_of_this_kind(why: str) -> InputError:
     )
 
 
-def _output(outputs: Outputs, name: str) -> np.ndarray:
+def _output(outputs: Outputs, name: str, *wanted: int | str) -> np.ndarray:
+    """The only one of a batch of outputs; in its shape, letters stand for any size."""
     if name not in outputs:
         raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
-    return outputs[name]
-
-
-def _other_shape(name: str, output: np.ndarray, wanted: str) -> InputError:
-    return not_of_this_kind(f"its output {name!r} is {'x'.join(map(str, output.shape))}, not {wanted}")
+    shape = outputs[name].shape
+    if len(shape) != 1 + len(wanted) or any(
+        size != each for size, each in zip(shape, (1, *wanted), strict=True) if not isinstance(each, str)
+    ):
+        raise not_of_this_kind(f"its output {name!r} is {shown(shape)}, not 1x{'x'.join(map(str, wanted))}")
+    return outputs[name][0]

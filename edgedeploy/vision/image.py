@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -73,13 +74,10 @@ def _too_large(path: Path) -> InputError:
 def _what_it_is(content: bytes) -> str:
     if not content:
         return "the file is empty"
-    if b"\0" in content[:4096]:
-        return "its content is of no image or video format that is known here, or is damaged"
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
-        return "its content is of no image or video format that is known here, or is damaged"
-    return "it is text"
+    with suppress(UnicodeDecodeError):
+        if b"\0" not in content[:4096] and content.decode("utf-8"):
+            return "it is text"
+    return "its content is of no image or video format that is known here, or is damaged"
 
 
 def check_writable(path: Path) -> None:
@@ -177,13 +175,9 @@ def resize(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 def _neighbours(source: int, target: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """For each output along one axis: its two source pixels and their weights, int32."""
-    half = np.float32(0.5)
     scale = np.float32(source) / np.float32(target)
-    position = (np.arange(target, dtype=np.float32) + half) * scale - half
-    position = np.clip(position, np.float32(0), np.float32(source - 1))
-    first = position.astype(np.int32)
-    fraction = position - first.astype(np.float32)
-    one = np.float32(1 << _WEIGHT_BITS)
-    second_weight = (fraction * one).astype(np.int32)
-    first_weight = ((np.float32(1) - fraction) * one).astype(np.int32)
-    return first, np.minimum(first + 1, source - 1), first_weight, second_weight
+    position = np.clip((np.arange(target, dtype=np.float32) + 0.5) * scale - 0.5, 0, source - 1)
+    fraction, first = np.modf(position)
+    weights = (np.stack([1 - fraction, fraction]) * (1 << _WEIGHT_BITS)).astype(np.int32)
+    first = first.astype(np.int32)
+    return first, np.minimum(first + 1, source - 1), *weights

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from edgedeploy.tensors import shown
 from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
@@ -26,7 +27,7 @@ class Landmark(Decoder):
         """One face with its points; the network gives neither score nor box."""
         output = next((array for array in outputs.values() if array.size == 2 * self.points), None)
         if output is None:
-            shapes = ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in outputs.items())
+            shapes = ", ".join(f"{name} {shown(array.shape)}" for name, array in outputs.items())
             raise not_of_this_kind(f"none of its outputs holds {2 * self.points} values: {shapes}")
         height, width = frame.network
         fractions = output.reshape(self.points, 2).astype(np.float32)

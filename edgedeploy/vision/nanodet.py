@@ -5,12 +5,13 @@ The distributions are those of generalised focal loss (Li et al., 2020, arXiv:20
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from edgedeploy.vision.decoder import Fraction, Outputs, Strides, cells, grid_size, not_of_this_kind, softmax, table
+from edgedeploy.vision.decoder import Fraction, Outputs, Strides, grid_size, grids, not_of_this_kind, softmax, table
 from edgedeploy.vision.detector import Candidates, ObjectDetector
 from edgedeploy.vision.preprocess import Frame
 
@@ -52,8 +53,7 @@ class NanoDet(ObjectDetector):
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every cell."""
-        grids = [cells(*grid_size(frame.network, stride)) for stride in self.strides]
-        step = np.repeat(np.array(self.strides, np.float32), [len(part) for part in grids])
+        grid, step = grids(frame.network, self.strides)
         sides = 4 * self.bins
         if self.output:
             values = table(outputs, self.output, rows=len(step))
@@ -61,18 +61,17 @@ class NanoDet(ObjectDetector):
             if not scores.shape[1]:
                 raise not_of_this_kind(f"its output {self.output!r} has {values.shape[1]} values for each cell")
         else:
-            counts = [len(part) for part in grids]
-            scores = self._levels(outputs, self.scores, counts, None)
-            distances = self._levels(outputs, self.distances, counts, sides)
-        points = (np.concatenate(grids) + np.float32(self.offset)) * step[:, None]
+            scores = self._levels(outputs, self.scores, frame.network, None)
+            distances = self._levels(outputs, self.distances, frame.network, sides)
+        points = (grid + np.float32(self.offset)) * step
         # cells x left, top, right, bottom
-        reach = softmax(distances.reshape(-1, 4, self.bins)) @ np.arange(self.bins, dtype=np.float32) * step[:, None]
+        reach = softmax(distances.reshape(-1, 4, self.bins)) @ np.arange(self.bins, dtype=np.float32) * step
         boxes = np.concatenate([points - reach[:, :2], points + reach[:, 2:]], axis=1)
         return Candidates.of(scores.max(axis=1), boxes, scores.argmax(axis=1))
 
-    @staticmethod
-    def _levels(outputs: Outputs, names: list[str], counts: list[int], columns: int | None) -> np.ndarray:
+    def _levels(self, outputs: Outputs, names: list[str], network: tuple[int, int], columns: int | None) -> np.ndarray:
         """The outputs of all levels as one table."""
+        counts = [math.prod(grid_size(network, stride)) for stride in self.strides]
         parts = [table(outputs, name, count, columns) for name, count in zip(names, counts, strict=True)]
         if len({part.shape[1] for part in parts}) > 1 or not parts[0].shape[1]:
             raise not_of_this_kind(f"its outputs {', '.join(names)} have different numbers of classes")

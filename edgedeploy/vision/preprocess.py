@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from edgedeploy.errors import InputError
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.image import resize
 from edgedeploy.zoo.entry import ModelInput
 
@@ -70,7 +70,7 @@ def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
         wanted = f"1x{channels}xHxW" if nchw else f"1xHxWx{channels}"
         raise InputError(
             f"the network's input {tensor.name!r} is not an image as this demo makes it",
-            why=f"its shape is {'x'.join(map(str, shape))}, needed is {wanted} ({spec.colour})",
+            why=f"its shape is {shown(shape)}, needed is {wanted} ({spec.colour})",
             hints=["choose another demo for this network, or describe it in a file of models/ and name that"],
         )
     height, width = shape[2:4] if nchw else shape[1:3]

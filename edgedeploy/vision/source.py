@@ -43,30 +43,38 @@ class Shot:
     image: np.ndarray
 
 
+@dataclass(frozen=True)
 class Source(Closing):
     """Images to look at, one after the other; a context manager, whose images are taken once.
 
     Attributes:
         kind: what it is.
         path: the file, folder or device.
+        images: each with the file or device that it comes from.
         length: how many images there are, as far as is known.
-        rate: images per second, of videos and cameras.
+        capture: the video or camera, if it is one.
     """
 
     kind: Kind
+    path: Path
+    images: Iterator[tuple[Path, np.ndarray]]
     length: int | None = None
-    rate: float | None = None
+    capture: Capture | None = None
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    @property
+    def rate(self) -> float | None:
+        """Images per second, of videos and cameras."""
+        return self.capture.rate if self.capture else None
 
     @property
     def is_film(self) -> bool:
         """Whether its images follow each other in time."""
-        return self.kind in ("video", "camera")
+        return self.capture is not None
 
     def close(self) -> None:
         """Close what is open."""
+        if self.capture:
+            self.capture.close()
 
     def shots(self) -> Iterator[Shot]:
         """The images.
@@ -74,7 +82,8 @@ class Source(Closing):
         Raises:
             InputError: there is not one that can be read, or the camera stops giving them.
         """
-        raise NotImplementedError
+        for index, (file, image) in enumerate(self.images):
+            yield Shot(index, file, image)
 
 
 def open_source(what: Path, progress: Progress = SILENT) -> Source:
@@ -87,132 +96,83 @@ def open_source(what: Path, progress: Progress = SILENT) -> Source:
         InputError: there is no such thing, it cannot be read, or it holds no image.
     """
     if is_folder(what):
-        return ImageFolder(what, progress)
+        return _folder(what, progress)
     device = _camera(what)
     if device is not None:
-        return Camera(device)
+        capture = open_camera(device)
+        return Source("camera", device, _camera_images(device, capture), capture=capture)
     if is_file(what):
         try:
             with what.open("rb") as stream:
                 if not is_image(stream):
-                    capture = open_video(stream, what)
-                    if capture is None:
+                    video = open_video(stream, what)
+                    if video is None:
                         raise not_an_image(what, stream.read(4096))
-                    return Video(what, capture, progress)
+                    return Source("video", what, _video_images(what, video, progress), video.announced, video)
         except OSError as error:
             raise InputError(f"cannot read {what}", why=error.strerror or str(error)) from error
-    return ImageFile(what)
+    return Source("image", what, iter([(what, read_image(what))]), 1)
 
 
-class ImageFile(Source):
-    """One image."""
-
-    kind = "image"
-    length = 1
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._image = read_image(path)
-
-    def shots(self) -> Iterator[Shot]:
-        """The image."""
-        yield Shot(0, self.path, self._image)
-
-
-class ImageFolder(Source):
+def _folder(path: Path, progress: Progress) -> Source:
     """The images that lie in a folder, in natural order: `2.png` before `10.png`.
 
     What else lies there is passed over with a note; so is an image that turns out to be damaged.
     """
-
-    kind = "folder"
-
-    def __init__(self, path: Path, progress: Progress = SILENT) -> None:
-        super().__init__(path)
-        self._progress = progress
-        try:
-            files = sorted((each for each in path.iterdir() if not each.name.startswith(".")), key=_natural)
-        except OSError as error:
-            raise InputError(f"cannot read the folder {path}", why=error.strerror or str(error)) from error
-        fits = [_begins_as_image(each) for each in files]
-        self._files = [each for each, fit in zip(files, fits, strict=True) if fit]
-        self.length = len(self._files)
-        others = [each.name for each, fit in zip(files, fits, strict=True) if not fit]
-        if not self._files:
-            raise InputError(
-                f"there is no image in the folder {path}",
-                why=f"there is {_some(others)}" if others else "it is empty",
-                hints=["give a folder with JPEG, PNG or other image files directly in it"],
-            )
-        if others:
-            progress.note(f"passed over, being no images: {_some(others)}")
-
-    def shots(self) -> Iterator[Shot]:
-        """The images that can be read."""
-        index, reason = 0, None
-        for file in self._files:
-            try:
-                image = read_image(file)
-            except InputError as error:
-                reason = str(error)
-                self._progress.note(f"passed over: {reason}")
-                continue
-            yield Shot(index, file, image)
-            index += 1
-        if not index:
-            raise InputError(f"no image of the folder {self.path} can be read", why=reason)
-
-
-class _Film(Source):
-    def __init__(self, path: Path, capture: Capture) -> None:
-        super().__init__(path)
-        self._capture = capture
-        self.length, self.rate = capture.announced, capture.rate
-
-    def close(self) -> None:
-        """Close the file or device."""
-        self._capture.close()
-
-    def shots(self) -> Iterator[Shot]:
-        """The images in their order."""
-        index = 0
-        while (image := self._capture.read()) is not None:
-            yield Shot(index, self.path, image)
-            index += 1
-        self._at_end(index)
-
-    def _at_end(self, count: int) -> None:
-        raise NotImplementedError
-
-
-class Video(_Film):
-    """A video's images. One that is cut off ends where it can no longer be read, with a note."""
-
-    kind = "video"
-
-    def __init__(self, path: Path, capture: Capture, progress: Progress = SILENT) -> None:
-        super().__init__(path, capture)
-        self._progress = progress
-
-    def _at_end(self, count: int) -> None:
-        if self.length and count < self.length:
-            self._progress.note(f"{self.path} ended after {count} of {self.length} images; it may be damaged")
-
-
-class Camera(_Film):
-    """A camera's images, without an end."""
-
-    kind = "camera"
-
-    def __init__(self, device: Path) -> None:
-        super().__init__(device, open_camera(device))
-
-    def _at_end(self, count: int) -> None:
+    try:
+        files = sorted((each for each in path.iterdir() if not each.name.startswith(".")), key=_natural)
+    except OSError as error:
+        raise InputError(f"cannot read the folder {path}", why=error.strerror or str(error)) from error
+    fits = {each: _begins_as_image(each) for each in files}
+    images = [each for each, fit in fits.items() if fit]
+    others = [each.name for each, fit in fits.items() if not fit]
+    if not images:
         raise InputError(
-            f"the camera {self.path} stopped giving images",
-            why=f"after {count} of them; it may have been unplugged",
-            hints=["connect it again"],
+            f"there is no image in the folder {path}",
+            why=f"there is {_some(others)}" if others else "it is empty",
+            hints=["give a folder with JPEG, PNG or other image files directly in it"],
         )
+    if others:
+        progress.note(f"passed over, being no images: {_some(others)}")
+    return Source("folder", path, _folder_images(path, images, progress), len(images))
+
+
+def _folder_images(path: Path, files: list[Path], progress: Progress) -> Iterator[tuple[Path, np.ndarray]]:
+    found, reason = False, None
+    for file in files:
+        try:
+            image = read_image(file)
+        except InputError as error:
+            reason = str(error)
+            progress.note(f"passed over: {reason}")
+            continue
+        found = True
+        yield file, image
+    if not found:
+        raise InputError(f"no image of the folder {path} can be read", why=reason)
+
+
+def _video_images(path: Path, video: Capture, progress: Progress) -> Iterator[tuple[Path, np.ndarray]]:
+    """A video that is cut off ends where it can no longer be read, with a note."""
+    count = 0
+    for image in video.images():
+        yield path, image
+        count += 1
+    if video.announced and count < video.announced:
+        progress.note(f"{path} ended after {count} of {video.announced} images; it may be damaged")
+
+
+def _camera_images(device: Path, camera: Capture) -> Iterator[tuple[Path, np.ndarray]]:
+    """A camera has no end."""
+    count = 0
+    for image in camera.images():
+        yield device, image
+        count += 1
+    raise InputError(
+        f"the camera {device} stopped giving images",
+        why=f"after {count} of them; it may have been unplugged",
+        hints=["connect it again"],
+    )
 
 
 def _camera(what: Path) -> Path | None:

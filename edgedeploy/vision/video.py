@@ -35,8 +35,7 @@ class Capture(Closing):
     """
 
     def __init__(self, opened: cv2.VideoCapture, first: np.ndarray, announced: int | None) -> None:
-        self._opened = opened
-        self._first: np.ndarray | None = first
+        self._opened, self._first = opened, first
         self.announced = announced
         rate = float(opened.get(cv2.CAP_PROP_FPS))
         self.rate = rate if 0 < rate <= _MOST_RATE else _USUAL_RATE
@@ -45,12 +44,12 @@ class Capture(Closing):
         """Close the file or device."""
         self._opened.release()
 
-    def read(self) -> np.ndarray | None:
-        """The next image, uint8, height x width x 3, B G R; None where there is no further one."""
-        if self._first is not None:
-            image, self._first = self._first, None
-            return image
-        return _next(self._opened)
+    def images(self) -> Iterator[np.ndarray]:
+        """The images, each uint8, height x width x 3, B G R, until there is no further one."""
+        image: np.ndarray | None = self._first
+        while image is not None:
+            yield image
+            image = _next(self._opened)
 
 
 def open_video(stream: IO[bytes], name: Path) -> Capture | None:

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
-
-from edgedeploy.vision.decoder import (
-    Fraction,
-    Outputs,
-    Strides,
-    cells,
-    corners,
-    exponential,
-    grid_size,
-    not_of_this_kind,
-    table,
-)
+from edgedeploy.vision.decoder import Fraction, Outputs, Strides, corners, exponential, grids, not_of_this_kind, table
 from edgedeploy.vision.detector import Candidates, ObjectDetector
 from edgedeploy.vision.preprocess import Frame
 
@@ -43,9 +31,7 @@ class Yolox(ObjectDetector):
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every cell."""
-        grids = [cells(*grid_size(frame.network, stride)) for stride in self.strides]
-        grid = np.concatenate(grids)
-        step = np.repeat(np.array(self.strides, np.float32), [len(part) for part in grids])[:, None]
+        grid, step = grids(frame.network, self.strides)
         values = table(outputs, self.output, rows=len(grid))
         if values.shape[1] <= _BEFORE_CLASSES:
             raise not_of_this_kind(f"its output {self.output!r} has {values.shape[1]} values for each cell")

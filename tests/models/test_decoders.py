@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from support import plain_decoders as plain
-from support.onnxruntime_runner import OnnxruntimeRunner
+from support.demo_networks import demo_network
 
-from edgedeploy.demo.spec import DEMOS, Demo
+from edgedeploy.demo.pipeline import Network
+from edgedeploy.demo.spec import Stage
 from edgedeploy.vision.detector import Detector
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.landmark import Landmark
 from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.yolo import Yolo
-from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.labels import load_labels
 
 FACES = ["mtcnn_face4.jpg", "mtcnn_face6.jpg", "face5.jpg", "grace_hopper.jpg"]
 SCENES = ["dog.jpg", "horses.jpg", "person.jpg", "eagle.jpg", "bike.jpg"]
@@ -30,15 +30,15 @@ SCENES = ["dog.jpg", "horses.jpg", "person.jpg", "eagle.jpg", "bike.jpg"]
 class Seen:
     """What a network output for an image, and what the demo's decoder made of it."""
 
-    demo: Demo
+    stage: Stage
     outputs: dict[str, np.ndarray]
     frame: Frame
     found: list[Detection]
 
     @property
     def detector(self) -> Detector:
-        assert isinstance(self.demo.decoder, Detector)
-        return self.demo.decoder
+        assert isinstance(self.stage.decoder, Detector)
+        return self.stage.decoder
 
 
 Look = Callable[..., Seen]
@@ -46,24 +46,22 @@ Look = Callable[..., Seen]
 
 @pytest.fixture(scope="module")
 def look(shared: Path) -> Look:
-    """Show an image to a demo's network on onnxruntime; `model` is another network of the same kind."""
-    runners: dict[str, OnnxruntimeRunner] = {}
+    """Show an image to a demo's network on onnxruntime."""
+    networks = cache(lambda demo_name: demo_network(shared, demo_name))
 
     def run(demo_name: str, image: str) -> Seen:
-        demo = DEMOS.load(demo_name)
-        entry = MODELS.load(demo.model)
-        if demo.model not in runners:
-            [path] = (shared / "models").rglob(entry.files[0].name)
-            runners[demo.model] = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
-        runner = runners[demo.model]
-        pixels, frame = place(
-            read_image(shared / "images" / image), input_size(entry.input, runner.inputs[0]), demo.fit
-        )
-        outputs = runner.run({entry.input.name: to_tensor(pixels, entry.input)})
-        labels = load_labels(entry.labels) if entry.labels else []
-        return Seen(demo, outputs, frame, demo.decoder.decode(outputs, frame, labels))
+        network = networks(demo_name)
+        outputs, frame = run_on(network, shared / "images" / image)
+        return Seen(network.stage, outputs, frame, network.stage.decoder.decode(outputs, frame, network.labels))
 
     return run
+
+
+def run_on(network: Network, image: Path) -> tuple[dict[str, np.ndarray], Frame]:
+    """The outputs of a network for an image."""
+    taken, runner = network.model_input, network.runner
+    pixels, frame = place(read_image(image), input_size(taken, runner.inputs[0]), network.stage.fit)
+    return runner.run({taken.name: to_tensor(pixels, taken)}), frame
 
 
 @pytest.mark.parametrize("image", FACES)
@@ -122,7 +120,7 @@ def test_retinaface(look: Look, image: str) -> None:
 @pytest.mark.parametrize("image", SCENES)
 def test_yolo_fastest(look: Look, image: str) -> None:
     seen = look("yolo-fastest", image)
-    decoder = seen.demo.decoder
+    decoder = seen.stage.decoder
     assert isinstance(decoder, Yolo)
     heads = [("output0", [(115, 73), (119, 199), (242, 238)]), ("output1", [(12, 18), (37, 49), (52, 132)])]
     for confidence, threshold in (("tengine", 0.48), ("darknet", 0.2)):
@@ -165,11 +163,7 @@ def test_yolo_lite_sees_dog_and_bicycle(look: Look) -> None:
 
 def test_pfld_gives_the_68_points_of_a_face(shared: Path) -> None:
     """In the order of iBUG 300-W: the jaw, brows, nose, eyes, mouth."""
-    entry = MODELS.load("pfld")
-    [path] = (shared / "models").rglob(entry.files[0].name)
-    runner = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
-    pixels, frame = place(read_image(shared / "images" / "mobileface02.jpg"), entry.input.size, "stretch")
-    outputs = runner.run({entry.input.name: to_tensor(pixels, entry.input)})
+    outputs, frame = run_on(demo_network(shared, "landmark", "pfld"), shared / "images" / "mobileface02.jpg")
     [face] = Landmark(kind="landmark", points=68).decode(outputs, frame, [])
     height, width = frame.image
     values = outputs["output"].ravel().tolist()

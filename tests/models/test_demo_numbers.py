@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.demo_networks import demo_network
 from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.build import prepare
-from edgedeploy.demo.pipeline import Outcome, infer
-from edgedeploy.demo.spec import DEMOS
+from edgedeploy.demo.pipeline import Network, Outcome, infer
 from edgedeploy.demo.tengine_log import log_lines
 from edgedeploy.frontends import tengine
 from edgedeploy.frontends.converted import ConvertedFormat
@@ -26,8 +28,7 @@ from edgedeploy.frontends.onnx import FORMAT as ONNX
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.vision.image import read_image
-from edgedeploy.zoo.entry import MODELS, ZooModel
-from edgedeploy.zoo.labels import load_labels
+from edgedeploy.zoo.entry import ZooModel
 from edgedeploy.zoo.source import Source
 
 
@@ -66,19 +67,13 @@ Infer = Callable[..., Outcome]
 @pytest.fixture(scope="module", params=RUNNERS)
 def show(request: pytest.FixtureRequest, shared: Path) -> Infer:
     """Show an image of the shared folder to a demo's network or to another one, which is opened once."""
-    runners: dict[str, Runner] = {}
+
+    @cache
+    def network(demo_name: str, model: str | None) -> Network:
+        return demo_network(shared, demo_name, model, RUNNERS[request.param])
 
     def run(demo_name: str, image: str, model: str | None = None) -> Outcome:
-        demo = DEMOS.load(demo_name)
-        model = model or demo.model
-        entry = MODELS.load(model)
-        if model not in runners:
-            [path] = (shared / "models").rglob(entry.files[0].name)
-            runners[model] = RUNNERS[request.param](entry, path)
-        labels = load_labels(entry.labels) if entry.labels else []
-        names = entry.outputs
-        runner = runners[model]
-        return infer(read_image(shared / image), demo, runner, entry.input, labels=labels, output_names=names)
+        return infer(read_image(shared / image), network(demo_name, model))
 
     return run
 
@@ -90,9 +85,10 @@ def published(shared: Path) -> dict[str, Any]:
     return {title.split()[0]: record for title, record in records.items()}
 
 
-def transcript(demo_name: str, outcome: Outcome) -> list[str]:
+def transcript(outcome: Outcome) -> list[str]:
     """The log without its first line, with times masked."""
-    lines = log_lines(DEMOS.load(demo_name).log, outcome, model_file=Path("MODEL"), image_file=Path("IMAGE"))
+    renamed = replace(outcome, network=replace(outcome.network, file=Path("MODEL")))
+    lines = log_lines(renamed, Path("IMAGE"))
     return [re.sub(r"\d+\.\d+ ms", "# ms", line) for line in lines[1:]]
 
 
@@ -105,26 +101,22 @@ RULE = "-" * 38
 
 
 class TestRetinaFace:
-    def test_published_boxes_and_scores(self, show: Infer, published: dict[str, Any]) -> None:
-        outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png")
-        expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
-        found = boxes(outcome)
-        found[:, 2:] -= found[:, :2]
-        assert np.abs(found - expected[:, 1:]).max() < 0.01
-        assert [round(each.score or 0, 2) for each in outcome.detections] == expected[:, 0].tolist()
-
-    def test_ncnns_half_precision_moves_boxes_by_less_than_a_twentieth_of_a_pixel(
-        self, show: Infer, published: dict[str, Any]
+    @pytest.mark.parametrize(
+        ("model", "pixels"),
+        [(None, 0.01), pytest.param("retinaface-ncnn", 0.05, id="the half precision of ncnn's")],
+    )
+    def test_published_boxes_and_scores(
+        self, show: Infer, published: dict[str, Any], model: str | None, pixels: float
     ) -> None:
-        outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png", "retinaface-ncnn")
+        outcome = show("retinaface", "reference/stb_decoded/mtcnn_face4.png", model)
         expected = np.array(published["retinaface"]["boxes_score_x_y_w_h"])
         found = boxes(outcome)
         found[:, 2:] -= found[:, :2]
-        assert np.abs(found - expected[:, 1:]).max() < 0.05
+        assert np.abs(found - expected[:, 1:]).max() < pixels
         assert [round(each.score or 0, 2) for each in outcome.detections] == expected[:, 0].tolist()
 
     def test_transcript(self, show: Infer) -> None:
-        lines = transcript("retinaface", show("retinaface", "reference/stb_decoded/mtcnn_face4.png"))
+        lines = transcript(show("retinaface", "reference/stb_decoded/mtcnn_face4.png"))
         assert lines[:4] == ["img_h, img_w : 316, 474", REPEAT, RULE, "detected face num: 4"]
         number = r"\d+(\.\d+)?"
         face = rf"BOX [01]\.\d\d:\( {number} , {number} \),\( {number} , {number} \)"
@@ -160,7 +152,7 @@ class TestRetinaFace:
 
 class TestYoloFastest:
     def test_published_lines(self, show: Infer) -> None:
-        lines = transcript("yolo-fastest", show("yolo-fastest", "reference/stb_decoded/dog.png"))
+        lines = transcript(show("yolo-fastest", "reference/stb_decoded/dog.png"))
         assert lines == [
             REPEAT,
             RULE,
@@ -181,25 +173,21 @@ class TestYoloFastest:
 
 
 class TestClassification:
-    def test_published_probabilities(self, show: Infer, published: dict[str, Any]) -> None:
-        outcome = show("classification", "reference/stb_decoded/cat.png")
+    # ncnn's file pads the last layer with zeros, so that the mean is taken over places that see nothing, too.
+    @pytest.mark.parametrize(("model", "difference"), [(None, 0.003), ("squeezenet_v1.1", 0.05)])
+    def test_published_probabilities(
+        self, show: Infer, published: dict[str, Any], model: str | None, difference: float
+    ) -> None:
+        outcome = show("classification", "reference/stb_decoded/cat.png", model)
         # The fifth and sixth of Tengine's are near each other and change places with these fp16 weights.
         expected = published["squeezenet"]["top5_prob_class"][:4]
         assert [each.class_id for each in outcome.detections[:4]] == [class_id for _, class_id in expected]
         for detection, (probability, _) in zip(outcome.detections, expected, strict=False):
-            assert detection.score == pytest.approx(probability, abs=0.003)
+            assert detection.score == pytest.approx(probability, abs=difference)
         assert outcome.detections[1].label.startswith("tiger cat")
 
-    def test_ncnns_file_gives_the_published_classes(self, show: Infer, published: dict[str, Any]) -> None:
-        # It pads the last layer with zeros, so that the mean is taken over places that see nothing, too.
-        outcome = show("classification", "reference/stb_decoded/cat.png", "squeezenet_v1.1")
-        expected = published["squeezenet"]["top5_prob_class"][:4]
-        assert [each.class_id for each in outcome.detections[:4]] == [class_id for _, class_id in expected]
-        for detection, (probability, _) in zip(outcome.detections, expected, strict=False):
-            assert detection.score == pytest.approx(probability, abs=0.05)
-
     def test_transcript(self, show: Infer) -> None:
-        lines = transcript("classification", show("classification", "reference/stb_decoded/cat.png"))
+        lines = transcript(show("classification", "reference/stb_decoded/cat.png"))
         assert lines[:6] == [
             "",
             "model file : MODEL",
@@ -234,11 +222,8 @@ class TestLandmark:
 
     def test_every_runner_gives_onnxruntimes_points(self, show: Infer, shared: Path) -> None:
         [face] = show("landmark", "reference/stb_decoded/mobileface02.png").detections
-        entry = MODELS.load("landmark-106")
-        [path] = (shared / "models").rglob(entry.files[0].name)
         image = read_image(shared / "reference/stb_decoded/mobileface02.png")
-        reference = infer(image, DEMOS.load("landmark"), OnnxruntimeRunner(path), entry.input, labels=[])
-        [expected] = reference.detections
+        [expected] = infer(image, demo_network(shared, "landmark")).detections
         size = np.array(image.shape[1::-1])
         assert (np.abs(np.array(face.points) - np.array(expected.points)) / size).max() < 1e-4
 
@@ -248,5 +233,5 @@ class TestLandmark:
         assert np.abs(np.array(from_png.points) - np.array(from_jpeg.points)).max() < 0.5
 
     def test_transcript(self, show: Infer) -> None:
-        lines = transcript("landmark", show("landmark", "images/mobileface02.jpg"))
+        lines = transcript(show("landmark", "images/mobileface02.jpg"))
         assert lines == ["Repeat [1] min # ms, max # ms, avg # ms"]

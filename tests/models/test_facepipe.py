@@ -8,17 +8,15 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.demo_networks import demo_network
 from support.films import moving, write_film
-from support.onnxruntime_runner import OnnxruntimeRunner
 
 from edgedeploy.demo.pipeline import Outcome, infer
 from edgedeploy.demo.program import DemoSession, Program
-from edgedeploy.demo.spec import DEMOS
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
 from edgedeploy.vision.image import read_image
 from edgedeploy.vision.source import Shot, open_source
-from edgedeploy.zoo.entry import MODELS
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +36,7 @@ def facepipe(shared_models: None) -> Iterator[DemoSession]:
 
 def reference(shared: Path, demo_name: str, image: np.ndarray) -> Outcome:
     """What onnxruntime makes of an image, with the demo of one network."""
-    demo = DEMOS.load(demo_name)
-    entry = MODELS.load(demo.model)
-    [path] = (shared / "models").rglob(entry.files[0].name)
-    runner = OnnxruntimeRunner(path, shapes={entry.input.name: entry.input.shape})
-    return infer(image, demo, runner, entry.input, labels=[], repeat=0)
+    return infer(image, demo_network(shared, demo_name), repeat=0)
 
 
 @pytest.mark.parametrize(("name", "count"), [("mtcnn_face4.jpg", 4), ("mtcnn_face6.jpg", 5)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from edgedeploy.cli import main
 from edgedeploy.demo import program
 from edgedeploy.progress import Progress
 from edgedeploy.resolved import ResolvedBoard
@@ -46,19 +44,10 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def run_demo(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    built: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, built: list[dict[str, Any]]
 ) -> RunDemo:
     """The command line in an empty folder: its exit code, standard output and standard error."""
+    from conftest import run_command
+
     monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["edgedeploy", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return command
+    return run_command(monkeypatch, capsys)

@@ -38,10 +38,7 @@ def box_around(x: float, y: float, width: float, height: float) -> list[float]:
 
 
 def best_of(values: Sequence[float]) -> tuple[int, float]:
-    best = 0
-    for index in range(1, len(values)):
-        if values[index] > values[best]:
-            best = index
+    best = max(range(len(values)), key=lambda index: values[index])  # the first of those that are equal
     return best, values[best]
 
 
@@ -59,25 +56,22 @@ def yolo(
     _, channels, rows, columns = output.shape
     values = channels // len(anchors)
     places = []
-    for number, (width, height) in enumerate(anchors):
-        for row in range(rows):
-            for column in range(columns):
-                x, y, w, h, objectness, *classes = output[
-                    0, number * values : (number + 1) * values, row, column
-                ].tolist()
-                class_id, logit = best_of(classes)
-                if region:
-                    score = sigmoid(objectness) * math.exp(logit) / sum(math.exp(each) for each in classes)
-                elif tengine:
-                    score = 1 / (1 + math.exp(-objectness) * (1 + math.exp(-logit)))
-                else:
-                    score = sigmoid(objectness) * sigmoid(logit)
-                if score < threshold:
-                    continue
-                across = column + scale_x_y * sigmoid(x) - (scale_x_y - 1) / 2
-                down = row + scale_x_y * sigmoid(y) - (scale_x_y - 1) / 2
-                centre = across / columns * network[1], down / rows * network[0]
-                places.append(Place(score, class_id, box_around(*centre, width * math.exp(w), height * math.exp(h))))
+    for number, row, column in np.ndindex(len(anchors), rows, columns):
+        width, height = anchors[number]
+        x, y, w, h, objectness, *classes = output[0, number * values :, row, column][:values].tolist()
+        class_id, logit = best_of(classes)
+        if region:
+            score = sigmoid(objectness) * math.exp(logit) / sum(math.exp(each) for each in classes)
+        elif tengine:
+            score = 1 / (1 + math.exp(-objectness) * (1 + math.exp(-logit)))
+        else:
+            score = sigmoid(objectness) * sigmoid(logit)
+        if score < threshold:
+            continue
+        across = column + scale_x_y * sigmoid(x) - (scale_x_y - 1) / 2
+        down = row + scale_x_y * sigmoid(y) - (scale_x_y - 1) / 2
+        centre = across / columns * network[1], down / rows * network[0]
+        places.append(Place(score, class_id, box_around(*centre, width * math.exp(w), height * math.exp(h))))
     return places
 
 
@@ -85,26 +79,22 @@ def retinaface(outputs: Outputs, threshold: float) -> list[Place]:
     """InsightFace's mnet.25, with its anchors of one ratio and two scales at each stride."""
     places = []
     for stride, sides in ((32, (512, 256)), (16, (128, 64)), (8, (32, 16))):
-        scores = outputs[f"face_rpn_cls_prob_reshape_stride{stride}"][0]
-        boxes = outputs[f"face_rpn_bbox_pred_stride{stride}"][0]
-        landmarks = outputs[f"face_rpn_landmark_pred_stride{stride}"][0]
-        _, rows, columns = boxes.shape
-        for number, side in enumerate(sides):
-            for row in range(rows):
-                for column in range(columns):
-                    score = float(scores[2 + number, row, column])
-                    if score < threshold:
-                        continue
-                    # The anchor's corners, as InsightFace has them: its last pixel belongs to it.
-                    left, top = column * stride + 7.5 - (side - 1) / 2, row * stride + 7.5 - (side - 1) / 2
-                    right, bottom = left + side - 1, top + side - 1
-                    width, height = right - left + 1, bottom - top + 1
-                    x, y = left + (width - 1) / 2 + 0.5, top + (height - 1) / 2 + 0.5
-                    dx, dy, dw, dh = boxes[4 * number : 4 * number + 4, row, column].tolist()
-                    box = box_around(x + dx * width, y + dy * height, math.exp(dw) * width, math.exp(dh) * height)
-                    points = landmarks[10 * number : 10 * number + 10, row, column].reshape(5, 2).tolist()
-                    spots = [(x + px * (side + 1), y + py * (side + 1)) for px, py in points]
-                    places.append(Place(score, 0, [box[0], box[1], box[2] + 1, box[3] + 1], spots))
+        parts = ("cls_prob_reshape", "bbox_pred", "landmark_pred")
+        scores, boxes, landmarks = (outputs[f"face_rpn_{part}_stride{stride}"][0] for part in parts)
+        for number, row, column in np.ndindex(2, *boxes.shape[1:]):
+            score, side = float(scores[2 + number, row, column]), sides[number]
+            if score < threshold:
+                continue
+            # The anchor's corners, as InsightFace has them: its last pixel belongs to it.
+            left, top = column * stride + 7.5 - (side - 1) / 2, row * stride + 7.5 - (side - 1) / 2
+            right, bottom = left + side - 1, top + side - 1
+            width, height = right - left + 1, bottom - top + 1
+            x, y = left + (width - 1) / 2 + 0.5, top + (height - 1) / 2 + 0.5
+            dx, dy, dw, dh = boxes[4 * number : 4 * number + 4, row, column].tolist()
+            box = box_around(x + dx * width, y + dy * height, math.exp(dw) * width, math.exp(dh) * height)
+            points = landmarks[10 * number : 10 * number + 10, row, column].reshape(5, 2).tolist()
+            spots = [(x + px * (side + 1), y + py * (side + 1)) for px, py in points]
+            places.append(Place(score, 0, [box[0], box[1], box[2] + 1, box[3] + 1], spots))
     return places
 
 
@@ -114,13 +104,10 @@ def priors(
     """Centre and size of each prior box."""
     for stride, sizes in levels:
         rows, columns = math.ceil(network[0] / stride), math.ceil(network[1] / stride)
-        for row in range(rows):
-            for column in range(columns):
-                for width, height in sizes:
-                    if even:
-                        yield (column + 0.5) / columns * network[1], (row + 0.5) / rows * network[0], width, height
-                    else:
-                        yield (column + 0.5) * stride, (row + 0.5) * stride, width, height
+        across, down = (network[1] / columns, network[0] / rows) if even else (stride, stride)
+        for row, column in np.ndindex(rows, columns):
+            for width, height in sizes:
+                yield (column + 0.5) * across, (row + 0.5) * down, width, height
 
 
 def ssd(
@@ -151,9 +138,8 @@ def yunet(outputs: Outputs, network: tuple[int, int], threshold: float) -> list[
     """OpenCV's FaceDetectorYN."""
     places = []
     for stride in (8, 16, 32):
-        columns = network[1] // stride
-        for index in range(network[0] // stride * columns):
-            row, column = divmod(index, columns)
+        cells = np.ndindex(network[0] // stride, network[1] // stride)
+        for index, (row, column) in enumerate(cells):
             parts = [min(max(float(outputs[f"{what}_{stride}"][0, index, 0]), 0.0), 1.0) for what in ("cls", "obj")]
             score = math.sqrt(parts[0] * parts[1])
             if score < threshold:
@@ -169,16 +155,16 @@ def yolox(output: np.ndarray, network: tuple[int, int], threshold: float) -> lis
     """YOLOX's demo for onnxruntime."""
     places, index = [], 0
     for stride in (8, 16, 32):
-        for row in range(network[0] // stride):
-            for column in range(network[1] // stride):
-                x, y, w, h, objectness, *classes = output[0, index].tolist()
-                index += 1
-                class_id, best = best_of(classes)
-                if objectness * best < threshold:
-                    continue
-                size = math.exp(w) * stride, math.exp(h) * stride
-                box = box_around((x + column) * stride, (y + row) * stride, *size)
-                places.append(Place(objectness * best, class_id, box))
+        for row, column in np.ndindex(network[0] // stride, network[1] // stride):
+            x, y, w, h, objectness, *classes = output[0, index].tolist()
+            index += 1
+            class_id, best = best_of(classes)
+            if objectness * best < threshold:
+                continue
+            size = math.exp(w) * stride, math.exp(h) * stride
+            places.append(
+                Place(objectness * best, class_id, box_around((x + column) * stride, (y + row) * stride, *size))
+            )
     assert index == output.shape[1]
     return places
 
@@ -190,19 +176,17 @@ def nanodet(
     places, index = [], 0
     bins = distances.shape[2] // 4
     for stride, rows, columns in grids:
-        for row in range(rows):
-            for column in range(columns):
-                class_id, score = best_of(scores[0, index].tolist())
-                sides = []
-                for side in range(4):
-                    powers = [math.exp(each) for each in distances[0, index, side * bins : (side + 1) * bins].tolist()]
-                    sides.append(stride * sum(bin_ * power for bin_, power in enumerate(powers)) / sum(powers))
-                index += 1
-                if score < threshold:
-                    continue
-                x, y = (column + offset) * stride, (row + offset) * stride
-                box = [x - sides[0], y - sides[1], x + sides[2], y + sides[3]]
-                places.append(Place(score, class_id, box))
+        for row, column in np.ndindex(rows, columns):
+            class_id, score = best_of(scores[0, index].tolist())
+            sides = []
+            for values in distances[0, index].reshape(4, bins).tolist():
+                powers = [math.exp(each) for each in values]
+                sides.append(stride * sum(bin_ * power for bin_, power in enumerate(powers)) / sum(powers))
+            index += 1
+            if score < threshold:
+                continue
+            x, y = (column + offset) * stride, (row + offset) * stride
+            places.append(Place(score, class_id, [x - sides[0], y - sides[1], x + sides[2], y + sides[3]]))
     assert index == scores.shape[1]
     return places
 
@@ -212,20 +196,19 @@ def efficientdet(scores: np.ndarray, boxes: np.ndarray, network: tuple[int, int]
     places, index = [], 0
     for level in (3, 4, 5, 6, 7):
         stride = 2**level
-        for row in range(math.ceil(network[0] / stride)):
-            for column in range(math.ceil(network[1] / stride)):
-                for octave in range(3):
-                    for ratio_x, ratio_y in ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4)):
-                        size = 4 * stride * 2 ** (octave / 3)
-                        width, height = size * ratio_x, size * ratio_y
-                        class_id, logit = best_of(scores[0, index].tolist())
-                        ty, tx, th, tw = boxes[0, index].tolist()
-                        index += 1
-                        if sigmoid(logit) < threshold:
-                            continue
-                        x, y = (column + 0.5) * stride + tx * width, (row + 0.5) * stride + ty * height
-                        box = box_around(x, y, width * math.exp(tw), height * math.exp(th))
-                        places.append(Place(sigmoid(logit), class_id, box))
+        cells = math.ceil(network[0] / stride), math.ceil(network[1] / stride)
+        for row, column, octave, ratio in np.ndindex(*cells, 3, 3):
+            size = 4 * stride * 2 ** (octave / 3)
+            width, height = (size * each for each in ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))[ratio])
+            class_id, logit = best_of(scores[0, index].tolist())
+            ty, tx, th, tw = boxes[0, index].tolist()
+            index += 1
+            if sigmoid(logit) < threshold:
+                continue
+            x, y = (column + 0.5) * stride + tx * width, (row + 0.5) * stride + ty * height
+            places.append(
+                Place(sigmoid(logit), class_id, box_around(x, y, width * math.exp(tw), height * math.exp(th)))
+            )
     assert index == scores.shape[1]
     return places
 

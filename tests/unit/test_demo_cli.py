@@ -92,29 +92,6 @@ def test_save_writes_the_image_with_its_results(run_demo: RunDemo, tmp_path: Pat
     assert (image[..., 1] > image[..., 2]).any()  # the green ground of the labels, on a grey image
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["retinafase"], 4, "near names: retinaface"),
-        (["digits", "--model", "digitz"], 4, "unknown model 'digitz'"),
-        (["digits", "--image", "none.png"], 7, "there is no image none.png"),
-        (["digits", "--image", "letter.png"], 7, "it is text"),
-        (["digits", "--save", "out.txt"], 7, ".txt names no image format"),
-        (["digits", "--save", "letter.png/out.png"], 10, "is not a folder"),
-        (["all", "--model", "digits"], 7, "--model needs one demo"),
-        (["digits", "--repeat", "0"], 2, "repeat"),
-    ],
-)
-def test_wrong_input_ends_before_anything_is_built(
-    run_demo: RunDemo, built: list[dict[str, Any]], tmp_path: Path, arguments: list[str], code: int, message: str
-) -> None:
-    (tmp_path / "letter.png").write_text("Dear reader,\n")
-    ended, out, err = run_demo("demo", *arguments)
-    assert (ended, out) == (code, "")
-    assert message in err
-    assert built == []
-
-
 def test_a_network_of_another_task_is_refused_before_it_is_opened(
     run_demo: RunDemo, built: list[dict[str, Any]]
 ) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from edgedeploy.demo import tengine_log
-from edgedeploy.demo.pipeline import Outcome, Parts
+from edgedeploy.demo.pipeline import Network, Outcome, Parts
 from edgedeploy.demo.spec import LogFormat
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.preprocess import Frame
@@ -17,19 +18,12 @@ from edgedeploy.zoo.entry import ModelInput
 SQUEEZENET = ModelInput(name="data", shape=[1, 3, 227, 227], colour="BGR", mean=[104.007, 116.669, 122.679])
 
 
-def log(log_format: LogFormat, detections: list[Detection], *times: float) -> str:
-    outcome = Outcome(
-        detections=detections,
-        timing=Timing(times or (210.81,)),
-        parts=Parts(),
-        threads=1,
-        frame=Frame((316, 474), (227, 227), (1, 1)),
-        model_input=SQUEEZENET,
-    )
-    lines = tengine_log.log_lines(
-        log_format, outcome, model_file=Path("models/squeezenet.onnx"), image_file=Path("images/cat.jpg")
-    )
-    return "\n".join(lines)
+def log(log_format: LogFormat, detections: list[Detection], *times: float) -> list[str]:
+    stage, runner = SimpleNamespace(log=log_format), SimpleNamespace(threads=1)
+    network = Network(stage, "squeezenet", Path("models/squeezenet.onnx"), runner, SQUEEZENET, [])  # type: ignore[arg-type]
+    frame = Frame((316, 474), (227, 227), (1, 1))
+    outcome = Outcome(detections, Timing(times or (210.81,)), Parts(), network, frame)
+    return tengine_log.log_lines(outcome, Path("images/cat.jpg"))
 
 
 @pytest.fixture(autouse=True)
@@ -38,122 +32,91 @@ def _versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tengine_log.metadata, "version", lambda name: {"apache-tvm": "0.27.0.post1"}[name])
 
 
-def test_classification() -> None:
-    classes = [
-        Detection(label="tabby", class_id=281, score=0.2715711),
-        Detection(label="tiger cat", class_id=282, score=0.265981),
-    ]
-    assert (
-        log("classification", classes)
-        == """\
-edgedeploy 0.1.0, Apache TVM 0.27.0
+VERSION = "edgedeploy 0.1.0, Apache TVM 0.27.0"
+REPEAT = "Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms"
+RULE = "-" * 38
+FILES_AND_INPUT = [
+    "",
+    "model file : models/squeezenet.onnx",
+    "image file : images/cat.jpg",
+    "img_h, img_w, scale[3], mean[3] : 227 227 , 1.000 1.000 1.000, 104.0 116.7 122.7",
+]
 
-model file : models/squeezenet.onnx
-image file : images/cat.jpg
-img_h, img_w, scale[3], mean[3] : 227 227 , 1.000 1.000 1.000, 104.0 116.7 122.7
-Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
---------------------------------------
-0.271571, 281
-0.265981, 282
---------------------------------------"""
-    )
+
+def seen(label: str, class_id: int, score: float, *box: float) -> Detection:
+    return Detection(label=label, class_id=class_id, score=score, box=box or None)  # type: ignore[arg-type]
+
+
+# Those of yolov3 and after it as the README of Tengine's examples shows them (OAID/Tengine, branch tengine-lite), for
+# ssd_dog.jpg.
+@pytest.mark.parametrize(
+    ("log_format", "detections", "lines"),
+    [
+        (
+            "classification",
+            [seen("tabby", 281, 0.2715711), seen("tiger cat", 282, 0.265981)],
+            [*FILES_AND_INPUT, REPEAT, RULE, "0.271571, 281", "0.265981, 282", RULE],
+        ),
+        (
+            "yolo",
+            [
+                seen("car", 2, 0.9323, 454.07, 76.53, 684.29, 180.31),
+                seen("dog", 16, 0.7515, -3.2, 221.18, 365.8, 515.53),
+            ],
+            [REPEAT, RULE, " 3:  93%, [ 454,   77,  684,  180], car", "17:  75%, [  -3,  221,  366,  516], dog"],
+        ),
+        (
+            "yolov3",
+            [seen("dog", 16, 0.998, 123.1, 222.6, 319.9, 544.4), seen("bicycle", 1, 0.99, 160, 117, 568, 435)],
+            [
+                *(REPEAT, RULE, "detection num: 2"),
+                "16: 100%, [ 123,  223,  320,  544], dog",
+                " 1:  99%, [ 160,  117,  568,  435], bicycle",
+            ],
+        ),
+        (
+            "nanodet",
+            [
+                seen("bicycle", 1, 0.59313, 141.945, 160.89, 563.568, 429.829),
+                seen("car", 2, 0.48931, 462.477, 72.462, 701.777, 170.343),
+            ],
+            [
+                *(REPEAT, RULE, "detection num: 2"),
+                " 1: 59.313%, [141.945, 160.890, 563.568, 429.829], bicycle",
+                " 2: 48.931%, [462.477,  72.462, 701.777, 170.343], car",
+            ],
+        ),
+        (
+            "efficientdet",
+            [seen("dog", 17, 0.8, 132.9, 222.1, 315.99, 535), seen("car", 2, 0.25, 57, 77, 111, 124)],
+            [
+                *(*FILES_AND_INPUT, REPEAT, RULE),
+                "17:  80%, [ 132,  222,  315,  535], dog",
+                " 2:  25%, [  57,   77,  111,  124], car",
+            ],
+        ),
+    ],
+)
+def test_one_inference(log_format: LogFormat, detections: list[Detection], lines: list[str]) -> None:
+    assert log(log_format, detections) == [VERSION, *lines]
 
 
 def test_retinaface() -> None:
     faces = [
-        Detection(label="face", class_id=0, score=0.9961, box=(38.4053, 86.142, 84.7062, 150.1594)),
-        Detection(label="face", class_id=0, score=0.9881, box=(384.0761, 56.98444, 461.0441, 140.94534)),
+        seen("face", 0, 0.9961, 38.4053, 86.142, 84.7062, 150.1594),
+        seen("face", 0, 0.9881, 384.0761, 56.98444, 461.0441, 140.94534),
     ]
-    assert (
-        log("retinaface", faces, 70.0, 80.0)
-        == """\
-edgedeploy 0.1.0, Apache TVM 0.27.0
-img_h, img_w : 316, 474
-Repeat 2 times, thread 1, avg time 75.00 ms, max_time 80.00 ms, min_time 70.00 ms
---------------------------------------
-detected face num: 2
-BOX 1.00:( 38.4053 , 86.142 ),( 46.3009 , 64.0174 )
-BOX 0.99:( 384.076 , 56.9844 ),( 76.968 , 83.9609 )"""
-    )
+    assert log("retinaface", faces, 70.0, 80.0) == [
+        VERSION,
+        "img_h, img_w : 316, 474",
+        "Repeat 2 times, thread 1, avg time 75.00 ms, max_time 80.00 ms, min_time 70.00 ms",
+        RULE,
+        "detected face num: 2",
+        "BOX 1.00:( 38.4053 , 86.142 ),( 46.3009 , 64.0174 )",
+        "BOX 0.99:( 384.076 , 56.9844 ),( 76.968 , 83.9609 )",
+    ]
 
 
 def test_landmark() -> None:
-    assert (
-        log("landmark", [Detection(label="face", class_id=0, points=((1, 2),))], 74.974)
-        == """\
-edgedeploy 0.1.0, Apache TVM 0.27.0
-Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"""
-    )
-
-
-def test_yolo() -> None:
-    objects = [
-        Detection(label="car", class_id=2, score=0.9323, box=(454.07, 76.53, 684.29, 180.31)),
-        Detection(label="dog", class_id=16, score=0.7515, box=(-3.2, 221.18, 365.8, 515.53)),
-    ]
-    assert (
-        log("yolo", objects)
-        == """\
-edgedeploy 0.1.0, Apache TVM 0.27.0
-Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
---------------------------------------
- 3:  93%, [ 454,   77,  684,  180], car
-17:  75%, [  -3,  221,  366,  516], dog"""
-    )
-
-
-# As the README of Tengine's examples shows them (OAID/Tengine, branch tengine-lite), for ssd_dog.jpg.
-
-
-def test_yolov3() -> None:
-    objects = [
-        Detection(label="dog", class_id=16, score=0.998, box=(123.1, 222.6, 319.9, 544.4)),
-        Detection(label="bicycle", class_id=1, score=0.99, box=(160, 117, 568, 435)),
-    ]
-    assert (
-        log("yolov3", objects)
-        == """\
-edgedeploy 0.1.0, Apache TVM 0.27.0
-Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
---------------------------------------
-detection num: 2
-16: 100%, [ 123,  223,  320,  544], dog
- 1:  99%, [ 160,  117,  568,  435], bicycle"""
-    )
-
-
-def test_nanodet() -> None:
-    objects = [
-        Detection(label="bicycle", class_id=1, score=0.59313, box=(141.945, 160.89, 563.568, 429.829)),
-        Detection(label="car", class_id=2, score=0.48931, box=(462.477, 72.462, 701.777, 170.343)),
-    ]
-    assert (
-        log("nanodet", objects)
-        == """\
-edgedeploy 0.1.0, Apache TVM 0.27.0
-Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
---------------------------------------
-detection num: 2
- 1: 59.313%, [141.945, 160.890, 563.568, 429.829], bicycle
- 2: 48.931%, [462.477,  72.462, 701.777, 170.343], car"""
-    )
-
-
-def test_efficientdet() -> None:
-    objects = [
-        Detection(label="dog", class_id=17, score=0.8, box=(132.9, 222.1, 315.99, 535)),
-        Detection(label="car", class_id=2, score=0.25, box=(57, 77, 111, 124)),
-    ]
-    assert (
-        log("efficientdet", objects)
-        == """\
-edgedeploy 0.1.0, Apache TVM 0.27.0
-
-model file : models/squeezenet.onnx
-image file : images/cat.jpg
-img_h, img_w, scale[3], mean[3] : 227 227 , 1.000 1.000 1.000, 104.0 116.7 122.7
-Repeat 1 times, thread 1, avg time 210.81 ms, max_time 210.81 ms, min_time 210.81 ms
---------------------------------------
-17:  80%, [ 132,  222,  315,  535], dog
- 2:  25%, [  57,   77,  111,  124], car"""
-    )
+    face = Detection(label="face", class_id=0, points=((1, 2),))
+    assert log("landmark", [face], 74.974) == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]

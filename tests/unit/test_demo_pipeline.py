@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from onnx import helper
 from support.networks import Graph
 from support.onnxruntime_runner import OnnxruntimeRunner
 
-from edgedeploy.demo.pipeline import infer
+from edgedeploy.demo.pipeline import Network, infer
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import InputError
 from edgedeploy.zoo.entry import ModelInput
@@ -30,7 +31,8 @@ def heads(*names: str) -> OnnxruntimeRunner:
 
 
 def look(runner: OnnxruntimeRunner, output_names: Sequence[str]) -> int:
-    return len(infer(IMAGE, DEMOS.load("yolo-fastest"), runner, INPUT, labels=[], output_names=output_names).detections)
+    network = Network(DEMOS.load("yolo-fastest"), "", Path(), runner, INPUT, [], output_names)
+    return len(infer(IMAGE, network).detections)
 
 
 def test_as_many_outputs_of_other_names_are_taken_in_the_demos_order() -> None:

@@ -86,17 +86,16 @@ def make(tmp_path: Path) -> Make:
             Network(demo, "first", Path("first.onnx"), first, anything, ["half"]),
             Network(demo.then, "second", Path("second.onnx"), second, second_input, []),
         ]
-        return DemoSession("own", demo, networks, "local", None)
+        return DemoSession("own", networks, "local", None)
 
     return show
 
 
 def test_it_makes_of_each_crop_what_it_makes_of_that_image_alone(make: Make) -> None:
-    digits = OnnxruntimeRunner(MODEL)
-    show = make(DIGITS, halves(), digits)
+    show = make(DIGITS, halves(), OnnxruntimeRunner(MODEL))
     outcome = infer_with(PAIR, show.networks)
     assert [each.box for each in outcome.detections] == [(0, 0, SIDE, SIDE), (SIDE, 0, 2 * SIDE, SIDE)]
-    alone = infer(DIGIT, show.networks[1].stage, digits, MODELS.load("digits").input, labels=[])
+    alone = infer(DIGIT, show.networks[1])
     for then in outcome.then:
         assert [(each.label, each.score) for each in then.detections] == [
             (each.label, each.score) for each in alone.detections

@@ -1,4 +1,4 @@
-"""`edgedeploy demo` on folders, videos and cameras."""
+"""`edgedeploy demo` on folders, videos and cameras, and on what is wrong."""
 
 from __future__ import annotations
 
@@ -134,30 +134,39 @@ class TestFolder:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--image", "three.avi", "--save", "out.png"], 7, ".png names no kind of video"),
-        (["--image", "three.avi", "--save", "three.avi"], 7, "would overwrite what is shown"),
-        (["--image", "three.avi", "--save", "three.avi/out.mp4"], 10, "is not a folder"),
-        (["--image", "three.avi", "--repeat", "3"], 7, "--repeat needs a single image"),
-        (["--image", "three.avi", "--frames", "0"], 2, "frames"),
-        (["--image", "scans", "--save", "scans"], 7, "would overwrite what is shown"),
-        (["--image", "scans", "--save", "three.avi"], 10, "into a folder, and this is a file"),
-        (["--image", "empty"], 7, "it is empty"),
-        (["--image", "9999"], 7, "there is no camera /dev/video9999"),
+        ("retinafase", 4, "near names: retinaface"),
+        ("digits --model digitz", 4, "unknown model 'digitz'"),
+        ("digits --image none.png", 7, "there is no image none.png"),
+        ("digits --image letter.png", 7, "it is text"),
+        ("digits --save out.txt", 7, ".txt names no image format"),
+        ("digits --save letter.png/out.png", 10, "is not a folder"),
+        ("all --model digits", 7, "--model needs one demo"),
+        ("digits --repeat 0", 2, "repeat"),
+        ("digits --image three.avi --save out.png", 7, ".png names no kind of video"),
+        ("digits --image three.avi --save three.avi", 7, "would overwrite what is shown"),
+        ("digits --image three.avi --save three.avi/out.mp4", 10, "is not a folder"),
+        ("digits --image three.avi --repeat 3", 7, "--repeat needs a single image"),
+        ("digits --image three.avi --frames 0", 2, "frames"),
+        ("digits --image scans --save scans", 7, "would overwrite what is shown"),
+        ("digits --image scans --save three.avi", 10, "into a folder, and this is a file"),
+        ("digits --image empty", 7, "it is empty"),
+        ("digits --image 9999", 7, "there is no camera /dev/video9999"),
     ],
 )
+@pytest.mark.usefixtures("folder")
 def test_wrong_input_ends_before_anything_is_built(
     run_demo: RunDemo,
     built: list[dict[str, Any]],
     film: Path,
-    folder: Path,
     tmp_path: Path,
-    arguments: list[str],
+    arguments: str,
     code: int,
     message: str,
 ) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "letter.png").write_text("Dear reader,\n")
     before = film.read_bytes()
-    ended, out, err = run_demo("demo", "digits", *arguments)
+    ended, out, err = run_demo("demo", *arguments.split())
     assert (ended, out) == (code, "")
     assert message in " ".join(err.split())
     assert built == []

@@ -10,7 +10,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.networks import Graph, tiny
-from support.onnx_operators import ints
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
@@ -171,7 +170,7 @@ def test_resize_with_both_scales_and_sizes_takes_the_sizes(tmp_path: Path) -> No
     graph = Graph()
     data = graph.input("data", [1, 1, 4, 4])
     scales = graph.weight(np.float32([1, 1, 2.2, 2.2]))
-    resized = graph.node("Resize", data, graph.weight(np.float32([])), scales, ints(graph, 1, 1, 8, 8))
+    resized = graph.node("Resize", data, graph.weight(np.float32([])), scales, graph.weight(np.array([1, 1, 8, 8])))
     assert read_onnx(graph.save(tmp_path / "net.onnx", resized)).outputs[0].shape == [1, 1, 8, 8]
 
 

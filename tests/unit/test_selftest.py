@@ -25,7 +25,8 @@ from edgedeploy.package.manifest import Case
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.comparison import fractions
-from edgedeploy.selftest.recording import Recorded, recorded
+from edgedeploy.selftest.recording import recorded
+from edgedeploy.selftest.tolerance import Recorded
 from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles

@@ -23,7 +23,7 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
-from edgedeploy.selftest.tolerance import TOLERANCE, error_limit, tolerance_of, usual_tolerance
+from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, error_limit, tolerance_of, usual_tolerance
 from edgedeploy.zoo.source import Source, find_source
 
 pytestmark = pytest.mark.compiles
@@ -112,8 +112,8 @@ def test_an_output_of_nothing_but_rounding_is_not_let_through(tmp_path: Path) ->
         built(path)
 
 
-def inference(spread: float, largest: float = 1.0) -> SimpleNamespace:
-    return SimpleNamespace(outputs={"y": np.array([largest], np.float32)}, spread={"y": spread})
+def inference(spread: float, largest: float = 1.0) -> Recorded:
+    return Recorded({}, {"y": np.array([largest], np.float32)}, {"y": spread})
 
 
 def computing_in(*dtypes: str) -> Any:

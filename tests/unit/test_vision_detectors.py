@@ -34,6 +34,15 @@ def probabilities(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).random(shape, np.float32)
 
 
+def assert_agrees(
+    decoder: Detector, outputs: dict[str, np.ndarray], places: list[plain.Place], overlap: float, *, clip: bool = True
+) -> None:
+    """Of the places, of which some suppress others, the decoder reports those that plain loops keep."""
+    expected = plain.kept(places, overlap, getattr(decoder, "suppression", "agnostic") == "class_aware")
+    assert len(places) > len(expected) > 5
+    plain.assert_reported(decoder.decode(outputs, FRAME, []), expected, FRAME, clip=clip)
+
+
 class TestYolo:
     anchors = [(10.0, 13.0), (33.0, 23.0), (30.0, 61.0)]
     outputs = {"large": random(1, 24, 3, 5), "small": random(1, 24, 6, 10, seed=1)}
@@ -42,25 +51,16 @@ class TestYolo:
     @pytest.mark.parametrize("kind", ["yolo", "region"])
     @pytest.mark.parametrize("scale_x_y", [1.0, 1.1])
     def test_agrees_with_plain_loops(self, kind: str, suppression: str, scale_x_y: float) -> None:
-        decoder = Yolo.model_validate(
-            {
-                "kind": "yolo",
-                "threshold": 0.3,
-                "suppression": suppression,
-                "heads": [
-                    {"output": name, "kind": kind, "anchors": self.anchors, "scale_x_y": scale_x_y}
-                    for name in self.outputs
-                ],
-            }
-        )
+        heads = [
+            {"output": name, "kind": kind, "anchors": self.anchors, "scale_x_y": scale_x_y} for name in self.outputs
+        ]
+        decoder = Yolo.model_validate({"kind": "yolo", "threshold": 0.3, "suppression": suppression, "heads": heads})
         places = [
             place
             for output in self.outputs.values()
             for place in plain.yolo(output, self.anchors, NETWORK, 0.3, region=kind == "region", scale_x_y=scale_x_y)
         ]
-        expected = plain.kept(places, 0.45, suppression == "class_aware")
-        assert len(places) > len(expected) > 5
-        plain.assert_reported(decoder.decode(self.outputs, FRAME, []), expected, FRAME, clip=False)
+        assert_agrees(decoder, self.outputs, places, 0.45, clip=False)
 
     def test_heads_are_the_networks_own_unless_the_demo_states_them(self) -> None:
         bare = Yolo(kind="yolo", threshold=0.3)
@@ -104,9 +104,7 @@ class TestSsd:
         priors = plain.priors(NETWORK, self.levels, even=spacing == "even")
         scores, boxes, points = (self.outputs[name] for name in ("scores", "boxes", "points"))
         places = plain.ssd(scores, boxes, points, priors, 0.5, (0.2, 0.3))
-        expected = plain.kept(places, 0.4, suppression == "class_aware")
-        assert len(places) > len(expected) > 5
-        plain.assert_reported(decoder.decode(self.outputs, FRAME, []), expected, FRAME)
+        assert_agrees(decoder, self.outputs, places, 0.4)
 
     def test_without_prior_boxes_corners_are_fractions_of_the_input(self) -> None:
         outputs = {
@@ -133,12 +131,9 @@ class TestYuNet:
     }
 
     def test_agrees_with_plain_loops(self) -> None:
-        places = plain.yunet(self.outputs, NETWORK, 0.9)
-        expected = plain.kept(places, 0.3)
-        assert len(places) > len(expected) > 5
-        found = YuNet(kind="yunet").decode(self.outputs, FRAME, [])
-        plain.assert_reported(found, expected, FRAME)
-        assert {each.label for each in found} == {"face"}
+        decoder = YuNet(kind="yunet")
+        assert_agrees(decoder, self.outputs, plain.yunet(self.outputs, NETWORK, 0.9), 0.3)
+        assert {each.label for each in decoder.decode(self.outputs, FRAME, [])} == {"face"}
 
 
 class TestYolox:
@@ -150,10 +145,7 @@ class TestYolox:
         decoder = Yolox.model_validate(
             {"kind": "yolox", "threshold": 0.3, "iou_threshold": 0.3, "suppression": suppression}
         )
-        places = plain.yolox(self.output, NETWORK, 0.3)
-        expected = plain.kept(places, 0.3, suppression == "class_aware")
-        assert len(places) > len(expected) > 5
-        plain.assert_reported(decoder.decode({"output": self.output}, FRAME, []), expected, FRAME)
+        assert_agrees(decoder, {"output": self.output}, plain.yolox(self.output, NETWORK, 0.3), 0.3)
 
 
 class TestNanoDet:
@@ -167,10 +159,7 @@ class TestNanoDet:
             {"kind": "nanodet", "threshold": 0.8, "output": "joint", "suppression": suppression}
         )
         outputs = {"joint": np.concatenate([self.scores, self.distances], axis=2)}
-        places = plain.nanodet(self.scores, self.distances, self.grids, 0.8, 0.5)
-        expected = plain.kept(places, 0.5, suppression == "class_aware")
-        assert len(places) > len(expected) > 5
-        plain.assert_reported(decoder.decode(outputs, FRAME, []), expected, FRAME)
+        assert_agrees(decoder, outputs, plain.nanodet(self.scores, self.distances, self.grids, 0.8, 0.5), 0.5)
 
     def test_outputs_for_each_level_agree_with_the_joint_one(self) -> None:
         joint = NanoDet(kind="nanodet", output="joint", threshold=0.8)
@@ -188,8 +177,7 @@ class TestNanoDet:
         scores, distances = probabilities(1, count, 6, seed=3), random(1, count, 32, seed=3)
         decoder = NanoDet(kind="nanodet", output="joint", strides=[8, 16, 32, 64], offset=0, threshold=0.8)
         outputs = {"joint": np.concatenate([scores, distances], axis=2)}
-        expected = plain.kept(plain.nanodet(scores, distances, grids, 0.8, 0), 0.5)
-        plain.assert_reported(decoder.decode(outputs, FRAME, []), expected, FRAME)
+        assert_agrees(decoder, outputs, plain.nanodet(scores, distances, grids, 0.8, 0), 0.5)
 
     @pytest.mark.parametrize("fields", [{}, {"output": "a", "scores": ["b"]}, {"scores": ["a"], "distances": ["b"]}])
     def test_a_demo_states_one_output_or_one_for_each_level(self, fields: dict[str, Any]) -> None:
@@ -202,20 +190,15 @@ class TestEfficientDet:
     count = 9 * sum(rows * columns for rows, columns in sizes)
     scores = random(1, count, 5, mean=-3)
     boxes = random(1, count, 4, seed=1) * 0.5
+    outputs = {"s": scores, "b": boxes}
 
     def decoder(self, **fields: Any) -> EfficientDet:
         return EfficientDet.model_validate({"kind": "efficientdet", "scores": ["s"], "boxes": ["b"], **fields})
 
-    def outputs(self) -> dict[str, np.ndarray]:
-        return {"s": self.scores, "b": self.boxes}
-
     @SUPPRESSION
     def test_joined_outputs_agree_with_plain_loops(self, suppression: str) -> None:
         places = plain.efficientdet(self.scores, self.boxes, NETWORK, 0.2)
-        expected = plain.kept(places, 0.2, suppression == "class_aware")
-        assert len(places) > len(expected) > 5
-        found = self.decoder(suppression=suppression).decode(self.outputs(), FRAME, [])
-        plain.assert_reported(found, expected, FRAME)
+        assert_agrees(self.decoder(suppression=suppression), self.outputs, places, 0.2)
 
     @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
     def test_outputs_for_each_level_agree_with_the_joined_ones(self, layout: str) -> None:
@@ -228,12 +211,12 @@ class TestEfficientDet:
         decoder = self.decoder(
             scores=["s" + name for name in names], boxes=["b" + name for name in names], layout=layout
         )
-        assert decoder.decode(outputs, FRAME, []) == self.decoder().decode(self.outputs(), FRAME, [])
+        assert decoder.decode(outputs, FRAME, []) == self.decoder().decode(self.outputs, FRAME, [])
 
     def test_probabilities_are_not_put_through_a_sigmoid_again(self) -> None:
-        outputs = {**self.outputs(), "s": 1 / (1 + np.exp(-self.scores))}
+        outputs = {**self.outputs, "s": 1 / (1 + np.exp(-self.scores))}
         found = self.decoder(logits=False).decode(outputs, FRAME, [])
-        wanted = self.decoder().decode(self.outputs(), FRAME, [])
+        wanted = self.decoder().decode(self.outputs, FRAME, [])
         assert [each.score for each in found] == pytest.approx([each.score for each in wanted])
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -10,6 +11,7 @@ import pytest
 
 from edgedeploy.errors import InputError, OutputError
 from edgedeploy.vision.image import check_writable, read_image, resize, write_image
+from edgedeploy.vision.video import check_video_writable
 
 
 def test_resize_rounds_down_after_each_product() -> None:
@@ -122,13 +124,14 @@ def test_a_suffix_of_no_image_format_is_refused(tmp_path: Path, name: str) -> No
         check_writable(tmp_path / name)
 
 
-def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("check", "name"), [(check_writable, "out.jpg"), (check_video_writable, "film.avi")])
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, check: Callable[[Path], None], name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="not a folder"):
-        check_writable(tmp_path / "file" / "out.jpg")
-    (tmp_path / "folder.jpg").mkdir()
+        check(tmp_path / "file" / name)
+    (tmp_path / name).mkdir()
     with pytest.raises(OutputError, match="it is a folder"):
-        check_writable(tmp_path / "folder.jpg")
+        check(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["grey.pgm", "wide.webp"])

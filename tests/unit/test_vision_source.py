@@ -176,27 +176,30 @@ class TestVideo:
 
 
 class TestCamera:
-    def test_a_number_without_a_camera_is_an_input_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.fixture
+    def devices(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A folder in the place of /dev."""
         monkeypatch.setattr(sources, "_DEVICES", tmp_path)
+        return tmp_path
+
+    def test_a_number_without_a_camera_is_an_input_error(self, devices: Path) -> None:
         with pytest.raises(InputError, match=r"there is no camera .*video7: the system knows of none"):
             open_source(Path("7"))
-        (tmp_path / "video2").touch()
+        (devices / "video2").touch()
         with pytest.raises(InputError, match=r"there is no camera .*video7: there are video2"):
             open_source(Path("7"))
 
     def test_one_that_may_not_be_read_says_how_to_get_the_right(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, devices: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        (tmp_path / "video0").touch()
-        monkeypatch.setattr(sources, "_DEVICES", tmp_path)
+        (devices / "video0").touch()
         monkeypatch.setattr("os.access", lambda path, mode: False)  # tests may run as root, who may read all
         with pytest.raises(InputError, match="may not be used") as caught:
             open_source(Path("0"))
         assert "usermod" in caught.value.hints[0]
 
-    def test_what_opencv_cannot_read_as_one_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (tmp_path / "video0").touch()
-        monkeypatch.setattr(sources, "_DEVICES", tmp_path)
+    def test_what_opencv_cannot_read_as_one_is_refused(self, devices: Path) -> None:
+        (devices / "video0").touch()
         with pytest.raises(InputError, match="gives no image"):
             open_source(Path("0"))
 

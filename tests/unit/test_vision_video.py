@@ -77,15 +77,6 @@ def test_a_suffix_of_no_video_is_refused(tmp_path: Path, name: str) -> None:
     assert ".mp4 or .avi" in caught.value.hints[0]
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="not a folder"):
-        check_video_writable(tmp_path / "file" / "film.mp4")
-    (tmp_path / "film.avi").mkdir()
-    with pytest.raises(OutputError, match="it is a folder"):
-        check_video_writable(tmp_path / "film.avi")
-
-
 def test_a_name_that_opencv_does_not_take_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="UTF-8"):
         check_video_writable(tmp_path / b"\xe4.mp4".decode("utf-8", "surrogateescape"))
