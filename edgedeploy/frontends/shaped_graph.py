@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -12,7 +12,7 @@ from onnx import TensorProto, checker, defs, helper, numpy_helper, shape_inferen
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.graph import OPSET, Attribute, Graph
 
-# Constants up to this size may be shapes, axes or scales, which inference reads.
+# Inference reads constants up to this size, which may be scales, and all of int64, which may be shapes or axes.
 _SMALL = 64
 
 _MOST_VALUES = 2**31 - 1  # of one tensor
@@ -42,9 +42,19 @@ class ShapedGraph(Graph):
         unique = super().constant(values, name)
         kind = helper.np_dtype_to_tensor_dtype(values.dtype)
         self._types[unique] = helper.make_tensor_type_proto(kind, values.shape)
-        if values.size <= _SMALL:
-            self._small[unique] = numpy_helper.from_array(np.asarray(values, order="C"), unique)
+        if values.size <= _SMALL or values.dtype == np.int64:
+            self._small[unique] = self._weights[-1]
         return unique
+
+    def declare(self, shape: Sequence[int], name: str = "weights") -> str:
+        """Announce a float32 constant, whose values `define` adds; the name is made unique."""
+        unique = self._unique(name)
+        self._types[unique] = helper.make_tensor_type_proto(TensorProto.FLOAT, list(shape))
+        return unique
+
+    def define(self, name: str, values: np.ndarray) -> None:
+        """Add the values of a constant that was declared."""
+        self._weights.append(numpy_helper.from_array(np.asarray(values, order="C"), name))
 
     def nodes(self, operator: str, *inputs: str, names: Sequence[str], **attributes: Attribute) -> list[str]:
         """Add a node with several outputs, named as given and made unique.
@@ -53,26 +63,36 @@ class ShapedGraph(Graph):
             ModelError: the operator does not suit its inputs, or its outputs would be empty or too large.
         """
         outputs = super().nodes(operator, *inputs, names=names, **attributes)
-        node = helper.make_node(operator, list(inputs), outputs, **attributes)
         used = [name for name in inputs if name]
-        self._types |= self._inferred(node, {name: self._types[name] for name in used}, used)
-        for name in outputs:
-            shape = self.shape(name) if name in self._types else (0,)
-            if min(shape, default=1) < 1 or math.prod(shape) > _MOST_VALUES:
-                stated = " and ".join("x".join(map(str, self.shape(value))) for value in used)
-                raise ModelError(f"{operator} does not suit its inputs", why=f"their shapes are {stated}")
-        return outputs
-
-    def _inferred(
-        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], used: Sequence[str]
-    ) -> dict[str, onnx.TypeProto]:
         try:
-            return shape_inference.infer_node_outputs(
-                defs.get_schema(node.op_type, OPSET, ""),
-                node,
-                dict(types),
+            self._types |= shape_inference.infer_node_outputs(
+                defs.get_schema(operator, OPSET, ""),
+                self._nodes[-1],
+                {name: self._types[name] for name in used},
                 {name: self._small[name] for name in used if name in self._small},
                 opset_imports=[helper.make_opsetid("", OPSET)],
             )
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
-            raise ModelError(f"{node.op_type} does not suit its inputs", why=last_line(error)) from error
+            raise self.unsuitable(operator, last_line(error)) from error
+        for name in outputs:
+            self.check_output(operator, used, self.shape(name) if name in self._types else (0,))
+        return outputs
+
+    def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
+        """Refuse an output of a node that would be empty or too large; others may say it otherwise.
+
+        Raises:
+            ModelError: it would.
+        """
+        if min(shape, default=1) < 1 or is_too_large(shape):
+            stated = " and ".join("x".join(map(str, self.shape(value))) for value in inputs)
+            raise self.unsuitable(operator, f"their shapes are {stated}")
+
+    def unsuitable(self, operator: str, why: str) -> ModelError:
+        """The error that an operator does not suit its inputs."""
+        return ModelError(f"{operator} does not suit its inputs", why=why)
+
+
+def is_too_large(shape: Sequence[int]) -> bool:
+    """Whether a tensor has more values than any memory has room for."""
+    return math.prod(shape) > _MOST_VALUES

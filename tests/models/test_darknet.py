@@ -16,7 +16,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.darknet import FORMAT
 from edgedeploy.frontends.darknet.configuration import read_sections
-from edgedeploy.frontends.darknet.plan import planned
+from edgedeploy.frontends.darknet.translation import translated
 from edgedeploy.frontends.darknet.weights import RandomWeights
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.package.archive import read_manifest
@@ -94,8 +94,8 @@ def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str
 def test_architectures_with_seeded_weights_equal_a_second_implementation(name: str, shared: Path) -> None:
     cfg = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"
     model = FORMAT.convert([cfg], {}, RANDOM).model
-    layers, weights = planned(cfg, read_sections(cfg), {}).layers, RandomWeights()
-    stream = Stream(weights.take(layer, parameter) for layer in layers for parameter in layer.parameters)
+    weights = RandomWeights()
+    stream = Stream(weights.take(parameter) for parameter in translated(cfg, read_sections(cfg), {}).parameters)
     shape = [dimension.dim_value for dimension in model.graph.input[0].type.tensor_type.shape.dim]
     image = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
     every = interpret(cfg.read_text(), image[0], stream.take)

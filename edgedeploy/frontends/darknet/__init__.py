@@ -39,19 +39,20 @@ class Darknet(ConvertedFormat):
         Darknet counts it, such as `yolo_121`.
         """
         from edgedeploy.frontends.darknet.configuration import read_sections
-        from edgedeploy.frontends.darknet.conversion import converted
-        from edgedeploy.frontends.darknet.plan import planned
+        from edgedeploy.frontends.darknet.translation import translated
         from edgedeploy.frontends.darknet.weights import FileWeights, RandomWeights
 
-        plan = planned(files[0], read_sections(files[0]), shapes, options.epsilon)
+        graph = translated(files[0], read_sections(files[0]), shapes, options.epsilon)
         weights: Weights
         if options.weights == "random":
             weights = RandomWeights()
         elif len(files) > 1:
-            weights = FileWeights(files[1], plan.layers)
+            weights = FileWeights(files[1], graph.parameters, files[0].name)
         else:
             raise self.without_weights(files[0])
-        return converted(files[0].stem, plan, weights)
+        for parameter in graph.parameters:
+            graph.define(parameter.name, weights.take(parameter))
+        return graph.converted()
 
 
 FORMAT = Darknet()
