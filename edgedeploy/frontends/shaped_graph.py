@@ -78,6 +78,12 @@ class ShapedGraph(Graph):
             self.check_output(operator, used, self.shape(name) if name in self._types else (0,))
         return outputs
 
+    def rename(self, names: Sequence[str]) -> None:
+        """See `Graph.rename`."""
+        types = [self._types.pop(name) for name in self._nodes[-1].output]
+        super().rename(names)
+        self._types.update(zip(names, types, strict=True))
+
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
         """Refuse an output of a node that would be empty or too large; others may say it otherwise.
 

@@ -101,19 +101,13 @@ def _grouped_convolution(step: Step, blob: Blob, groups: int) -> Blob:
     _refuse_quantised(step)
     if layer.integer(19):
         raise layer.error("its weights come from another layer")
-    outputs, sizes = layer.integer(0), blob.shape[1:]
-    weights, *bias = _weights(step, blob.shape[0], outputs, groups, window.kernel)
-    begins, ends = window.padding(step, same_padding(sizes, window.extent, window.stride))
+    weights, *bias = _weights(step, blob.shape[0], layer.integer(0), groups, window.kernel)
+    begins, ends = window.padding(step, same_padding(blob.shape[1:], window.extent, window.stride))
     if layer.number(18):  # the value of padding
         blob = step.pad(blob, [0, *begins], [0, *ends], value=layer.number(18))
-        sizes, begins, ends = blob.shape[1:], (0, 0), (0, 0)
-    axes = zip(sizes, begins, ends, window.extent, window.stride, strict=True)
-    shape = [outputs, *((size + begin + end - extent) // stride + 1 for size, begin, end, extent, stride in axes)]
+        begins, ends = (0, 0), (0, 0)
     operands = [step.constant(values) for values in (weights, *bias)]
-    pads = [*begins, *ends]
-    return activated(
-        step, step.node("Conv", blob, *operands, shape=shape, group=groups, pads=pads, **window.attributes)
-    )
+    return activated(step, step.node("Conv", blob, *operands, group=groups, pads=[*begins, *ends], **window.attributes))
 
 
 @translates("Deconvolution", _DECONVOLUTION)
@@ -147,7 +141,6 @@ def _grouped_deconvolution(step: Step, groups: int) -> Blob:
         raise layer.error("sizes of the output should not be negative")
     if min(window.begins) < 0 and 0 in wanted:
         raise layer.error("neither its padding nor the size of its output is stated")
-    shape = [outputs, *(size - begin - end for size, begin, end in zip(whole, begins, ends, strict=True))]
     # What is added at the end, and what is cut off there, become one number.
     cut = [max(end - extra, 0) for end, extra in zip(ends, more, strict=True)]
     added = [max(extra - end, 0) for end, extra in zip(ends, more, strict=True)]
@@ -158,7 +151,6 @@ def _grouped_deconvolution(step: Step, groups: int) -> Blob:
             "ConvTranspose",
             blob,
             *operands,
-            shape=shape,
             group=groups,
             pads=[*begins, *cut],
             output_padding=added,
@@ -193,12 +185,11 @@ def _dense(step: Step, blob: Blob, outputs: int, count: int, *, with_bias: bool)
     _check_count(step, count, outputs, [outputs, inputs])
     weights = step.weights.tagged([outputs, inputs], step.layer.name)
     bias = step.weights.plain([outputs], step.layer.name) if with_bias else None
-    shape = [*blob.shape[:-1], outputs]
     if blob.rank == 1:
         operands = [step.constant(values) for values in (weights, bias) if values is not None]
-        return step.node("Gemm", blob, *operands, shape=shape, transB=1)
-    product = step.node("MatMul", blob, step.constant(np.ascontiguousarray(weights.T)), shape=shape)
-    return product if bias is None else step.elementwise("Add", product, step.constant(bias))
+        return step.node("Gemm", blob, *operands, transB=1)
+    product = step.node("MatMul", blob, step.constant(np.ascontiguousarray(weights.T)))
+    return product if bias is None else step.node("Add", product, step.constant(bias))
 
 
 def _flat(step: Step, blob: Blob) -> Blob:
