@@ -14,85 +14,28 @@ from support.onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy.frontends.darknet import FORMAT
 from edgedeploy.frontends.format import ImportOptions
 
-SEED = """[net]
-width=16
-height=16
-channels=3
-
-[convolutional]
-batch_normalize=1
-filters=8
-size=3
-stride=2
-pad=1
-activation=leaky
-
-[convolutional]
-filters=8
-groups=8
-size=3
-dilation=2
-pad=1
-activation=mish
-
-[shortcut]
-from=-2
-activation=linear
-
-[maxpool]
-size=2
-stride=1
-
-[route]
-layers=-1,-2,0
-groups=2
-group_id=1
-
-[upsample]
-stride=2
-scale=0.5
-
-[local_avgpool]
-size=3
-stride=2
-
-[reorg]
-stride=2
-
+# Most sections, one in a line.
+SECTIONS = """
+[net] width=16 height=16 channels=3
+[convolutional] batch_normalize=1 filters=8 size=3 stride=2 pad=1 activation=leaky
+[convolutional] filters=8 groups=8 size=3 dilation=2 pad=1 activation=mish
+[shortcut] from=-2 activation=linear
+[maxpool] size=2 stride=1
+[route] layers=-1,-2,0 groups=2 group_id=1
+[upsample] stride=2 scale=0.5
+[local_avgpool] size=3 stride=2
+[reorg] stride=2
 [batchnorm]
-
-[convolutional]
-filters=14
-activation=linear
-
-[yolo]
-mask=0,2
-anchors=1,2, 3,4, 5,6
-classes=2
-num=3
-
-[route]
-layers=2
-
+[convolutional] filters=14 activation=linear
+[yolo] mask=0,2 anchors=1,2,3,4,5,6 classes=2 num=3
+[route] layers=2
 [avgpool]
-
-[connected]
-output=8
-activation=logistic
-
-[scale_channels]
-from=2
-
-[convolutional]
-filters=7
-size=1
-activation=linear
-
-[region]
-anchors=1.5,2.5
-classes=2
-softmax=1
+[connected] output=8 activation=logistic
+[scale_channels] from=2
+[convolutional] filters=7 size=1 activation=linear
+[region] anchors=1.5,2.5 classes=2 softmax=1
 """
+SEED = SECTIONS.strip().replace("\n", "\n\n").replace(" ", "\n") + "\n"
 HOSTILE = ["0", "-1", "-2", "2", "3", "7", "255", "65536", "2147483647", "-2147483648", "2147483648", "9" * 40, "1e9"]
 HOSTILE += ["", ",", "1,-1,0", "nan", "inf", "1e-400", "1e308", "٣", "\0", "=", "leaky", "-1," * 200]
 

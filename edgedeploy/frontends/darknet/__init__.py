@@ -9,13 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
-
-if TYPE_CHECKING:
-    from edgedeploy.frontends.darknet.weights import Weights
 
 # Comments and empty lines, then the section that every cfg file begins with.
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r]*(?:[#;][^\n]*)?\n)*[ \t]*\[(?:net|network)\]")
@@ -43,13 +39,11 @@ class Darknet(ConvertedFormat):
         from edgedeploy.frontends.darknet.weights import FileWeights, RandomWeights
 
         graph = translated(files[0], read_sections(files[0]), shapes, options.epsilon)
-        weights: Weights
-        if options.weights == "random":
-            weights = RandomWeights()
-        elif len(files) > 1:
+        weights: FileWeights | RandomWeights = RandomWeights()
+        if options.weights != "random":
+            if len(files) < 2:
+                raise self.without_weights(files[0])
             weights = FileWeights(files[1], graph.parameters, files[0].name)
-        else:
-            raise self.without_weights(files[0])
         for parameter in graph.parameters:
             graph.define(parameter.name, weights.take(parameter))
         return graph.converted()

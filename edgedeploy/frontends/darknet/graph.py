@@ -11,7 +11,7 @@ import numpy as np
 
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.format import Converted
-from edgedeploy.frontends.shaped_graph import ShapedGraph, is_too_large
+from edgedeploy.frontends.graph import Graph, is_too_large
 from edgedeploy.heads import Head
 
 INPUT_NAME = "data"
@@ -21,6 +21,8 @@ _MOST_PARAMETERS = 2**28
 # Far beyond any network; they bound what a small file can make us do.
 _MOST_LAYERS = 2048
 _MOST_READS = 8192
+
+Role = Literal["bias", "scale", "mean", "variance", "kernel", "matrix"]
 
 # Detection heads: outputs of the network, which no other layer can read.
 _HEADS = ("yolo", "region")
@@ -58,7 +60,7 @@ class Parameter:
 
     section: Section
     name: str
-    role: Literal["bias", "scale", "mean", "variance", "kernel", "matrix"]
+    role: Role
     shape: tuple[int, ...]
     gain: float = 1.0
     optional: bool = False
@@ -69,7 +71,7 @@ class Parameter:
         return prod(self.shape)
 
 
-class DarknetGraph(ShapedGraph):
+class DarknetGraph(Graph):
     """A network up to some section, whose layers go by numbers from 0 on.
 
     A layer's last node is named after its section and number, such as `convolutional_3`, and the nodes within it
@@ -168,13 +170,7 @@ class DarknetGraph(ShapedGraph):
         return Shape(*self.shape(value)[1:])
 
     def parameter(
-        self,
-        role: Literal["bias", "scale", "mean", "variance", "kernel", "matrix"],
-        shape: tuple[int, ...],
-        of: str,
-        *,
-        gain: float = 1.0,
-        optional: bool = False,
+        self, role: Role, shape: tuple[int, ...], of: str, *, gain: float = 1.0, optional: bool = False
     ) -> str:
         """The next weights of the file, for the node `of`; see `Parameter`.
 
@@ -210,7 +206,7 @@ class DarknetGraph(ShapedGraph):
         return Converted(self.model(outputs), self.heads)
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
-        """See `ShapedGraph.check_output`."""
+        """See `Graph.check_output`."""
         stated = "x".join(map(str, shape[1:]))
         if min(shape) < 1:
             raise self.section.error("nothing comes out of it", why=f"its output is {stated}")

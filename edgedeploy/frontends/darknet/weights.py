@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -14,18 +13,6 @@ from edgedeploy.frontends.binary import Cursor, read_bytes
 from edgedeploy.frontends.darknet.graph import Parameter
 
 _HINTS = ("check the file's size and checksum", "check that the cfg file belongs to it: same filters, same classes")
-
-
-class Weights(Protocol):
-    """A source of weights."""
-
-    def take(self, parameter: Parameter) -> np.ndarray:
-        """A parameter, float32; to be asked in the order of the file.
-
-        Raises:
-            ModelError: it has values that no weights have.
-        """
-        ...
 
 
 class FileWeights:
@@ -53,7 +40,11 @@ class FileWeights:
         self._without_optional = self._check(parameters, description)
 
     def take(self, parameter: Parameter) -> np.ndarray:
-        """A parameter; see `Weights.take`."""
+        """A parameter, float32; to be asked in the order of the file.
+
+        Raises:
+            ModelError: it has values that no weights have.
+        """
         if parameter.optional and self._without_optional:
             return np.zeros(parameter.shape, np.float32)
         values = self._cursor.array("<f4", parameter.count, f"[{parameter.section.kind}]")
@@ -93,7 +84,7 @@ class RandomWeights:
         self._random = np.random.default_rng(0)
 
     def take(self, parameter: Parameter) -> np.ndarray:
-        """A parameter; see `Weights.take`."""
+        """A parameter, float32; to be asked in the order of the file."""
         if parameter.role in ("scale", "variance"):
             return self._random.uniform(0.8, 1.2, parameter.shape).astype(np.float32)
         deviation = 0.1

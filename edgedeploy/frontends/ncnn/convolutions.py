@@ -10,6 +10,7 @@ import numpy as np
 
 from edgedeploy.frontends.ncnn.elementwise import activated
 from edgedeploy.frontends.ncnn.step import Blob, Step, translates
+from edgedeploy.frontends.padding import halves, same_padding
 
 # In the place of padding: as much as keeps size / stride, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234
@@ -61,26 +62,14 @@ class _Window:
     def attributes(self) -> dict[str, Sequence[int]]:
         return {"kernel_shape": self.kernel, "strides": self.stride, "dilations": self.dilation}
 
-    def padding(self, step: Step, same: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    def padding(self, step: Step, same: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Padding before and after; `same` is how much there is in all, where the parameters leave it open."""
         pads = {*self.begins, *self.ends}
         if pads in ({SAME_UPPER}, {SAME_LOWER}):
-            return split_padding(same, lower=pads == {SAME_LOWER})
+            return halves(same, lower=pads == {SAME_LOWER})
         if min(pads) < 0:
             raise step.layer.error("padding should not be negative")
         return self.begins, self.ends
-
-
-def split_padding(total: Sequence[int], *, lower: bool) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Padding of height and width in halves before and after, the odd one after unless `lower`."""
-    height, width = (max(size, 0) for size in total)
-    small, large = (height // 2, width // 2), (height - height // 2, width - width // 2)
-    return (large, small) if lower else (small, large)
-
-
-def same_padding(sizes: Sequence[int], extent: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """How much padding gives an output of size / stride, rounded up: TensorFlow's SAME."""
-    return [size + (inner - 1) // step * step - inner for inner, size, step in zip(sizes, extent, stride, strict=True)]
 
 
 @translates("Convolution", _CONVOLUTION)
@@ -105,7 +94,7 @@ def _grouped_convolution(step: Step, blob: Blob, groups: int) -> Blob:
     begins, ends = window.padding(step, same_padding(blob.shape[1:], window.extent, window.stride))
     if layer.number(18):  # the value of padding
         blob = step.pad(blob, [0, *begins], [0, *ends], value=layer.number(18))
-        begins, ends = (0, 0), (0, 0)
+        begins = ends = (0, 0)
     operands = [step.constant(values) for values in (weights, *bias)]
     return activated(step, step.node("Conv", blob, *operands, group=groups, pads=[*begins, *ends], **window.attributes))
 

@@ -127,23 +127,11 @@ def _gelu(step: Step) -> Blob:
 
 # By ncnn's number.
 _UNARY: list[Function] = [
-    _operator("Abs"),
-    _operator("Neg"),
-    _operator("Floor"),
-    _operator("Ceil"),
+    *map(_operator, ("Abs", "Neg", "Floor", "Ceil")),
     lambda step, blob: step.node("Mul", blob, blob),
     _operator("Sqrt"),
     lambda step, blob: step.node("Reciprocal", step.node("Sqrt", blob)),
-    _operator("Exp"),
-    _operator("Log"),
-    _operator("Sin"),
-    _operator("Cos"),
-    _operator("Tan"),
-    _operator("Asin"),
-    _operator("Acos"),
-    _operator("Atan"),
-    _operator("Reciprocal"),
-    _operator("Tanh"),
+    *map(_operator, ("Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Reciprocal", "Tanh")),
     lambda step, blob: step.node("Mul", step.node("Log", blob), step.constant(1 / math.log(10))),
     _operator("Round"),
 ]
@@ -155,18 +143,8 @@ def _unary(step: Step) -> Blob:
 
 
 # By ncnn's number: ONNX's operator, and whether the second operand comes first.
-_BINARY = [
-    ("Add", False),
-    ("Sub", False),
-    ("Mul", False),
-    ("Div", False),
-    ("Max", False),
-    ("Min", False),
-    ("Pow", False),
-    ("Sub", True),
-    ("Div", True),
-    ("Pow", True),
-]
+_BINARY = [(operator, False) for operator in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow")]
+_BINARY += [(operator, True) for operator in ("Sub", "Div", "Pow")]
 
 
 @translates("BinaryOp", {0, 1, 2})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgedeploy.frontends.ncnn.convolutions import same_padding, split_padding
 from edgedeploy.frontends.ncnn.step import UNSET, Blob, Step, translates
+from edgedeploy.frontends.padding import halves, same_padding
 
 _FULL, _VALID, _SAME_UPPER, _SAME_LOWER = range(4)
 
@@ -19,14 +19,14 @@ def _pooling(step: Step) -> Blob:
     width, stride, left = layer.integer(1), layer.integer(2, 1), layer.integer(3)
     top = layer.integer(13, left)
     kernel, strides = (layer.integer(11, width), width), (layer.integer(12, stride), stride)
-    begins, ends = (top, left), (layer.integer(15, top), layer.integer(14, left))
+    begins, ends = [top, left], [layer.integer(15, top), layer.integer(14, left)]
     if min(*kernel, *strides) < 1 or min(*begins, *ends) < 0:
         raise layer.error("kernel and stride should be positive, and padding not negative")
     mode = layer.one_of(5, "padding", (_FULL, _VALID, _SAME_UPPER, _SAME_LOWER))
     # ncnn counts the zeros of SAME among the values of an average, other than TensorFlow.
     counted = layer.integer(6) != 0 or mode in (_SAME_UPPER, _SAME_LOWER)
     if mode in (_SAME_UPPER, _SAME_LOWER):
-        begins, ends = split_padding(same_padding(blob.shape[1:], kernel, strides), lower=mode == _SAME_LOWER)
+        begins, ends = halves(same_padding(blob.shape[1:], kernel, strides), lower=mode == _SAME_LOWER)
     used = []
     for size, begin, end, extent, stride in zip(blob.shape[1:], begins, ends, kernel, strides, strict=True):
         steps, rest = divmod(size + begin + end - extent, stride)
@@ -68,19 +68,8 @@ def _adaptive(step: Step, blob: Blob, operator: str) -> Blob:
 
 
 # By ncnn's number.
-_REDUCTIONS = [
-    "ReduceSum",
-    "ReduceL1",
-    "ReduceSumSquare",
-    "ReduceMean",
-    "ReduceMax",
-    "ReduceMin",
-    "ReduceProd",
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-]
+_KINDS = ("Sum", "L1", "SumSquare", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp")
+_REDUCTIONS = [f"Reduce{kind}" for kind in _KINDS]
 
 
 @translates("Reduction", range(6))

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.graph import Attribute
+from edgedeploy.frontends.graph import Attribute, Graph, is_too_large
 from edgedeploy.frontends.ncnn.text import NcnnLayer
 from edgedeploy.frontends.ncnn.weights import Weights
-from edgedeploy.frontends.shaped_graph import ShapedGraph, is_too_large
 
 # In a parameter: a dimension that is left out, or everything that is left.
 UNSET = -233
@@ -48,7 +47,7 @@ class Blob:
         return len(self.shape)
 
 
-class NcnnGraph(ShapedGraph):
+class NcnnGraph(Graph):
     """A network being written layer by layer.
 
     Attributes:
@@ -58,12 +57,12 @@ class NcnnGraph(ShapedGraph):
     layer: NcnnLayer
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
-        """See `ShapedGraph.check_output`."""
+        """See `Graph.check_output`."""
         if min(shape) < 1 or is_too_large(shape):
             raise self.layer.error(f"its output would have the shape {_times(shape[1:])}", _CHECK_INPUT)
 
     def unsuitable(self, operator: str, why: str) -> ModelError:
-        """See `ShapedGraph.unsuitable`."""
+        """See `Graph.unsuitable`."""
         return self.layer.error(f"{operator} does not suit its inputs: {why}", _CHECK_INPUT)
 
 
