@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from edgedeploy.errors import ModelError
 from edgedeploy.frontends.darknet.configuration import Section
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.graph import Graph, is_too_large
@@ -208,10 +209,14 @@ class DarknetGraph(Graph):
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
         """See `Graph.check_output`."""
         stated = "x".join(map(str, shape[1:]))
-        if min(shape) < 1:
+        if min(shape, default=0) < 1:
             raise self.section.error("nothing comes out of it", why=f"its output is {stated}")
         if is_too_large(shape):
             raise self.section.error("its output is too large", why=f"it is {stated}")
+
+    def unsuitable(self, operator: str, why: str) -> ModelError:
+        """See `Graph.unsuitable`."""
+        return self.section.error(f"{operator} does not suit its inputs", why=why)
 
     def _check_count(self, what: str, count: int, most: int) -> None:
         if count > most:

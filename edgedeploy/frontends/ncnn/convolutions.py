@@ -75,18 +75,13 @@ class _Window:
 @translates("Convolution", _CONVOLUTION)
 def _convolution(step: Step) -> Blob:
     blob = step.only_input(1, 3)
-    if blob.rank == 1:
-        return _on_a_vector(step, blob)
-    return _grouped_convolution(step, blob, groups=1)
+    return _on_a_vector(step, blob) if blob.rank == 1 else _grouped_convolution(step)
 
 
 @translates("ConvolutionDepthWise", {*_CONVOLUTION, 7})
-def _depthwise_convolution(step: Step) -> Blob:
-    return _grouped_convolution(step, step.only_input(3), step.layer.integer(7, 1))
-
-
-def _grouped_convolution(step: Step, blob: Blob, groups: int) -> Blob:
-    layer, window = step.layer, _Window.of(step)
+def _grouped_convolution(step: Step) -> Blob:
+    layer, window, blob = step.layer, _Window.of(step), step.only_input(3)
+    groups = layer.integer(7, 1)
     _refuse_quantised(step)
     if layer.integer(19):
         raise layer.error("its weights come from another layer")
@@ -100,17 +95,10 @@ def _grouped_convolution(step: Step, blob: Blob, groups: int) -> Blob:
 
 
 @translates("Deconvolution", _DECONVOLUTION)
-def _deconvolution(step: Step) -> Blob:
-    return _grouped_deconvolution(step, groups=1)
-
-
 @translates("DeconvolutionDepthWise", {*_DECONVOLUTION, 7})
-def _depthwise_deconvolution(step: Step) -> Blob:
-    return _grouped_deconvolution(step, step.layer.integer(7, 1))
-
-
-def _grouped_deconvolution(step: Step, groups: int) -> Blob:
+def _deconvolution(step: Step) -> Blob:
     layer, window, blob = step.layer, _Window.of(step), step.only_input(3)
+    groups = layer.integer(7, 1)
     if layer.integer(28):
         raise layer.error("its weights come from another layer")
     outputs, inputs = layer.integer(0), blob.shape[0]

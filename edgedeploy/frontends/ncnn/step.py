@@ -58,7 +58,7 @@ class NcnnGraph(Graph):
 
     def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
         """See `Graph.check_output`."""
-        if min(shape) < 1 or is_too_large(shape):
+        if min(shape, default=0) < 1 or is_too_large(shape):
             raise self.layer.error(f"its output would have the shape {_times(shape[1:])}", _CHECK_INPUT)
 
     def unsuitable(self, operator: str, why: str) -> ModelError:
