@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,10 +39,8 @@ def _convolution(op: Operation) -> list[str]:
         else:
             raise ModelError(f"its padding is {p[begin]} and {p[end]}")
     shape = (window.outputs, channels // window.groups, *window.kernel)
-    bounds = {1: (-1, 1), 6: (0, 6)}
-    return _convolved(
-        op, "Conv", window, shape, bounds, pads=[side for ends in zip(*pads, strict=True) for side in ends]
-    )
+    begins, ends = zip(*pads, strict=True)
+    return _convolved(op, "Conv", window, shape, {1: (-1, 1), 6: (0, 6)}, pads=[*begins, *ends])
 
 
 def _deconvolution(op: Operation) -> list[str]:
@@ -53,8 +51,7 @@ def _deconvolution(op: Operation) -> list[str]:
     if min(pads) < 0 or any(not 0 <= extra < max(step, 2) for extra, step in zip(more, window.stride, strict=True)):
         raise ModelError(f"its paddings are {pads} and {more}")
     shape = (channels, window.outputs // window.groups, *window.kernel)
-    bounds = {1: (0, 1), 2: (0, 6)}
-    return _convolved(op, "ConvTranspose", window, shape, bounds, pads=pads, output_padding=more)
+    return _convolved(op, "ConvTranspose", window, shape, {1: (0, 1), 2: (0, 6)}, pads=pads, output_padding=more)
 
 
 def _convolved(
@@ -65,18 +62,9 @@ def _convolved(
     if op.inputs > 2:
         inputs.append(op.weights(2, (window.outputs,)))
     activation = op.parameters["activation"]
-    write = op.finish if activation < 0 else op.step
-    value = write(
-        operator,
-        *inputs,
-        kernel_shape=window.kernel,
-        strides=window.stride,
-        dilations=window.dilation,
-        group=window.groups,
-        **attributes,
-    )
-    if isinstance(value, list):
-        return value
+    if activation < 0:
+        return op.finish(operator, *inputs, **window.attributes, **attributes)
+    value = op.step(operator, *inputs, **window.attributes, **attributes)
     if activation == 0:
         return op.finish("Relu", value)
     if activation not in bounds:
@@ -92,6 +80,11 @@ class _Window(NamedTuple):
     dilation: list[int]
     groups: int
     outputs: int
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """As ONNX has them."""
+        return {"kernel_shape": self.kernel, "strides": self.stride, "dilations": self.dilation, "group": self.groups}
 
     @staticmethod
     def of(op: Operation) -> _Window:
