@@ -73,7 +73,7 @@ class _Window:
 
 
 @translates("Convolution", _CONVOLUTION)
-def _convolution(step: Step) -> Blob:
+def _convolution(step: Step) -> Blob | Sequence[Blob]:
     blob = step.only_input(1, 3)
     return _on_a_vector(step, blob) if blob.rank == 1 else _grouped_convolution(step)
 
