@@ -194,13 +194,8 @@ class Step:
 Translator = Callable[[Step], Blob | Sequence[Blob]]
 
 
-@dataclass(frozen=True)
-class _Translation:
-    translator: Translator
-    parameters: frozenset[int]
-
-
-_TRANSLATIONS: dict[str, _Translation] = {}
+# By kind of layer: its translator, and the parameters that it understands.
+_TRANSLATIONS: dict[str, tuple[Translator, frozenset[int]]] = {}
 
 
 def translates(kind: str, parameters: Iterable[int] = ()) -> Callable[[Translator], Translator]:
@@ -212,7 +207,7 @@ def translates(kind: str, parameters: Iterable[int] = ()) -> Callable[[Translato
     """
 
     def register(translator: Translator) -> Translator:
-        _TRANSLATIONS[kind] = _Translation(translator, _HINTS | frozenset(parameters))
+        _TRANSLATIONS[kind] = (translator, _HINTS | frozenset(parameters))
         return translator
 
     return register
@@ -225,8 +220,7 @@ def check_known(layer: NcnnLayer) -> None:
         ModelError: nobody translates layers of its kind, or such a parameter, or it writes nothing; the message says
             where it stands.
     """
-    translation = _TRANSLATIONS.get(layer.kind)
-    if translation is None:
+    if layer.kind not in _TRANSLATIONS:
         raise ModelError(
             f"{layer.kind} layers are not supported",
             why=f"{layer.path}, line {layer.line}: layer {layer.name!r} is one",
@@ -234,7 +228,7 @@ def check_known(layer: NcnnLayer) -> None:
         )
     if not layer.outputs and layer.kind != "Noop":
         raise layer.error("it writes no blob")
-    unknown = sorted(set(layer.parameters) - translation.parameters)
+    unknown = sorted(set(layer.parameters) - _TRANSLATIONS[layer.kind][1])
     if unknown:
         raise layer.error(
             f"nothing is known of its parameter {unknown[0]}, here {layer.parameters[unknown[0]]!r}",
@@ -248,7 +242,8 @@ def translate(step: Step) -> list[Blob]:
     Raises:
         ModelError: it does not fit its inputs or its weights, or computes something that cannot be translated.
     """
-    found = _TRANSLATIONS[step.layer.kind].translator(step)
+    translator, _ = _TRANSLATIONS[step.layer.kind]
+    found = translator(step)
     outputs = [found] if isinstance(found, Blob) else list(found)
     if len(outputs) != len(step.layer.outputs):
         raise step.layer.error(f"it should write {len(outputs)} blobs and writes {len(step.layer.outputs)}")
