@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import math
 from collections.abc import Iterable, Sequence
 
@@ -133,21 +134,13 @@ def _sort(graph: onnx.GraphProto) -> None:
         for name in names - known - makers.keys():
             raise ModelError(f"nothing makes value {name!r}", why=f"node {title_of(node)!r} reads it")
     if any(makers.get(name, -1) >= index for index, names in enumerate(reads) for name in names):
-        waiting = [{makers[name] for name in names if name in makers} for names in reads]
-        readers: list[list[int]] = [[] for _ in reads]
-        for index, before in enumerate(waiting):
-            for maker in before:
-                readers[maker].append(index)
-        ready = [index for index, before in enumerate(waiting) if not before]
-        for done in ready:  # which grows
-            for reader in readers[done]:
-                waiting[reader].discard(done)
-                if not waiting[reader]:
-                    ready.append(reader)
-        if len(ready) < len(reads):
-            stuck = next(index for index, before in enumerate(waiting) if before)
-            raise ModelError(f"node {title_of(graph.node[stuck])!r} depends on itself", why="the graph has a cycle")
-        replace_nodes(graph, [graph.node[index] for index in ready])
+        before = {index: {makers[name] for name in names if name in makers} for index, names in enumerate(reads)}
+        try:
+            order = list(graphlib.TopologicalSorter(before).static_order())
+        except graphlib.CycleError as error:
+            stuck = title_of(graph.node[error.args[1][0]])
+            raise ModelError(f"node {stuck!r} depends on itself", why="the graph has a cycle") from error
+        replace_nodes(graph, [graph.node[index] for index in order])
     for value in graph.output:
         if value.name not in makers.keys() | known:
             raise ModelError(f"nothing makes output {value.name!r}")

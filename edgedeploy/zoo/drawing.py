@@ -32,7 +32,7 @@ _COLOURS = {"Conv": "#cfe2ff", "ConvTranspose": "#cfe2ff", "Gemm": "#cfe2ff", "M
 
 
 @dataclass(frozen=True)
-class Layer:
+class DrawnNode:
     """One node of a network.
 
     Attributes:
@@ -54,7 +54,7 @@ class Layer:
     details: str = ""
 
 
-def layers(source: Source) -> list[Layer]:
+def layers(source: Source) -> list[DrawnNode]:
     """The layers of a network in the order in which they run, its inputs first and its outputs last.
 
     Raises:
@@ -70,12 +70,12 @@ def layers(source: Source) -> list[Layer]:
         raise ModelError(f"the shapes of {source.file} cannot be told", why=last_line(error)) from error
     shapes = {value.name: _shape(value) for value in (*graph.input, *graph.value_info, *graph.output)}
     weights = {weight.name: tuple(weight.dims) for weight in graph.initializer}
-    found = [Layer(value.name, "", (), (value.name,), shapes[value.name]) for value in graph.input]
+    found = [DrawnNode(value.name, "", (), (value.name,), shapes[value.name]) for value in graph.input]
     for node in graph.node:
         if node.op_type == "Constant":
             continue
         found.append(
-            Layer(
+            DrawnNode(
                 node.name or node.output[0],
                 node.op_type,
                 tuple(name for name in node.input if name and name not in weights),
@@ -85,7 +85,7 @@ def layers(source: Source) -> list[Layer]:
                 _details(node, weights.get(node.input[1], ()) if len(node.input) > 1 else ()),
             )
         )
-    found += [Layer(value.name, "", (value.name,), (), shapes[value.name]) for value in graph.output]
+    found += [DrawnNode(value.name, "", (value.name,), (), shapes[value.name]) for value in graph.output]
     return found
 
 
@@ -145,7 +145,7 @@ def _details(node: onnx.NodeProto, weights: tuple[int, ...]) -> str:
     return ", ".join(filter(None, said))
 
 
-def _dot(name: str, found: list[Layer]) -> Iterator[str]:
+def _dot(name: str, found: list[DrawnNode]) -> Iterator[str]:
     """The drawing in Graphviz's language."""
     yield f"digraph {_quoted(name)} {{"
     yield '  node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=10, fillcolor="#ffffff"]'

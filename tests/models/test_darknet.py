@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from conftest import Command
 from support.darknet_interpreter import Stream, interpret
+from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.darknet import FORMAT
 from edgedeploy.frontends.darknet.configuration import read_sections
-from edgedeploy.frontends.darknet.plan import planned
+from edgedeploy.frontends.darknet.translation import translated
 from edgedeploy.frontends.darknet.weights import RandomWeights
 from edgedeploy.frontends.format import ImportOptions
 from edgedeploy.package.archive import read_manifest
@@ -48,17 +47,11 @@ def opencv(shared: Path, name: str) -> tuple[Path, np.ndarray, dict[str, np.ndar
     return shared / "models" / cfg, np.ascontiguousarray(image), wanted
 
 
-def run(model: bytes, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-
-
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_converted_networks_give_opencvs_heads(name: str, shared: Path) -> None:
     cfg, image, wanted = opencv(shared, name)
     converted = FORMAT.convert(FORMAT.files(cfg), {}, AS_OPENCV)
-    found = run(converted.model.SerializeToString(), {"data": image})
+    found = run_onnx(converted.model, image)
     assert list(found) == list(wanted) == [head.output for head in converted.heads]
     assert all(close(found[output], wanted[output]) for output in wanted)
 
@@ -82,11 +75,9 @@ def test_compiled_networks_give_opencvs_heads(name: str, shared: Path) -> None:
 def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str, onnx: str, shared: Path) -> None:
     cfg, image, _ = opencv(shared, name)
     converted = FORMAT.convert(FORMAT.files(cfg), {})
-    found = run(converted.model.SerializeToString(), {"data": image})
+    found = run_onnx(converted.model, image)
     # Another converter's, with 1e-5.
-    model = (shared / "models" / onnx).read_bytes()
-    [data] = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).get_inputs()
-    wanted = {array.shape: array for array in run(model, {data.name: image}).values()}
+    wanted = {array.shape: array for array in run_onnx(shared / "models" / onnx, image).values()}
     assert all(close(array, wanted[array.shape]) for array in found.values())
 
 
@@ -94,12 +85,12 @@ def test_without_a_word_epsilon_is_that_of_the_onnx_files_made_of_them(name: str
 def test_architectures_with_seeded_weights_equal_a_second_implementation(name: str, shared: Path) -> None:
     cfg = shared / "models" / "darknet_cfg_only" / f"{name}.cfg"
     model = FORMAT.convert([cfg], {}, RANDOM).model
-    layers, weights = planned(cfg, read_sections(cfg), {}).layers, RandomWeights()
-    stream = Stream(weights.take(layer, parameter) for layer in layers for parameter in layer.parameters)
+    weights = RandomWeights()
+    stream = Stream(weights.take(parameter) for parameter in translated(cfg, read_sections(cfg), {}).parameters)
     shape = [dimension.dim_value for dimension in model.graph.input[0].type.tensor_type.shape.dim]
     image = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
     every = interpret(cfg.read_text(), image[0], stream.take)
-    found = run(model.SerializeToString(), {"data": image})
+    found = run_onnx(model, image)
     assert stream.left == 0
     assert found
     for output, array in found.items():

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from conftest import Command
 from onnx import numpy_helper
 from support.ncnn_files import run_in_ncnn
+from support.onnxruntime_runner import run_onnx
 
 from edgedeploy.build import prepare
 from edgedeploy.frontends.converted import ConvertedFormat
@@ -41,14 +41,6 @@ def image(name: str) -> dict[str, np.ndarray]:
     return {entry.name: ((pixels.clip(0, 255) - mean) * scale)[None].astype(np.float32)}
 
 
-def run(model: onnx.ModelProto, inputs: Arrays) -> dict[str, np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
-
-
 def imported(name: str) -> onnx.ModelProto:
     source = find_source(name)
     assert isinstance(source.format, ConvertedFormat)
@@ -70,7 +62,7 @@ def test_outputs_have_the_names_that_the_zoo_states(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_are_those_of_ncnn(name: str) -> None:
     inputs = image(name)
-    found = run(imported(name), inputs)
+    found = run_onnx(imported(name), *inputs.values())
     wanted = run_in_ncnn(find_source(name).file, {key: array[0] for key, array in inputs.items()}, list(found))
     assert_near(found, {key: array[None] for key, array in wanted.items()}, 1e-4)
 
@@ -83,15 +75,15 @@ def test_squeezenet_is_its_onnx_counterpart_with_the_padding_that_ncnns_file_sta
     assert "conv10_relu_conv10 0=1000 1=1 4=1 " in find_source("squeezenet_v1.1").file.read_text()
     pads.ints[:] = [1, 1, 1, 1]
     inputs = image("squeezenet_v1.1")
-    assert_near(run(imported("squeezenet_v1.1"), inputs), run(model, inputs), 1e-5)
+    assert_near(run_onnx(imported("squeezenet_v1.1"), *inputs.values()), run_onnx(model, *inputs.values()), 1e-5)
 
 
 def test_retinaface_is_its_onnx_counterpart_with_weights_cut_to_half_precision(shared: Path) -> None:
     model = onnx.load(shared / "models/retinaface/retinaface_mnet25_316x474.onnx")
     inputs = image("retinaface-ncnn")
-    found = run(imported("retinaface-ncnn"), inputs)
+    found = run_onnx(imported("retinaface-ncnn"), *inputs.values())
     cut_to_half_precision(model)
-    assert_near(found, run(model, inputs), 2e-3)
+    assert_near(found, run_onnx(model, *inputs.values()), 2e-3)
 
 
 def cut_to_half_precision(model: onnx.ModelProto) -> None:

@@ -23,7 +23,7 @@ See = Callable[..., list[str]]
 
 
 @pytest.fixture
-def infer(board_command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch) -> See:
+def see(board_command: Command, shared: Path, monkeypatch: pytest.MonkeyPatch) -> See:
     """The lines that a demo prints, but for those of times and of the board."""
     monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
 
@@ -52,7 +52,7 @@ def assert_same(found: list[str], wanted: list[str]) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", all_demos())
 def test_a_demo_sees_on_the_device_what_it_sees_on_the_cpu(opencl: Any, see: See, name: str) -> None:
-    assert_same(infer(name, "--board", "local-opencl"), infer(name, "--board", "local"))
+    assert_same(see(name, "--board", "local-opencl"), see(name, "--board", "local"))
 
 
 @pytest.mark.slow
@@ -60,4 +60,4 @@ def test_a_demo_sees_on_the_device_what_it_sees_on_the_cpu(opencl: Any, see: See
 @pytest.mark.parametrize("name", ["retinaface", "yolo-fastest"])
 def test_a_demo_sees_on_a_board_with_a_device_what_it_sees_here(start: Start, see: See, name: str) -> None:
     start("nuc-opencl")
-    assert_same(infer(name, "--board", "nuc-opencl", "--virtual"), infer(name, "--board", "local"))
+    assert_same(see(name, "--board", "nuc-opencl", "--virtual"), see(name, "--board", "local"))

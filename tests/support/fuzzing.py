@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import process_time
@@ -39,17 +40,43 @@ def damaged(content: bytes, random: np.random.Generator) -> bytes:
     return bytes(data)
 
 
-def survive(work: Callable[[], object], *, seconds: float = 5.0) -> None:
-    """Do something with a hostile file: it may succeed or end in an error of ours, soon.
+def damaged_text(content: bytes, random: np.random.Generator, hostile: Sequence[str]) -> bytes:
+    """Text with lines gone, twice there or in other places, with hostile values behind `=`, or damaged as any file."""
+    for _ in range(int(random.integers(1, 4))):
+        lines = content.split(b"\n")
+        one, other = (int(place) for place in random.integers(len(lines), size=2))
+        match int(random.integers(7)):
+            case 0:
+                del lines[one]
+            case 1:
+                lines.insert(one, lines[other])
+            case 2:
+                lines[one], lines[other] = lines[other], lines[one]
+            case 3:
+                lines = damaged(content, random).split(b"\n")
+            case _:
+                values = list(re.finditer(rb"(?<==)\S+", content))
+                if values:
+                    place = values[int(random.integers(len(values)))]
+                    value = str(random.choice([*hostile, str(random.integers(-20, 20))])).encode()
+                    lines = (content[: place.start()] + value + content[place.end() :]).split(b"\n")
+        content = b"\n".join(lines)
+    return content
+
+
+def survive(work: Callable[[], object], *, seconds: float = 5.0) -> bool:
+    """Do something with a hostile file: it may succeed or end in an error of ours, soon; whether it succeeded.
 
     Raises:
         AssertionError: it took more than `seconds` of the processor's time.
         Exception: whatever else it raised.
     """
-    started = process_time()
+    started, done = process_time(), False
     with suppress(EdgedeployError):
         work()
+        done = True
     assert process_time() - started < seconds
+    return done
 
 
 def peak_of(work: Callable[[], object]) -> int:

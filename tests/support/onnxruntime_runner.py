@@ -1,4 +1,4 @@
-"""A `Runner` on onnxruntime: the demos' decoders can be tested without compiling anything."""
+"""onnxruntime for tests: a `Runner`, with which demos' decoders are tested without compiling, and single inferences."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from edgedeploy.runtime.timing import Timing
@@ -46,3 +47,10 @@ class OnnxruntimeRunner:
     def _spec(node: onnxruntime.NodeArg, shapes: Mapping[str, list[int]]) -> TensorSpec:
         shape = [size if isinstance(size, int) else -1 for size in node.shape]
         return TensorSpec(name=node.name, shape=shapes.get(node.name, shape), dtype=_DTYPES[node.type])
+
+
+def run_onnx(model: onnx.ModelProto | Path, *arrays: np.ndarray) -> dict[str, np.ndarray]:
+    """The outputs of a model, by name, for its inputs in order."""
+    runner = OnnxruntimeRunner(model if isinstance(model, Path) else model.SerializeToString())
+    names = [spec.name for spec in runner.inputs]
+    return runner.run(dict(zip(names, arrays, strict=True)))

@@ -9,16 +9,53 @@ import numpy as np
 import tflite
 
 
+class _Writer:
+    """The parts of a file; tables and vectors are known by their offsets."""
+
+    def __init__(self) -> None:
+        self.builder = flatbuffers.Builder(1 << 14)
+
+    def table(self, kind: str, **fields: Any) -> int:
+        """A table of the schema. Lists become vectors of integers or floats, texts strings; None is left out."""
+        stated = {name: self._stored(value) for name, value in fields.items() if value is not None}
+        getattr(tflite, f"{kind}Start")(self.builder)
+        for name, value in stated.items():
+            getattr(tflite, f"{kind}Add{name}")(self.builder, value)
+        return int(getattr(tflite, f"{kind}End")(self.builder))
+
+    def tables(self, offsets: list[int]) -> int:
+        """A vector of tables."""
+        self.builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self.builder.PrependUOffsetTRelative(offset)
+        return int(self.builder.EndVector())
+
+    def _stored(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return self.builder.CreateNumpyVector(
+                np.array(value, np.int32 if isinstance(value[0], int) else np.float32)
+            )
+        if isinstance(value, bytes):
+            return self.builder.CreateByteVector(value)
+        return self.builder.CreateString(value) if isinstance(value, str) else value
+
+
 def small(*, quantised: bool = False, rows: int = 8) -> bytes:
     """Convolution with ReLU6, average pooling and softmax of an NHWC image."""
-    random = np.random.default_rng(0)
+    random, write = np.random.default_rng(0), _Writer()
     weights = (random.standard_normal((8, 3, 3, 3)) * 0.3).astype(np.float32)
     bias = random.standard_normal(8).astype(np.float32)
-    builder = flatbuffers.Builder(1 << 14)
-    buffers = [_buffer(builder, content) for content in (b"", weights.tobytes(), bias.tobytes())]
-    scale = _quantisation(builder) if quantised else None
+    buffers = [write.table("Buffer", Data=content) for content in (None, weights.tobytes(), bias.tobytes())]
+    scale = write.table("QuantizationParameters", Scale=[0.1]) if quantised else None
     tensors = [
-        _tensor(builder, name, shape, buffer, scale if name == "weights" else None)
+        write.table(
+            "Tensor",
+            Name=name,
+            Shape=shape,
+            Type=tflite.TensorType.INT8 if quantised and name == "weights" else tflite.TensorType.FLOAT32,
+            Buffer=buffer,
+            Quantization=scale if name == "weights" else None,
+        )
         for name, shape, buffer in (
             ("image", [1, rows, 8, 3], 0),
             ("weights", [8, 3, 3, 3], 1),
@@ -28,118 +65,30 @@ def small(*, quantised: bool = False, rows: int = 8) -> bytes:
             ("scores", [1, 1, 1, 8], 0),
         )
     ]
-    operators = [
-        _operator(builder, 0, [0, 1, 2], [3], tflite.BuiltinOptions.Conv2DOptions, _convolution(builder)),
-        _operator(builder, 1, [3], [4], tflite.BuiltinOptions.Pool2DOptions, _pool(builder, 8, rows)),
-        _operator(builder, 2, [4], [5], tflite.BuiltinOptions.SoftmaxOptions, _softmax(builder)),
-    ]
-    codes = [
-        _code(builder, code)
-        for code in (
-            tflite.BuiltinOperator.CONV_2D,
-            tflite.BuiltinOperator.AVERAGE_POOL_2D,
-            tflite.BuiltinOperator.SOFTMAX,
+    relu6, same, valid = tflite.ActivationFunctionType.RELU6, tflite.Padding.SAME, tflite.Padding.VALID
+    filters = {"Padding": same, "StrideH": 1, "StrideW": 1, "FusedActivationFunction": relu6}
+    windows = {"Padding": valid, "StrideH": 1, "StrideW": 1, "FilterWidth": 8, "FilterHeight": rows}
+    operators, codes = [], []
+    for operator, inputs, output, kind, options in (
+        ("CONV_2D", [0, 1, 2], 3, "Conv2DOptions", filters),
+        ("AVERAGE_POOL_2D", [3], 4, "Pool2DOptions", windows),
+        ("SOFTMAX", [4], 5, "SoftmaxOptions", {"Beta": 1.0}),
+    ):
+        operators.append(
+            write.table(
+                "Operator",
+                OpcodeIndex=len(operators),
+                Inputs=inputs,
+                Outputs=[output],
+                BuiltinOptionsType=getattr(tflite.BuiltinOptions, kind),
+                BuiltinOptions=write.table(kind, **options),
+            )
         )
-    ]
-    graph = _graph(builder, tensors, operators)
-    vectors = [_offsets(builder, entries) for entries in (codes, [graph], buffers)]
-    tflite.ModelStart(builder)
-    tflite.ModelAddVersion(builder, 3)
-    tflite.ModelAddOperatorCodes(builder, vectors[0])
-    tflite.ModelAddSubgraphs(builder, vectors[1])
-    tflite.ModelAddBuffers(builder, vectors[2])
-    builder.Finish(tflite.ModelEnd(builder), b"TFL3")
-    return bytes(builder.Output())
-
-
-def _offsets(builder: Any, entries: list[int]) -> int:
-    builder.StartVector(4, len(entries), 4)
-    for entry in reversed(entries):
-        builder.PrependUOffsetTRelative(entry)
-    return builder.EndVector()
-
-
-def _integers(builder: Any, values: list[int]) -> int:
-    return builder.CreateNumpyVector(np.array(values, np.int32))
-
-
-def _buffer(builder: Any, content: bytes) -> int:
-    data = builder.CreateByteVector(content) if content else None
-    tflite.BufferStart(builder)
-    if data is not None:
-        tflite.BufferAddData(builder, data)
-    return tflite.BufferEnd(builder)
-
-
-def _quantisation(builder: Any) -> int:
-    scale = builder.CreateNumpyVector(np.array([0.1], np.float32))
-    tflite.QuantizationParametersStart(builder)
-    tflite.QuantizationParametersAddScale(builder, scale)
-    return tflite.QuantizationParametersEnd(builder)
-
-
-def _tensor(builder: Any, name: str, shape: list[int], buffer: int, quantisation: int | None) -> int:
-    title, sizes = builder.CreateString(name), _integers(builder, shape)
-    tflite.TensorStart(builder)
-    tflite.TensorAddName(builder, title)
-    tflite.TensorAddShape(builder, sizes)
-    tflite.TensorAddType(builder, tflite.TensorType.FLOAT32 if quantisation is None else tflite.TensorType.INT8)
-    tflite.TensorAddBuffer(builder, buffer)
-    if quantisation is not None:
-        tflite.TensorAddQuantization(builder, quantisation)
-    return tflite.TensorEnd(builder)
-
-
-def _convolution(builder: Any) -> int:
-    tflite.Conv2DOptionsStart(builder)
-    tflite.Conv2DOptionsAddPadding(builder, tflite.Padding.SAME)
-    tflite.Conv2DOptionsAddStrideH(builder, 1)
-    tflite.Conv2DOptionsAddStrideW(builder, 1)
-    tflite.Conv2DOptionsAddFusedActivationFunction(builder, tflite.ActivationFunctionType.RELU6)
-    return tflite.Conv2DOptionsEnd(builder)
-
-
-def _pool(builder: Any, width: int, height: int) -> int:
-    tflite.Pool2DOptionsStart(builder)
-    tflite.Pool2DOptionsAddPadding(builder, tflite.Padding.VALID)
-    tflite.Pool2DOptionsAddStrideH(builder, 1)
-    tflite.Pool2DOptionsAddStrideW(builder, 1)
-    tflite.Pool2DOptionsAddFilterWidth(builder, width)
-    tflite.Pool2DOptionsAddFilterHeight(builder, height)
-    return tflite.Pool2DOptionsEnd(builder)
-
-
-def _softmax(builder: Any) -> int:
-    tflite.SoftmaxOptionsStart(builder)
-    tflite.SoftmaxOptionsAddBeta(builder, 1.0)
-    return tflite.SoftmaxOptionsEnd(builder)
-
-
-def _operator(builder: Any, code: int, inputs: list[int], outputs: list[int], kind: int, options: int) -> int:
-    given, returned = _integers(builder, inputs), _integers(builder, outputs)
-    tflite.OperatorStart(builder)
-    tflite.OperatorAddOpcodeIndex(builder, code)
-    tflite.OperatorAddInputs(builder, given)
-    tflite.OperatorAddOutputs(builder, returned)
-    tflite.OperatorAddBuiltinOptionsType(builder, kind)
-    tflite.OperatorAddBuiltinOptions(builder, options)
-    return tflite.OperatorEnd(builder)
-
-
-def _code(builder: Any, code: int) -> int:
-    tflite.OperatorCodeStart(builder)
-    tflite.OperatorCodeAddDeprecatedBuiltinCode(builder, code)
-    tflite.OperatorCodeAddBuiltinCode(builder, code)
-    tflite.OperatorCodeAddVersion(builder, 1)
-    return tflite.OperatorCodeEnd(builder)
-
-
-def _graph(builder: Any, tensors: list[int], operators: list[int]) -> int:
-    parts = _offsets(builder, tensors), _offsets(builder, operators)
-    given, returned = _integers(builder, [0]), _integers(builder, [5])
-    tflite.SubGraphStart(builder)
-    tflite.SubGraphAddTensors(builder, parts[0])
-    tflite.SubGraphAddInputs(builder, given)
-    tflite.SubGraphAddOutputs(builder, returned)
-    tflite.SubGraphAddOperators(builder, parts[1])
-    return tflite.SubGraphEnd(builder)
+        code = getattr(tflite.BuiltinOperator, operator)
+        codes.append(write.table("OperatorCode", DeprecatedBuiltinCode=code, BuiltinCode=code, Version=1))
+    parts = {"Tensors": write.tables(tensors), "Operators": write.tables(operators)}
+    graph = write.table("SubGraph", Inputs=[0], Outputs=[5], **parts)
+    lists = {"OperatorCodes": codes, "Subgraphs": [graph], "Buffers": buffers}
+    model = write.table("Model", Version=3, **{name: write.tables(offsets) for name, offsets in lists.items()})
+    write.builder.Finish(model, b"TFL3")
+    return bytes(write.builder.Output())

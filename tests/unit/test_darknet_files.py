@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from support.darknet_interpreter import Recorder, interpret
+from support.onnxruntime_runner import run_onnx
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.darknet import FORMAT
@@ -31,12 +31,6 @@ def cfg(folder: Path, text: str) -> Path:
 def architecture(folder: Path, text: str) -> Converted:
     """A network without its weights."""
     return FORMAT.convert([cfg(folder, text)], {}, RANDOM)
-
-
-def outputs(converted: Converted, image: np.ndarray) -> dict[str, np.ndarray]:
-    session = onnxruntime.InferenceSession(converted.model.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, {"data": image}), strict=True))
 
 
 def image(*shape: int) -> np.ndarray:
@@ -138,7 +132,7 @@ def test_all_heads_are_put_out_in_order_and_raw(tmp_path: Path) -> None:
     yolo = "[yolo]\nanchors=1,2\nnum=1\nclasses=2\n"
     text = headed(yolo, 7) + "[route]\nlayers=0\n[conv]\nfilters=7\nactivation=linear\n" + yolo
     converted = architecture(tmp_path, text)
-    found = outputs(converted, image())
+    found = run_onnx(converted.model, image())
     assert list(found) == ["yolo_2", "yolo_5"] == [head.output for head in converted.heads]
     # Raw scores are on both sides of zero; Darknet's own output would have gone through the logistic function.
     assert all(array.min() < 0 < array.max() for array in found.values())
@@ -159,49 +153,56 @@ def test_a_head_that_no_decoder_understands_is_put_out_all_the_same(head: str, c
     assert len(converted.model.graph.output) == 1
 
 
+def weighted(text: str) -> tuple[np.ndarray, Recorder]:
+    """What a network makes of the image, and the weights that it has."""
+    recorder = Recorder()
+    [wanted] = interpret(text, image()[0], recorder.take)
+    return wanted, recorder
+
+
+def assert_computed(files: list[Path], wanted: np.ndarray, options: ImportOptions = ImportOptions()) -> None:
+    [found] = run_onnx(FORMAT.convert(files, {}, options).model, image()).values()
+    assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize(
     ("version", "seen"),
     [((0, 1), "<i"), ((0, 2), "<q"), ((0, 5), "<q"), ((1, 0), "<q"), ((1, 1), "<q")],
     ids=lambda value: str(value),
 )
 def test_the_header_is_as_long_as_its_version_says(version: tuple[int, int], seen: str, tmp_path: Path) -> None:
-    text, recorder = NET + CONV, Recorder()
-    [wanted] = interpret(text, image()[0], recorder.take)
+    text = NET + CONV
+    wanted, recorder = weighted(text)
     weights = recorder.save(tmp_path / "net.weights", version, seen)
-    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), image()).values()
-    assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    assert_computed([cfg(tmp_path, text), weights], wanted)
 
 
 def test_matrices_of_old_files_are_transposed(tmp_path: Path) -> None:
-    text, recorder = NET + "[connected]\noutput=5\nbatch_normalize=1\nactivation=linear\n", Recorder()
-    [wanted] = interpret(text, image()[0], recorder.take)
+    text = NET + "[connected]\noutput=5\nbatch_normalize=1\nactivation=linear\n"
+    wanted, recorder = weighted(text)
     bias, matrix, *rest = recorder.stream
     recorder.stream = [bias, np.ascontiguousarray(matrix.T), *rest]
     weights = recorder.save(tmp_path / "net.weights", (1001, 0), "<i")
-    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), image()).values()
-    assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+    assert_computed([cfg(tmp_path, text), weights], wanted)
 
 
 def test_batch_normalisation_of_its_own_may_have_no_biases(tmp_path: Path) -> None:
-    text, recorder = NET + "[batchnorm]\n", Recorder()
-    [wanted] = interpret(text, image()[0], recorder.take)
+    text = NET + "[batchnorm]\n"
+    wanted, recorder = weighted(text)
     bias, *recorder.stream = recorder.stream
     weights = recorder.save(tmp_path / "net.weights")
-    [found] = outputs(FORMAT.convert([cfg(tmp_path, text), weights], {}), image()).values()
-    without = wanted - bias[:, None, None]
-    assert np.abs(found[0] - without).max() <= 1e-5 * np.abs(without).max()
+    assert_computed([cfg(tmp_path, text), weights], wanted - bias[:, None, None])
 
 
 def test_epsilon_can_be_given_and_is_1e_5_unless(tmp_path: Path) -> None:
-    text, recorder = NET + CONV, Recorder()
-    interpret(text, image()[0], recorder.take)
+    text = NET + CONV
+    _, recorder = weighted(text)
     recorder.stream[3] *= np.float32(1e-5)  # variances, beside which epsilon counts
     files = [cfg(tmp_path, text), recorder.save(tmp_path / "net.weights")]
     for options, epsilon in [(ImportOptions(), 1e-5), (ImportOptions(epsilon=1e-6), 1e-6)]:
         replayed = iter(recorder.stream)
         [wanted] = interpret(text, image()[0], lambda role, shape, stream=replayed: next(stream), epsilon)
-        [found] = outputs(FORMAT.convert(files, {}, options), image()).values()
-        assert np.abs(found[0] - wanted).max() <= 1e-5 * np.abs(wanted).max()
+        assert_computed(files, wanted, options)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +217,8 @@ def test_epsilon_can_be_given_and_is_1e_5_unless(tmp_path: Path) -> None:
 def test_bytes_that_are_missing_or_left_over_are_counted(
     change: Callable[[bytes], bytes], message: str, tmp_path: Path
 ) -> None:
-    text, recorder = NET + CONV, Recorder()
-    interpret(text, image()[0], recorder.take)
+    text = NET + CONV
+    _, recorder = weighted(text)
     weights = recorder.save(tmp_path / "net.weights")
     weights.write_bytes(change(weights.read_bytes()))
     with pytest.raises(ModelError, match=message):
@@ -226,8 +227,8 @@ def test_bytes_that_are_missing_or_left_over_are_counted(
 
 @pytest.mark.parametrize(("array", "value"), [(4, np.nan), (0, np.inf), (3, -1.0)])
 def test_values_that_are_no_weights_are_refused(array: int, value: float, tmp_path: Path) -> None:
-    text, recorder = NET + CONV, Recorder()
-    interpret(text, image()[0], recorder.take)
+    text = NET + CONV
+    _, recorder = weighted(text)
     recorder.stream[array].flat[0] = value
     weights = recorder.save(tmp_path / "net.weights")
     with pytest.raises(ModelError, match=r"line 5, \[convolutional\]: its weights in net.weights are no weights"):
@@ -265,13 +266,13 @@ def test_random_weights_are_always_the_same(tmp_path: Path) -> None:
 def test_values_neither_vanish_nor_explode_through_a_hundred_layers(block: str, tmp_path: Path) -> None:
     first = "[convolutional]\nfilters=32\nactivation=linear\n"
     repeats = 100 if "shortcut" not in block else 50
-    [found] = outputs(architecture(tmp_path, NET + first + block * repeats), image()).values()
+    [found] = run_onnx(architecture(tmp_path, NET + first + block * repeats).model, image()).values()
     assert 1e-4 < found.std() < 1e6
 
 
 def test_the_images_size_and_number_can_be_given(tmp_path: Path) -> None:
     converted = FORMAT.convert([cfg(tmp_path, NET + CONV)], {"data": [2, 3, 10, 6]}, RANDOM)
-    assert outputs(converted, image(2, 3, 10, 6))["convolutional_0"].shape == (2, 4, 10, 6)
+    assert run_onnx(converted.model, image(2, 3, 10, 6))["convolutional_0"].shape == (2, 4, 10, 6)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from support.darknet_interpreter import FUNCTIONS, Recorder, interpret
+from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
@@ -102,10 +102,7 @@ def saved(folder: Path, body: str) -> tuple[list[Path], np.ndarray, np.ndarray]:
 
 def run(files: list[Path], images: np.ndarray) -> dict[str, np.ndarray]:
     """The outputs of a converted network, by onnxruntime."""
-    model = FORMAT.convert(files, {"data": images.shape}).model
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, {"data": images}), strict=True))
+    return run_onnx(FORMAT.convert(files, {"data": images.shape}).model, images)
 
 
 def close(found: np.ndarray, wanted: np.ndarray) -> bool:

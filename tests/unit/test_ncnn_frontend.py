@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
+from support.fuzzing import peak_of
 from support.ncnn_cases import CASES
 from support.ncnn_files import BFLOAT16, FLOAT16, INT8, SCALED, plain, table, tagged, write
+from support.onnxruntime_runner import run_onnx
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import ImportOptions, Shapes
@@ -21,6 +21,7 @@ from edgedeploy.zoo.source import Source
 SIDE = 5
 INPUT = f"Input data 0 1 data 0={SIDE} 1={SIDE} 2=3"
 CONVOLUTION = "Convolution conv 1 1 data conv 0=1 1=1 5=1 6=3"
+WHOLE = tagged([1, 2, 3]) + plain([1])  # of this convolution
 
 
 def names(path: Path, shapes: Shapes | None = None) -> tuple[list[str], list[str]]:
@@ -31,7 +32,7 @@ def names(path: Path, shapes: Shapes | None = None) -> tuple[list[str], list[str
 
 def answer(path: Path, data: np.ndarray) -> list[np.ndarray]:
     model = FORMAT.convert(FORMAT.files(path), {"data": [1, *data.shape]}).model
-    return onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"data": data[None].astype(np.float32)})
+    return list(run_onnx(model, data[None].astype(np.float32)).values())
 
 
 def refused(path: Path, message: str, shapes: Shapes | None = None) -> ModelError:
@@ -89,29 +90,28 @@ class TestWeights:
         [found] = answer(path, np.ones((3, SIDE, SIDE), np.float32))
         assert found[0, 0, 0, 0] == np.float32(np.float16(1 / 3)) + np.float32(1 / 3)
 
-    def test_weights_of_eight_bits_are_refused(self, tmp_path: Path) -> None:
-        refused(write(tmp_path, [INPUT, CONVOLUTION], tagged([1, 2, 3], INT8) + plain([1])), "8 bits.*'conv'")
-        scaled = CONVOLUTION + " 8=1"
-        refused(write(tmp_path, [INPUT, scaled], tagged([1, 2, 3], INT8) + plain([1, 1, 1, 1])), "8 bits")
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            (tagged([1, 2, 3], INT8) + plain([1]), "8 bits.*'conv'"),
+            (tagged([1, np.nan, 3]) + plain([1]), "no numbers.*'conv'"),
+            (tagged([1, np.inf, 3]) + plain([1]), "no numbers.*'conv'"),
+            (tagged([1, 2, 3]) + plain([1, 2]), "does not fit the network: 4 bytes are left"),
+            *((WHOLE[:length], "not complete: layer 'conv' needs") for length in (0, 3, 4, 15, 16, 19)),
+        ],
+    )
+    def test_what_cannot_be_the_weights_names_the_layer(self, tmp_path: Path, weights: bytes, message: str) -> None:
+        refused(write(tmp_path, [INPUT, CONVOLUTION], weights), message)
 
-    @pytest.mark.parametrize("length", [0, 3, 4, 15, 16, 19])
-    def test_a_truncated_file_names_the_layer(self, tmp_path: Path, length: int) -> None:
-        whole = tagged([1, 2, 3]) + plain([1])
-        refused(write(tmp_path, [INPUT, CONVOLUTION], whole[:length]), "not complete: layer 'conv' needs")
-
-    @pytest.mark.parametrize("value", [np.nan, np.inf])
-    def test_weights_that_are_no_numbers_are_refused(self, tmp_path: Path, value: float) -> None:
-        refused(write(tmp_path, [INPUT, CONVOLUTION], tagged([1, value, 3]) + plain([1])), "no numbers.*'conv'")
+    def test_a_layer_that_states_weights_of_eight_bits_is_refused(self, tmp_path: Path) -> None:
+        path = write(tmp_path, [INPUT, CONVOLUTION + " 8=1"], tagged([1, 2, 3], INT8) + plain([1, 1, 1, 1]))
+        refused(path, "8 bits")
 
     def test_a_variance_below_zero_is_refused(self, tmp_path: Path) -> None:
         path = write(
             tmp_path, [INPUT, "BatchNorm norm 1 1 data norm 0=3"], plain([1, 1, 1], [0] * 3, [1, -1, 1], [0] * 3)
         )
         refused(path, "'norm'.*variance is below zero")
-
-    def test_weights_that_are_left_over_are_of_another_network(self, tmp_path: Path) -> None:
-        path = write(tmp_path, [INPUT, CONVOLUTION], tagged([1, 2, 3]) + plain([1, 2]))
-        refused(path, "does not fit the network: 4 bytes are left")
 
     def test_random_weights_need_no_file_and_are_the_same_each_time(self, tmp_path: Path) -> None:
         path = write(tmp_path, [INPUT, CONVOLUTION, "BatchNorm norm 1 1 conv norm 0=1"])
@@ -120,18 +120,17 @@ class TestWeights:
         assert FORMAT.files(path, options) == [path]
         first, second = (FORMAT.convert([path], {}, options).model for _ in range(2))
         assert first == second
-        session = onnxruntime.InferenceSession(first.SerializeToString())
-        [found] = session.run(None, {"data": np.ones((1, 3, SIDE, SIDE), np.float32)})
+        [found] = run_onnx(first, np.ones((1, 3, SIDE, SIDE), np.float32)).values()
         assert np.isfinite(found).all()
 
     def test_more_random_weights_than_memory_are_refused_before_they_are_made(self, tmp_path: Path) -> None:
         path = write(tmp_path, [INPUT, "InnerProduct dense 1 1 data dense 0=20000000 2=1500000000"])
-        tracemalloc.start()
-        with pytest.raises(ModelError, match="too many weights"):
-            FORMAT.convert([path], {}, ImportOptions(weights="random"))
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 2**20
+
+        def convert() -> None:
+            with pytest.raises(ModelError, match="too many weights"):
+                FORMAT.convert([path], {}, ImportOptions(weights="random"))
+
+        assert peak_of(convert) < 2**20
 
 
 class TestNames:

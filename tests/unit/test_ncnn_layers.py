@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 from support.ncnn_cases import CASES, Case, by_name
 from support.ncnn_files import run_in_ncnn
+from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
@@ -21,10 +21,9 @@ from edgedeploy.selftest.tolerance import TOLERANCE
 def test_a_layer_computes_what_ncnn_computes(case: Case, tmp_path: Path) -> None:
     path = case.write(tmp_path)
     model = FORMAT.convert(FORMAT.files(path), case.shapes).model
-    session = onnxruntime.InferenceSession(model.SerializeToString())
-    assert [output.name for output in session.get_outputs()] == case.names
-    found = session.run(None, {name: array[None] for name, array in case.tensors.items()})
-    for array, wanted in zip(found, run_in_ncnn(path, case.tensors, case.names).values(), strict=True):
+    found = run_onnx(model, *(array[None] for array in case.tensors.values()))
+    assert list(found) == case.names
+    for array, wanted in zip(found.values(), run_in_ncnn(path, case.tensors, case.names).values(), strict=True):
         assert array.shape[1:] == wanted.shape
         np.testing.assert_allclose(array[0], wanted, rtol=1e-4, atol=2e-5)
 

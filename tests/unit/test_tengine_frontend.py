@@ -6,14 +6,15 @@ What is expected is computed in this file with numpy, from what Tengine-Lite's r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
+from support.onnxruntime_runner import run_onnx
 from support.tmfiles import Field, TmFile
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
@@ -22,12 +23,7 @@ from edgedeploy.frontends.formats import describing
 from edgedeploy.frontends.tengine import FORMAT
 
 RELU, CONCAT, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED = 20, 3, 5, 6, 16, 11
-ELTWISE, RESHAPE, SLICE, SPLIT, REDUCTION = 9, 23, 27, 29, 45
-
-
-@pytest.fixture
-def random() -> np.random.Generator:
-    return np.random.default_rng(0)
+ELTWISE, RESHAPE, SLICE, SPLIT, REDUCTION, CROP, INTERP = 9, 23, 27, 29, 45, 56, 71
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -39,183 +35,212 @@ def convert(file: TmFile, folder: Path, shapes: Shapes | None = None) -> onnx.Mo
 
 
 def run(file: TmFile, folder: Path, *tensors: np.ndarray) -> list[np.ndarray]:
-    session = onnxruntime.InferenceSession(convert(file, folder).SerializeToString())
-    names = [value.name for value in session.get_inputs()]
-    return list(session.run(None, dict(zip(names, tensors, strict=True))))
+    return list(run_onnx(convert(file, folder), *tensors).values())
 
 
-def of_one(kind: int, parameters: Sequence[Field], data: np.ndarray, folder: Path, *weights: np.ndarray) -> np.ndarray:
-    """What an operator makes of one input and constants."""
-    file = TmFile()
-    inputs = [file.input("data", data.shape), *(file.constant(values) for values in weights)]
-    [output] = run(file.output(file.node(kind, parameters, *inputs)), folder, data)
-    return output
+class Case(NamedTuple):
+    """An operator by its number, what it reads, and what it gives."""
 
+    kind: int
+    parameters: Sequence[Field]
+    expected: Sequence[np.ndarray]
+    data: Sequence[np.ndarray]
+    weights: Sequence[np.ndarray] = ()
 
-def close(found: np.ndarray, expected: np.ndarray) -> bool:
-    return found.shape == expected.shape and np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+    def run(self, folder: Path) -> list[np.ndarray]:
+        file = TmFile()
+        inputs = [file.input(f"x{index}", tensor.shape) for index, tensor in enumerate(self.data)]
+        inputs += [file.constant(values) for values in self.weights]
+        node = file.node(self.kind, self.parameters, *inputs, outputs=len(self.expected))
+        return run(file.output(node), folder, *self.data)
 
 
 POSITIVE = np.abs(normal(2, 3, 4, 5)) + 0.5
 ANY = normal(2, 3, 4, 5) * 4
+THREE = [normal(2, 3, 4, seed=seed) for seed in range(3)]
 
-ONE_BY_ONE: dict[str, tuple[int, Sequence[Field], np.ndarray, Callable[[np.ndarray], np.ndarray]]] = {
-    "Absval": (68, (), ANY, np.abs),
-    "Ceil": (83, (), ANY, np.ceil),
-    "Clip": (87, (2.5, -1.5), ANY, lambda x: x.clip(-1.5, 2.5)),
-    "Dropout": (8, (), ANY, lambda x: x),
-    "Elu": (73, (0.7,), ANY, lambda x: np.where(x > 0, x, 0.7 * np.expm1(x))),
-    "HardSwish": (70, (1.0, 3.0), ANY, lambda x: x * (x + 3).clip(0, 6) / 6),
-    "Hardsigmoid": (64, (0.3, 0.4), ANY, lambda x: (0.3 * x + 0.4).clip(0, 1)),
-    "Logistic": (33, (), ANY, lambda x: 1 / (1 + np.exp(-x))),
-    "Mish": (97, (), ANY, lambda x: x * np.tanh(np.log1p(np.exp(x)))),
-    "Noop": (62, (), ANY, lambda x: x),
-    "ReLU1": (100, (), ANY, lambda x: x.clip(-1, 1)),
-    "ReLu": (RELU, (0.0,), ANY, lambda x: x.clip(0)),
-    "ReLu with a slope": (RELU, (0.1,), ANY, lambda x: np.where(x > 0, x, 0.1 * x)),
-    "ReLu6": (21, (), ANY, lambda x: x.clip(0, 6)),
-    "Reciprocal": (103, (), POSITIVE, lambda x: 1 / x),
-    "Selu": (72, (1.5, 1.1), ANY, lambda x: 1.1 * np.where(x > 0, x, 1.5 * np.expm1(x))),
-    "Sigmoid": (37, (), ANY, lambda x: 1 / (1 + np.exp(-x))),
-    "Softplus": (102, (), ANY, lambda x: np.log1p(np.exp(x))),
-    "Tanh": (36, (), ANY, np.tanh),
-    "Eltwise rsqrt": (ELTWISE, (7, 0, 0.0, 0.0, 0.0), POSITIVE, lambda x: 1 / np.sqrt(x)),
-    "Eltwise log": (ELTWISE, (11, 0, 0.0, 0.0, 0.0), POSITIVE, np.log),
-    "Eltwise exp": (ELTWISE, (12, 0, 0.0, 0.0, 0.0), ANY, np.exp),
-    "Eltwise sqrt": (ELTWISE, (13, 0, 0.0, 0.0, 0.0), POSITIVE, np.sqrt),
-    "Eltwise floor": (ELTWISE, (14, 0, 0.0, 0.0, 0.0), ANY, np.floor),
-    "Eltwise square": (ELTWISE, (15, 0, 0.0, 0.0, 0.0), ANY, np.square),
-    "Eltwise power": (ELTWISE, (17, 0, 0.5, 1.5, 2.0), POSITIVE, lambda x: (0.5 + 2 * x) ** 1.5),
-    "Eltwise power of one": (ELTWISE, (17, 0, 0.5, 1.0, 2.0), ANY, lambda x: 0.5 + 2 * x),
-    "Unary neg": (59, (1,), ANY, np.negative),
-    "Unary square": (59, (4,), ANY, np.square),
-    "Unary rsqrt": (59, (6,), POSITIVE, lambda x: 1 / np.sqrt(x)),
-    "Unary exp": (59, (7,), ANY, np.exp),
-    "Unary log": (59, (8,), POSITIVE, np.log),
-    "Unary sin": (59, (9,), ANY, np.sin),
-    "Unary cos": (59, (10,), ANY, np.cos),
-    "Unary atan": (59, (14,), ANY, np.arctan),
-    "Unary tanh": (59, (16,), ANY, np.tanh),
+
+def case(
+    kind: int, parameters: Sequence[Field], expected: np.ndarray, *weights: np.ndarray, data: np.ndarray = ANY
+) -> Case:
+    """An operator of one input and constants."""
+    return Case(kind, parameters, [expected], [data], weights)
+
+
+def each(
+    kind: int, parameters: Sequence[Field], of: Callable[[np.ndarray], np.ndarray], data: np.ndarray = ANY
+) -> Case:
+    """An operator of single values."""
+    return case(kind, parameters, of(data), data=data)
+
+
+def eltwise(kind: int, scale: float = 0.0, power: float = 0.0, shift: float = 0.0) -> tuple[Field, ...]:
+    return (kind, 0, shift, power, scale)
+
+
+ONE_BY_ONE = {
+    "Absval": each(68, (), np.abs),
+    "Ceil": each(83, (), np.ceil),
+    "Clip": each(87, (2.5, -1.5), lambda x: x.clip(-1.5, 2.5)),
+    "Dropout": each(8, (), lambda x: x),
+    "Elu": each(73, (0.7,), lambda x: np.where(x > 0, x, 0.7 * np.expm1(x))),
+    "HardSwish": each(70, (1.0, 3.0), lambda x: x * (x + 3).clip(0, 6) / 6),
+    "Hardsigmoid": each(64, (0.3, 0.4), lambda x: (0.3 * x + 0.4).clip(0, 1)),
+    "Logistic": each(33, (), lambda x: 1 / (1 + np.exp(-x))),
+    "Mish": each(97, (), lambda x: x * np.tanh(np.log1p(np.exp(x)))),
+    "Noop": each(62, (), lambda x: x),
+    "ReLU1": each(100, (), lambda x: x.clip(-1, 1)),
+    "ReLu": each(RELU, (0.0,), lambda x: x.clip(0)),
+    "ReLu with a slope": each(RELU, (0.1,), lambda x: np.where(x > 0, x, 0.1 * x)),
+    "ReLu6": each(21, (), lambda x: x.clip(0, 6)),
+    "Reciprocal": each(103, (), lambda x: 1 / x, POSITIVE),
+    "Selu": each(72, (1.5, 1.1), lambda x: 1.1 * np.where(x > 0, x, 1.5 * np.expm1(x))),
+    "Sigmoid": each(37, (), lambda x: 1 / (1 + np.exp(-x))),
+    "Softplus": each(102, (), lambda x: np.log1p(np.exp(x))),
+    "Tanh": each(36, (), np.tanh),
+    "Eltwise rsqrt": each(ELTWISE, eltwise(7), lambda x: 1 / np.sqrt(x), POSITIVE),
+    "Eltwise log": each(ELTWISE, eltwise(11), np.log, POSITIVE),
+    "Eltwise exp": each(ELTWISE, eltwise(12), np.exp),
+    "Eltwise sqrt": each(ELTWISE, eltwise(13), np.sqrt, POSITIVE),
+    "Eltwise floor": each(ELTWISE, eltwise(14), np.floor),
+    "Eltwise square": each(ELTWISE, eltwise(15), np.square),
+    "Eltwise power": each(ELTWISE, eltwise(17, 2.0, 1.5, 0.5), lambda x: (0.5 + 2 * x) ** 1.5, POSITIVE),
+    "Eltwise power of one": each(ELTWISE, eltwise(17, 2.0, 1.0, 0.5), lambda x: 0.5 + 2 * x),
+    "Unary neg": each(59, (1,), np.negative),
+    "Unary square": each(59, (4,), np.square),
+    "Unary rsqrt": each(59, (6,), lambda x: 1 / np.sqrt(x), POSITIVE),
+    "Unary exp": each(59, (7,), np.exp),
+    "Unary log": each(59, (8,), np.log, POSITIVE),
+    "Unary sin": each(59, (9,), np.sin),
+    "Unary cos": each(59, (10,), np.cos),
+    "Unary atan": each(59, (14,), np.arctan),
+    "Unary tanh": each(59, (16,), np.tanh),
 }
-
-
-@pytest.mark.parametrize("case", ONE_BY_ONE)
-def test_operators_of_single_values(case: str, tmp_path: Path) -> None:
-    kind, parameters, data, expected = ONE_BY_ONE[case]
-    assert close(of_one(kind, parameters, data, tmp_path), expected(data))
-
-
-@pytest.mark.parametrize(("kind", "log"), [(28, False), (99, True)])
-@pytest.mark.parametrize("axis", [1, -1])
-def test_softmax(kind: int, log: bool, axis: int, tmp_path: Path) -> None:
-    powers = np.exp(ANY)
-    expected = powers / powers.sum(axis=axis, keepdims=True)
-    assert close(of_one(kind, (axis,), ANY, tmp_path), np.log(expected) if log else expected)
-
 
 PAIRS = {0: np.multiply, 1: np.multiply, 2: np.add, 3: np.add, 4: np.subtract, 5: np.subtract, 6: np.maximum}
 PAIRS |= {8: np.minimum, 10: np.divide, 16: np.power}
 
 
-class TestTwoTensors:
-    @pytest.mark.parametrize("kind", PAIRS)
-    def test_eltwise_of_a_constant(self, kind: int, tmp_path: Path) -> None:
-        one = POSITIVE[:1, :1, :1, :1]
-        found = of_one(ELTWISE, (kind, 0, 0.0, 0.0, 0.0), POSITIVE, tmp_path, one.reshape(1))
-        assert close(found, PAIRS[kind](POSITIVE, one))
-
-    @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (3,), (1, 3, 1, 1), (3, 1), (1,), (1, 1, 4, 5), (120,)])
-    def test_eltwise_of_shapes_with_fewer_values(self, shape: tuple[int, ...], tmp_path: Path) -> None:
+def several_tensors() -> Iterator[tuple[str, Case]]:
+    one = POSITIVE[:1, :1, :1, :1]
+    for kind, of in PAIRS.items():
+        yield f"Eltwise {kind}", case(ELTWISE, eltwise(kind), of(POSITIVE, one), one.reshape(1), data=POSITIVE)
+    for shape in [(2, 3, 4, 5), (3,), (1, 3, 1, 1), (3, 1), (1,), (1, 1, 4, 5), (120,)]:
         other = normal(*shape, seed=1)
-        broadcast = other.reshape(1, 3, 1, 1) if other.size == 3 else other
-        broadcast = other.reshape(ANY.shape) if other.size == ANY.size else broadcast
-        for first, second in ((ANY, other), (other, ANY)):
-            file = TmFile()
-            inputs = [file.input("a", first.shape), file.input("b", second.shape)]
-            [found] = run(file.output(file.node(ELTWISE, (4, 0, 0.0, 0.0, 0.0), *inputs)), tmp_path, first, second)
-            assert close(found, ANY - broadcast if first is ANY else broadcast - ANY)
+        broadcast = other.reshape({3: (1, 3, 1, 1), ANY.size: ANY.shape}.get(other.size, other.shape))
+        yield f"Eltwise with {shape}", Case(ELTWISE, eltwise(4), [ANY - broadcast], [ANY, other])
+        yield f"Eltwise of {shape}", Case(ELTWISE, eltwise(4), [broadcast - ANY], [other, ANY])
+    yield "Addn", Case(49, (0,), [np.sum(THREE, 0)], THREE)
+    yield "Maximum", Case(46, (), [np.max(THREE, 0)], THREE)
+    yield "Minimum", Case(47, (), [np.min(THREE, 0)], THREE)
+    yield "Mean", Case(90, (), [np.mean(THREE, 0)], THREE)
+    for axis in (1, -1):
+        yield f"Concat of axis {axis}", Case(CONCAT, (axis,), [np.concatenate(THREE, axis)], THREE)
 
-    @pytest.mark.parametrize(
-        ("kind", "expected"),
-        [
-            (49, lambda a, b, c: a + b + c),
-            (46, lambda a, b, c: np.maximum(np.maximum(a, b), c)),
-            (47, lambda a, b, c: np.minimum(np.minimum(a, b), c)),
-            (90, lambda a, b, c: (a + b + c) / 3),
-        ],
-        ids=["Addn", "Maximum", "Minimum", "Mean"],
+
+def per_channel(seed: int) -> np.ndarray:
+    return normal(3, seed=seed) + 2
+
+
+def channels() -> Iterator[tuple[str, Case]]:
+    factor, shift = per_channel(1)[:, None, None], per_channel(2)[:, None, None]
+    yield "PReLU", case(17, (), np.where(ANY > 0, ANY, ANY * factor), per_channel(1))
+    vector = normal(2, 3)
+    yield (
+        "PReLU of a vector",
+        case(17, (), np.where(vector > 0, vector, vector * per_channel(1)), per_channel(1), data=vector),
     )
-    def test_any_number_of_tensors(self, kind: int, expected: Callable[..., np.ndarray], tmp_path: Path) -> None:
-        tensors = [normal(2, 3, 4, seed=seed) for seed in range(3)]
-        file = TmFile()
-        inputs = [file.input(f"x{index}", tensor.shape) for index, tensor in enumerate(tensors)]
-        parameters = (0,) if kind == 49 else ()
-        assert close(run(file.output(file.node(kind, parameters, *inputs)), tmp_path, *tensors)[0], expected(*tensors))
+    yield "PReLU of all", case(17, (), np.where(ANY > 0, ANY, ANY * 0.2), np.float32([0.2]))
+    statistics = [np.abs(per_channel(seed)) for seed in range(4)]
+    gamma, beta, mean, variance = (values[:, None, None] for values in statistics)
+    for rescale, caffe in product((1.0, 4.0, 0.0), (0, 1)):
+        divided = 1 / rescale if rescale else 0
+        scaled = (ANY - mean * divided) / np.sqrt(variance * divided + 0.01)
+        expected = scaled if caffe else scaled * gamma + beta
+        yield f"BatchNormalization {rescale} {caffe}", case(1, (rescale, 0.01, caffe), expected, *statistics)
+    middle, spread = ANY.mean((2, 3), keepdims=True), ANY.var((2, 3), keepdims=True)
+    normalised = (ANY - middle) / np.sqrt(spread + 0.01) * factor + shift
+    yield "InstanceNorm", case(66, (0.01,), normalised, per_channel(1), per_channel(2))
+    yield "Scale", case(26, (1, 1, 0), ANY * factor, per_channel(1))
+    yield "Scale with a bias", case(26, (1, 1, 1), ANY * factor + shift, per_channel(1), per_channel(2))
+    yield "Bias", case(61, (3,), ANY + factor, per_channel(1))
+    six = normal(1, 6, 2, 2)
+    yield "ShuffleChannel takes from each group in turn", case(55, (3,), six[:, [0, 2, 4, 1, 3, 5]], data=six)
+    rows, offset = normal(5, 12, seed=1), normal(5, seed=2)
+    for shape in ((2, 12), (2, 3, 4), (2, 3, 2, 2)):  # whose number of dimensions the output has
+        data = normal(*shape)
+        for bias in ([], [offset]):
+            expected = (data.reshape(2, 12) @ rows.T + sum(bias)).reshape(2, 5, *(1 for _ in shape[2:]))
+            yield f"FullyConnected {shape} {len(bias)}", case(FULLY_CONNECTED, (5,), expected, rows, *bias, data=data)
+    powers = np.exp(ANY)
+    for axis in (1, -1):
+        softmax = powers / powers.sum(axis=axis, keepdims=True)
+        yield f"Softmax of axis {axis}", case(28, (axis,), softmax)
+        yield f"LogSoftmax of axis {axis}", case(99, (axis,), np.log(softmax))
 
-    @pytest.mark.parametrize("axis", [1, -1])
-    def test_concat(self, axis: int, tmp_path: Path) -> None:
-        tensors = [normal(2, 3, 4, seed=seed) for seed in range(3)]
-        file = TmFile()
-        inputs = [file.input(f"x{index}", tensor.shape) for index, tensor in enumerate(tensors)]
-        [found] = run(file.output(file.node(CONCAT, (axis,), *inputs)), tmp_path, *tensors)
-        assert close(found, np.concatenate(tensors, axis))
 
-
-class TestChannels:
-    def per_channel(self, seed: int) -> np.ndarray:
-        return normal(3, seed=seed) + 2
-
-    def test_prelu_of_each_channel(self, tmp_path: Path) -> None:
-        slopes = self.per_channel(1)
-        expected = np.where(ANY > 0, ANY, ANY * slopes[:, None, None])
-        assert close(of_one(17, (), ANY, tmp_path, slopes), expected)
-
-    def test_prelu_of_a_vector(self, tmp_path: Path) -> None:
-        data, slopes = normal(2, 3), self.per_channel(1)
-        assert close(of_one(17, (), data, tmp_path, slopes), np.where(data > 0, data, data * slopes))
-
-    def test_prelu_of_all(self, tmp_path: Path) -> None:
-        found = of_one(17, (), ANY, tmp_path, np.array([0.2], np.float32))
-        assert close(found, np.where(ANY > 0, ANY, ANY * 0.2))
-
-    @pytest.mark.parametrize("caffe", [0, 1])
-    @pytest.mark.parametrize("rescale", [1.0, 4.0, 0.0])
-    def test_batch_normalisation(self, caffe: int, rescale: float, tmp_path: Path) -> None:
-        gamma, beta, mean, variance = (np.abs(self.per_channel(seed)) for seed in range(4))
-        found = of_one(1, (rescale, 0.01, caffe), ANY, tmp_path, gamma, beta, mean, variance)
-        factor = 1 / rescale if rescale else 0
-        scaled = (ANY - mean[:, None, None] * factor) / np.sqrt(variance * factor + 0.01)[:, None, None]
-        expected = scaled if caffe else scaled * gamma[:, None, None] + beta[:, None, None]
-        assert close(found, expected)
-
-    def test_instance_normalisation(self, tmp_path: Path) -> None:
-        gamma, beta = self.per_channel(1), self.per_channel(2)
-        mean, variance = ANY.mean((2, 3), keepdims=True), ANY.var((2, 3), keepdims=True)
-        expected = (ANY - mean) / np.sqrt(variance + 0.01) * gamma[:, None, None] + beta[:, None, None]
-        assert close(of_one(66, (0.01,), ANY, tmp_path, gamma, beta), expected)
-
-    @pytest.mark.parametrize("bias", [False, True])
-    def test_scale(self, bias: bool, tmp_path: Path) -> None:
-        weights = [self.per_channel(1), self.per_channel(2)][: 1 + bias]
-        expected = ANY * weights[0][:, None, None] + (weights[1][:, None, None] if bias else 0)
-        assert close(of_one(26, (1, 1, int(bias)), ANY, tmp_path, *weights), expected)
-
-    def test_bias(self, tmp_path: Path) -> None:
-        assert close(of_one(61, (3,), ANY, tmp_path, self.per_channel(1)), ANY + self.per_channel(1)[:, None, None])
-
-    def test_shuffled_channels_come_from_each_group_in_turn(self, tmp_path: Path) -> None:
-        data = normal(1, 6, 2, 2)
-        assert close(of_one(55, (3,), data, tmp_path), data[:, [0, 2, 4, 1, 3, 5]])
-
-    @pytest.mark.parametrize("shape", [(2, 12), (2, 3, 4), (2, 3, 2, 2)])
-    @pytest.mark.parametrize("bias", [False, True])
-    def test_fully_connected_keeps_the_number_of_dimensions(
-        self, shape: tuple[int, ...], bias: bool, tmp_path: Path
-    ) -> None:
-        data, rows, offset = normal(*shape), normal(5, 12, seed=1), normal(5, seed=2)
-        expected = data.reshape(2, 12) @ rows.T + (offset if bias else 0)
-        found = of_one(FULLY_CONNECTED, (5,), data, tmp_path, rows, *([offset] if bias else []))
-        assert close(found, expected.reshape(2, 5, *(1 for _ in shape[2:])))
+def windows() -> Iterator[tuple[str, Case]]:
+    """Convolutions, pooling and resizing."""
+    forms = {
+        "plain": {},
+        "with pads and strides": {"pads": (1, 2, 0, 1), "stride": (2, 1)},
+        "with dilation": {"dilation": (2, 1), "pads": (2, 0, 2, 0)},
+    }
+    for (title, form), groups in product(forms.items(), (1, 2, 4)):
+        data, weights, bias = normal(2, 4, 7, 8), normal(8, 4 // groups, 3, 2, seed=1), normal(8, seed=2)
+        parameters = convolution(8, kernel=(3, 2), groups=groups, **form)
+        expected = convolved(data, weights, **form) + bias[:, None, None]
+        # Biases come in several shapes.
+        operands = weights, bias.reshape(1, 1, 1, 8)
+        yield f"Convolution {title} in {groups} groups", case(CONVOLUTION, parameters, expected, *operands, data=data)
+    data, weights = normal(1, 3, 5, 5) * 3, normal(4, 3, 3, 3, seed=1)
+    for activation, (low, high) in {-1: (-math.inf, math.inf), 0: (0, math.inf), 1: (-1, 1), 6: (0, 6)}.items():
+        expected = convolved(data, weights).clip(low, high)
+        parameters = convolution(4, activation=activation)
+        yield f"Convolution with activation {activation}", case(CONVOLUTION, parameters, expected, weights, data=data)
+    half = weights.astype(np.float16)
+    expected = convolved(data, half.astype(np.float32))
+    yield "Convolution in half precision", case(CONVOLUTION, convolution(4), expected, half, data=data)
+    data = normal(1, 3, 8, 8)
+    for place, pad, pads in (("end", -1, (0, 0, 1, 1)), ("beginning", -2, (1, 1, 0, 0))):
+        expected = convolved(data, weights, stride=(2, 2), pads=pads)
+        parameters = convolution(4, stride=(2, 2), pads=(pad,) * 4)
+        yield (
+            f"Convolution with SAME's odd pixel at the {place}",
+            case(CONVOLUTION, parameters, expected, weights, data=data),
+        )
+    for groups, (activation, low, high) in product((1, 2), [(-1, -math.inf, math.inf), (0, 0, math.inf), (2, 0, 6)]):
+        yield (
+            f"Deconvolution in {groups} groups with activation {activation}",
+            deconvolution(groups, activation, low, high),
+        )
+    image = normal(2, 3, 8, 9)
+    for average, (flavour, kernel, stride, pad, begin, count) in product((0, 1), POOLS):
+        parameters = (average, kernel, kernel, stride, stride, 0, flavour, pad, pad, pad, pad)
+        if pad < 0:  # 9 columns need a pixel on each side, 8 rows one at their end
+            padded = np.pad(image, ((0, 0), (0, 0), (0, 1), (1, 1)), constant_values=np.nan)
+            parts = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
+            expected = np.nanmean(parts, (4, 5)) if average else np.nanmax(parts, (4, 5))
+        else:
+            expected = pooled(image, bool(average), kernel, stride, begin, count, with_padding=flavour != 0)
+        yield f"Pooling {parameters}", case(POOLING, parameters, expected, data=image)
+    for average, (whole, *kernel) in product((0, 1), [(1, 2, 2), (0, 8, 9)]):
+        parameters = (average, *kernel, 2, 2, whole, 0, 1, 1, 1, 1)
+        expected = (image.mean if average else image.max)((2, 3), keepdims=True)
+        yield f"Pooling of the whole {parameters}", case(POOLING, parameters, expected, data=image)
+    data = normal(1, 3, 4, 5)
+    yield "Upsample", case(51, (2.0,), nearest(data, 8, 10), data=data)
+    yield "Resize", case(54, (2.0, 3.0, 0), nearest(data, 8, 15), data=data)
+    yield "Interp by scales", case(INTERP, (1, 3.0, 2.0, 0, 0), nearest(data, 8, 15), data=data)
+    yield "Interp to a size", case(INTERP, (1, 0.0, 0.0, 7, 9), nearest(data, 9, 7), data=data)
+    expected = data
+    for axis, size in ((2, 8), (3, 10)):  # from the corner on
+        place = np.arange(size) * data.shape[axis] / size
+        low = np.floor(place).astype(int)
+        high = np.minimum(low + 1, data.shape[axis] - 1)
+        part = (place - low).reshape((1, 1, -1, 1) if axis == 2 else (1, 1, 1, -1))
+        expected = expected.take(low, axis) * (1 - part) + expected.take(high, axis) * part
+    yield "Interp of two by two", case(INTERP, (2, 2.0, 2.0, 0, 0), expected, data=data)
 
 
 def convolved(
@@ -254,59 +279,30 @@ def convolution(
     return (*kernel, *stride, *dilation, 1, outputs, groups, activation, *pads)
 
 
-class TestConvolution:
-    @pytest.mark.parametrize(
-        "form",
-        [
-            {},
-            {"pads": (1, 2, 0, 1), "stride": (2, 1)},
-            {"dilation": (2, 1), "pads": (2, 0, 2, 0)},
-        ],
-        ids=["plain", "pads and strides", "dilation"],
-    )
-    @pytest.mark.parametrize(("groups", "inputs"), [(1, 4), (2, 2), (4, 1)])
-    def test_convolution(self, form: dict[str, tuple[int, ...]], groups: int, inputs: int, tmp_path: Path) -> None:
-        data, weights, bias = normal(2, 4, 7, 8), normal(8, inputs, 3, 2, seed=1), normal(8, seed=2)
-        parameters = convolution(8, kernel=(3, 2), groups=groups, **form)
-        expected = convolved(data, weights, **form) + bias[:, None, None]
-        # Biases come in several shapes.
-        assert close(of_one(CONVOLUTION, parameters, data, tmp_path, weights, bias.reshape(1, 1, 1, 8)), expected)
+def deconvolution(groups: int, activation: int, low: float, high: float) -> Case:
+    data, weights, bias = normal(2, 4, 3, 5), normal(4, 6 // groups, 3, 2, seed=1), normal(6, seed=2)
+    top, left, bottom, right = pads = (1, 0, 0, 1)
+    whole = np.zeros((2, 6, 2 * 2 + 3 + 1, 4 * 3 + 2))
+    per_group = 6 // groups
+    for i, o, r, c in product(range(4), range(per_group), range(3), range(2)):
+        output = i // (4 // groups) * per_group + o
+        whole[:, output, r : r + 5 : 2, c : c + 13 : 3] += data[:, i] * weights[i, o, r, c]
+    expected = (whole[:, :, pads[0] :, : 14 - pads[3]] + bias[:, None, None]).clip(low, high)
+    parameters = (6, 3, 2, 2, 3, left, top, right, bottom, 1, 1, groups, activation, 1, 0)
+    return case(DECONVOLUTION, parameters, expected, weights, bias, data=data)
 
-    @pytest.mark.parametrize(
-        ("activation", "low", "high"), [(-1, -math.inf, math.inf), (0, 0, math.inf), (1, -1, 1), (6, 0, 6)]
-    )
-    def test_activations_are_part_of_it(self, activation: int, low: float, high: float, tmp_path: Path) -> None:
-        data, weights = normal(1, 3, 5, 5) * 3, normal(4, 3, 3, 3, seed=1)
-        found = of_one(CONVOLUTION, convolution(4, activation=activation), data, tmp_path, weights)
-        assert close(found, convolved(data, weights).clip(low, high))
 
-    @pytest.mark.parametrize(("pad", "before", "after"), [(-1, 0, 1), (-2, 1, 0)])
-    def test_same_padding_puts_the_odd_pixel_at_the_end_or_at_the_beginning(
-        self, pad: int, before: int, after: int, tmp_path: Path
-    ) -> None:
-        data, weights = normal(1, 3, 8, 8), normal(4, 3, 3, 3, seed=1)
-        found = of_one(CONVOLUTION, convolution(4, stride=(2, 2), pads=(pad,) * 4), data, tmp_path, weights)
-        assert close(found, convolved(data, weights, stride=(2, 2), pads=(before, before, after, after)))
-
-    def test_weights_in_half_precision(self, tmp_path: Path) -> None:
-        data, weights = normal(1, 3, 5, 5), normal(4, 3, 3, 3, seed=1).astype(np.float16)
-        found = of_one(CONVOLUTION, convolution(4), data, tmp_path, weights)
-        assert close(found, convolved(data, weights.astype(np.float32)))
-
-    @pytest.mark.parametrize("groups", [1, 2])
-    @pytest.mark.parametrize(("activation", "low", "high"), [(-1, -math.inf, math.inf), (0, 0, math.inf), (2, 0, 6)])
-    def test_deconvolution(self, groups: int, activation: int, low: float, high: float, tmp_path: Path) -> None:
-        data, weights, bias = normal(2, 4, 3, 5), normal(4, 6 // groups, 3, 2, seed=1), normal(6, seed=2)
-        pads = (1, 0, 0, 1)  # top, left, bottom, right
-        parameters = (6, 3, 2, 2, 3, pads[1], pads[0], pads[3], pads[2], 1, 1, groups, activation, 1, 0)
-        found = of_one(DECONVOLUTION, parameters, data, tmp_path, weights, bias)
-        whole = np.zeros((2, 6, 2 * 2 + 3 + 1, 4 * 3 + 2))
-        per_group = 6 // groups
-        for i, o, r, c in product(range(4), range(per_group), range(3), range(2)):
-            output = i // (4 // groups) * per_group + o
-            whole[:, output, r : r + 5 : 2, c : c + 13 : 3] += data[:, i] * weights[i, o, r, c]
-        expected = whole[:, :, pads[0] :, : 14 - pads[3]] + bias[:, None, None]
-        assert close(found, expected.clip(low, high))
+# Flavour, kernel, stride and padding; where the first window begins, and how many there are.
+POOLS = [
+    (0, 3, 2, 0, 0, (3, 4)),  # rounds down
+    (0, 3, 2, 1, 1, (4, 5)),
+    (1, 3, 2, 0, 0, (4, 4)),  # Caffe's rounds up
+    (1, 3, 2, 1, 1, (5, 5)),
+    (1, 2, 2, 1, 1, (5, 5)),  # the last window would lie in the padding
+    (2, 3, 1, 2, 1, (8, 9)),  # the padding of both sides in one number
+    (16, 3, 2, 1, 1, (4, 5)),  # rounds down, and padding counts
+    (0, 3, 2, -1, 0, (4, 5)),  # as many as strides
+]
 
 
 def pooled(
@@ -327,143 +323,51 @@ def pooled(
     return result
 
 
-class TestPooling:
-    @pytest.mark.parametrize("average", [0, 1], ids=["maximum", "average"])
-    @pytest.mark.parametrize(
-        ("flavour", "kernel", "stride", "pad", "begin", "count"),
-        [
-            (0, 3, 2, 0, 0, (3, 4)),  # rounds down
-            (0, 3, 2, 1, 1, (4, 5)),
-            (1, 3, 2, 0, 0, (4, 4)),  # Caffe's rounds up
-            (1, 3, 2, 1, 1, (5, 5)),
-            (1, 2, 2, 1, 1, (5, 5)),  # the last window would lie in the padding
-            (2, 3, 1, 2, 1, (8, 9)),  # the padding of both sides in one number
-            (16, 3, 2, 1, 1, (4, 5)),  # rounds down, and padding counts
-            (0, 3, 2, -1, 0, (4, 5)),  # as many as strides
-        ],
-    )
-    def test_rounding_and_padding(
-        self,
-        average: int,
-        flavour: int,
-        kernel: int,
-        stride: int,
-        pad: int,
-        begin: int,
-        count: tuple[int, int],
-        tmp_path: Path,
-    ) -> None:
-        data = normal(2, 3, 8, 9)
-        parameters = (average, kernel, kernel, stride, stride, 0, flavour, pad, pad, pad, pad)
-        found = of_one(POOLING, parameters, data, tmp_path)
-        if pad < 0:  # 9 columns need a pixel on each side, 8 rows one at their end
-            data = np.pad(data, ((0, 0), (0, 0), (0, 1), (1, 1)), constant_values=np.nan)
-            windows = np.lib.stride_tricks.sliding_window_view(data, (3, 3), (2, 3))[:, :, ::2, ::2]
-            expected = np.nanmean(windows, (4, 5)) if average else np.nanmax(windows, (4, 5))
-        else:
-            expected = pooled(data, bool(average), kernel, stride, begin, count, with_padding=flavour != 0)
-        assert close(found, expected)
-
-    @pytest.mark.parametrize("average", [0, 1], ids=["maximum", "average"])
-    @pytest.mark.parametrize("whole", [(1, 2, 2), (0, 8, 9)], ids=["stated", "by the kernel's size"])
-    def test_the_whole_image(self, average: int, whole: tuple[int, int, int], tmp_path: Path) -> None:
-        data = normal(2, 3, 8, 9)
-        found = of_one(POOLING, (average, *whole[1:], 2, 2, whole[0], 0, 1, 1, 1, 1), data, tmp_path)
-        assert close(found, (data.mean if average else data.max)((2, 3), keepdims=True))
+def nearest(data: np.ndarray, height: int, width: int) -> np.ndarray:
+    rows = np.arange(height) * data.shape[2] // height
+    columns = np.arange(width) * data.shape[3] // width
+    return data[:, :, rows][:, :, :, columns]
 
 
-class TestResizing:
-    def nearest(self, data: np.ndarray, height: int, width: int) -> np.ndarray:
-        rows = np.arange(height) * data.shape[2] // height
-        columns = np.arange(width) * data.shape[3] // width
-        return data[:, :, rows][:, :, :, columns]
-
-    @pytest.mark.parametrize(
-        ("kind", "parameters", "size"),
-        [
-            (51, (2.0,), (8, 10)),
-            (54, (2.0, 3.0, 0), (8, 15)),
-            (71, (1, 3.0, 2.0, 0, 0), (8, 15)),
-            (71, (1, 0.0, 0.0, 7, 9), (9, 7)),
-        ],
-        ids=["Upsample", "Resize", "Interp by scales", "Interp to a size"],
-    )
-    def test_nearest(self, kind: int, parameters: tuple[Field, ...], size: tuple[int, int], tmp_path: Path) -> None:
-        data = normal(1, 3, 4, 5)
-        assert close(of_one(kind, parameters, data, tmp_path), self.nearest(data, *size))
-
-    def test_bilinear_starts_at_the_corner(self, tmp_path: Path) -> None:
-        data = normal(1, 2, 4, 5)
-        expected = data
-        for axis, size in ((2, 8), (3, 10)):
-            place = np.arange(size) * data.shape[axis] / size
-            low = np.floor(place).astype(int)
-            high = np.minimum(low + 1, data.shape[axis] - 1)
-            part = (place - low).reshape((1, 1, -1, 1) if axis == 2 else (1, 1, 1, -1))
-            expected = expected.take(low, axis) * (1 - part) + expected.take(high, axis) * part
-        assert close(of_one(71, (2, 2.0, 2.0, 0, 0), data, tmp_path), expected)
-
-
-class TestShapes:
-    @pytest.mark.parametrize(
-        ("mxnet", "wanted", "expected"),
-        [
-            (0, [2, 60], (2, 60)),
-            (0, [0, -1], (2, 60)),
-            (1, [0, 0, -1], (2, 3, 20)),
-            (1, [0, -2], (2, 3, 4, 5)),
-            (1, [0, -3, 0], (2, 12, 5)),
-            (1, [0, -4, 3, 1, -2], (2, 3, 1, 4, 5)),
-            (0, [-1], (120,)),
-        ],
-    )
-    def test_reshape(self, mxnet: int, wanted: list[int], expected: tuple[int, ...], tmp_path: Path) -> None:
-        assert close(of_one(RESHAPE, (mxnet, 0, wanted), ANY, tmp_path), ANY.reshape(expected))
-
-    def test_permute(self, tmp_path: Path) -> None:
-        assert close(of_one(15, (0, 0, 2, 3, 1), ANY, tmp_path), ANY.transpose(0, 2, 3, 1))
-
-    def test_permute_of_three_axes(self, tmp_path: Path) -> None:
-        assert close(of_one(15, (0, 1, 0, 2, 3), ANY[0], tmp_path), ANY[0].transpose(1, 0, 2))
-
-    def test_transpose(self, tmp_path: Path) -> None:
-        assert close(of_one(77, ([3, 1, 0, 2],), ANY, tmp_path), ANY.transpose(3, 1, 0, 2))
-
-    def test_swap_axis(self, tmp_path: Path) -> None:
-        assert close(of_one(50, (1, 3), ANY, tmp_path), ANY.swapaxes(1, 3))
-
-    def test_flatten(self, tmp_path: Path) -> None:
-        assert close(of_one(10, (1, 3), ANY, tmp_path), ANY.reshape(2, 60))
-
-    @pytest.mark.parametrize("axes", [(0, 3, -2, -2), (-2, -2, -2, -2)], ids=["stated", "all"])
-    def test_squeeze(self, axes: tuple[int, ...], tmp_path: Path) -> None:
-        data = normal(1, 3, 4, 1)
-        assert close(of_one(38, axes, data, tmp_path), data[0, :, :, 0])
-
-    def test_unsqueeze(self, tmp_path: Path) -> None:
-        assert close(of_one(88, ([0, 3],), ANY[0], tmp_path), ANY[0][None, :, :, None])
-
-    @pytest.mark.parametrize(("mode", "name"), list(enumerate(["constant", "edge", "reflect"])))
-    def test_pad(self, mode: int, name: str, tmp_path: Path) -> None:
-        widths = [(0, 0), (0, 0), (1, 2), (2, 1)] if mode else [(0, 1), (1, 0), (1, 2), (2, 1)]
-        options = {} if mode else {"constant_values": 0.5}
-        found = of_one(40, (*sum(widths, ()), mode, 0.5), ANY, tmp_path)
-        assert close(found, np.pad(ANY, widths, name, **options))
-
-    @pytest.mark.parametrize(
-        ("kind", "reduce"), list(enumerate([np.sum, np.mean, None, None, np.max, np.min, np.prod]))
-    )
-    @pytest.mark.parametrize(("axes", "keep"), [((2, 3, -2, -2), 1), ((1, -2, -2, -2), 0), ((-1, -2, -2, -2), 0)])
-    def test_reduction(
-        self, kind: int, reduce: Callable[..., np.ndarray] | None, axes: tuple[int, ...], keep: int, tmp_path: Path
-    ) -> None:
-        used = tuple(axis for axis in axes if axis != -2)
-        data = {2: np.abs(ANY), 3: np.square(ANY)}.get(kind, ANY)
-        expected = (reduce or np.sum)(data, axis=used, keepdims=bool(keep))
-        assert close(of_one(REDUCTION, (*axes, kind, keep), ANY, tmp_path), expected)
-
-    def test_reduction_of_everything_is_a_vector_of_one(self, tmp_path: Path) -> None:
-        assert close(of_one(REDUCTION, (-2, -2, -2, -2, 1, 0), ANY, tmp_path), ANY.mean().reshape(1))
+def shapes() -> Iterator[tuple[str, Case]]:
+    for mxnet, wanted, shape in [
+        (0, [2, 60], (2, 60)),
+        (0, [0, -1], (2, 60)),
+        (1, [0, 0, -1], (2, 3, 20)),
+        (1, [0, -2], (2, 3, 4, 5)),
+        (1, [0, -3, 0], (2, 12, 5)),
+        (1, [0, -4, 3, 1, -2], (2, 3, 1, 4, 5)),
+        (0, [-1], (120,)),
+    ]:
+        yield f"Reshape {mxnet} to {wanted}", case(RESHAPE, (mxnet, 0, wanted), ANY.reshape(shape))
+    one = normal(1, 3, 4, 1)
+    yield "Permute", case(15, (0, 0, 2, 3, 1), ANY.transpose(0, 2, 3, 1))
+    yield "Permute of three axes", case(15, (0, 1, 0, 2, 3), ANY[0].transpose(1, 0, 2), data=ANY[0])
+    yield "Transpose", case(77, ([3, 1, 0, 2],), ANY.transpose(3, 1, 0, 2))
+    yield "SwapAxis", case(50, (1, 3), ANY.swapaxes(1, 3))
+    yield "Flatten", case(10, (1, 3), ANY.reshape(2, 60))
+    yield "Squeeze of stated axes", case(38, (0, 3, -2, -2), one[0, :, :, 0], data=one)
+    yield "Squeeze of all axes", case(38, (-2, -2, -2, -2), one[0, :, :, 0], data=one)
+    yield "Unsqueeze", case(88, ([0, 3],), ANY[0][None, :, :, None], data=ANY[0])
+    widths = [(0, 1), (1, 0), (1, 2), (2, 1)]
+    yield "Pad", case(40, (*sum(widths, ()), 0, 0.5), np.pad(ANY, widths, constant_values=0.5))
+    widths = [(0, 0), (0, 0), (1, 2), (2, 1)]
+    yield "Pad by edges", case(40, (*sum(widths, ()), 1, 0.5), np.pad(ANY, widths, "edge"))
+    yield "Pad by reflection", case(40, (*sum(widths, ()), 2, 0.5), np.pad(ANY, widths, "reflect"))
+    reductions = {
+        "sum": np.sum,
+        "mean": np.mean,
+        "asum": lambda x, **axes: np.sum(np.abs(x), **axes),
+        "sqsum": lambda x, **axes: np.sum(np.square(x), **axes),
+        "max": np.max,
+        "min": np.min,
+        "prod": np.prod,
+    }
+    forms = [((2, 3, -2, -2), 1), ((1, -2, -2, -2), 0), ((-1, -2, -2, -2), 0)]
+    for (kind, (name, reduce)), (axes, keep) in product(enumerate(reductions.items()), forms):
+        expected = reduce(ANY, axis=tuple(axis for axis in axes if axis != -2), keepdims=bool(keep))
+        yield f"Reduction {name} of {axes}", case(REDUCTION, (*axes, kind, keep), expected)
+    yield "Reduction of everything to a vector of one", case(REDUCTION, (-2, -2, -2, -2, 1, 0), ANY.mean().reshape(1))
 
 
 def slice_of(
@@ -481,70 +385,39 @@ def slice_of(
     return (axis, *vectors, caffe, mxnet, onnx, *cut)
 
 
-class TestParts:
-    def parts(self, kind: int, parameters: Sequence[Field], count: int, folder: Path) -> list[np.ndarray]:
-        file = TmFile()
-        first = file.node(kind, parameters, file.input("data", ANY.shape), outputs=count)
-        return run(file.output(first), folder, ANY)
+def parts() -> Iterator[tuple[str, Case]]:
+    def divided(kind: int, parameters: Sequence[Field], *expected: np.ndarray) -> Case:
+        return Case(kind, parameters, expected, [ANY])
 
-    def test_caffes_slice_at_points(self, tmp_path: Path) -> None:
-        found = self.parts(SLICE, slice_of(axis=3, points=[1, 3], caffe=1), 3, tmp_path)
-        assert all(close(*pair) for pair in zip(found, np.split(ANY, [1, 3], 3), strict=True))
+    yield "Caffe's Slice at points", divided(SLICE, slice_of(axis=3, points=[1, 3], caffe=1), *np.split(ANY, [1, 3], 3))
+    yield "Caffe's Slice into equal parts", divided(SLICE, slice_of(axis=2, caffe=1), *np.split(ANY, 2, 2))
+    yield "MXNet's Slice", divided(SLICE, slice_of(axis=3, mxnet=1, cut=(1, 4, 1)), ANY[..., 1:4])
+    for cut in [(1, 4, 2), (0, -1, 1), (1, 2**31 - 1, 3)]:
+        yield f"ONNX's Slice {cut}", divided(SLICE, slice_of(axis=3, onnx=1, cut=cut), ANY[..., slice(*cut)])
+    yield "TensorFlow's Slice", divided(SLICE, slice_of(begins=[0, 1, 1, 2], sizes=[2, 2, -1, 1]), ANY[:, 1:3, 1:, 2:3])
+    yield "Split into sizes", divided(SPLIT, (-1, 2, False, True, [1, 4]), *np.split(ANY, [1], 3))
+    yield "Split into equal parts", divided(SPLIT, (2, 2, False, True, 0), *np.split(ANY, 2, 2))
+    yield "Caffe's Split gives its input to all", divided(SPLIT, (0, 1, True, False, 0), ANY, ANY)
+    ends = (0, 0, 1, 1, 0, 1, 1, -1, 1, 0, 0, 2)
+    yield "StridedSlice leaves out what its ends state", divided(41, ends, ANY[:, 1:, 1:-1, ::2])
+    size, channels = np.zeros((2, 3, 2, 3), np.float32), np.zeros((2, 2, 2, 3), np.float32)
+    for title, parameters, like, expected in [
+        ("MXNet's Crop to another's size", (2, 0, 1, 2, 0, 0, False, 2, 1), size, ANY[:, :, 1:3, 2:5]),
+        ("Caffe's Crop to another's size", (2, 0, 1, 2, 0, 0, False, 2, 0), size, ANY[:, :, 1:3, 2:5]),
+        ("MXNet's Crop to the middle", (1, 0, 0, 0, 2, 3, True, 2, 1), size, ANY[:, :, 1:3, 1:4]),
+        ("Caffe's Crop of channels", (2, 1, 1, 2, 0, 0, False, 1, 0), channels, ANY[:, 1:, 1:3, 2:]),
+    ]:
+        yield title, Case(CROP, parameters, [expected], [ANY, like])
 
-    def test_caffes_slice_into_equal_parts(self, tmp_path: Path) -> None:
-        found = self.parts(SLICE, slice_of(axis=2, caffe=1), 2, tmp_path)
-        assert all(close(*pair) for pair in zip(found, np.split(ANY, 2, 2), strict=True))
 
-    def test_mxnets_slice(self, tmp_path: Path) -> None:
-        [found] = self.parts(SLICE, slice_of(axis=3, mxnet=1, cut=(1, 4, 1)), 1, tmp_path)
-        assert close(found, ANY[..., 1:4])
+CASES = ONE_BY_ONE | dict([*several_tensors(), *channels(), *windows(), *shapes(), *parts()])
 
-    @pytest.mark.parametrize("cut", [(1, 4, 2), (0, -1, 1), (1, 2**31 - 1, 3)])
-    def test_onnxs_slice(self, cut: tuple[int, int, int], tmp_path: Path) -> None:
-        [found] = self.parts(SLICE, slice_of(axis=3, onnx=1, cut=cut), 1, tmp_path)
-        assert close(found, ANY[..., slice(*cut)])
 
-    def test_tensorflows_slice(self, tmp_path: Path) -> None:
-        [found] = self.parts(SLICE, slice_of(begins=[0, 1, 1, 2], sizes=[2, 2, -1, 1]), 1, tmp_path)
-        assert close(found, ANY[:, 1:3, 1:, 2:3])
-
-    def test_split_into_sizes(self, tmp_path: Path) -> None:
-        found = self.parts(SPLIT, (-1, 2, False, True, [1, 4]), 2, tmp_path)
-        assert all(close(*pair) for pair in zip(found, np.split(ANY, [1], 3), strict=True))
-
-    def test_split_into_equal_parts(self, tmp_path: Path) -> None:
-        found = self.parts(SPLIT, (2, 2, False, True, 0), 2, tmp_path)
-        assert all(close(*pair) for pair in zip(found, np.split(ANY, 2, 2), strict=True))
-
-    def test_caffes_split_gives_its_input_to_all(self, tmp_path: Path) -> None:
-        found = self.parts(SPLIT, (0, 1, True, False, 0), 2, tmp_path)
-        assert close(found[0], ANY)
-        assert close(found[1], ANY)
-
-    def test_strided_slice_leaves_out_what_its_ends_state(self, tmp_path: Path) -> None:
-        parameters = (0, 0, 1, 1, 0, 1, 1, -1, 1, 0, 0, 2)
-        assert close(of_one(41, parameters, ANY, tmp_path), ANY[:, 1:, 1:-1, ::2])
-
-    @pytest.mark.parametrize(
-        ("parameters", "expected"),
-        [
-            ((2, 0, 1, 2, 0, 0, False, 2, 1), ANY[:, :, 1:3, 2:5]),
-            ((2, 0, 1, 2, 0, 0, False, 2, 0), ANY[:, :, 1:3, 2:5]),
-            ((1, 0, 0, 0, 2, 3, True, 2, 1), ANY[:, :, 1:3, 1:4]),
-        ],
-        ids=["MXNet's to another's size", "Caffe's to another's size", "MXNet's to the middle"],
-    )
-    def test_crop(self, parameters: Sequence[Field], expected: np.ndarray, tmp_path: Path) -> None:
-        file = TmFile()
-        inputs = [file.input("data", ANY.shape), file.input("like", (2, 3, 2, 3))]
-        size = np.zeros((2, 3, 2, 3), np.float32)
-        assert close(run(file.output(file.node(56, parameters, *inputs)), tmp_path, ANY, size)[0], expected)
-
-    def test_caffes_crop_of_channels(self, tmp_path: Path) -> None:
-        file = TmFile()
-        inputs = [file.input("data", ANY.shape), file.input("like", (2, 2, 2, 3))]
-        node = file.node(56, (2, 1, 1, 2, 0, 0, False, 1, 0), *inputs)
-        assert close(run(file.output(node), tmp_path, ANY, np.zeros((2, 2, 2, 3), np.float32))[0], ANY[:, 1:, 1:3, 2:])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_operator_computes_what_tengines_kernel_does(case: Case, tmp_path: Path) -> None:
+    for found, expected in zip(case.run(tmp_path), case.expected, strict=True):
+        assert found.shape == expected.shape
+        assert np.allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 class TestNetworks:
@@ -657,7 +530,7 @@ class TestFiles:
 
     def test_weights_that_do_not_suit_the_input_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"4x3x3x3 are there, not 4x2x3x3"):
-            of_one(CONVOLUTION, convolution(4), normal(1, 2, 5, 5), tmp_path, normal(4, 3, 3, 3))
+            case(CONVOLUTION, convolution(4), ANY, normal(4, 3, 3, 3), data=normal(1, 2, 5, 5)).run(tmp_path)
 
     def test_a_cycle_is_refused(self, tmp_path: Path) -> None:
         file = TmFile()

@@ -107,8 +107,46 @@ def leave_part(target: Path, content: bytes) -> None:
     part_of(target).write_bytes(content)
 
 
-def test_a_file_arrives_whole_and_nothing_else_is_left(server: Server, target: Path) -> None:
+def answer(status: int, body: bytes = b"", **headers: str | int) -> Callable[[Handler], None]:
+    return lambda handler: handler.reply(status, body, **headers)
+
+
+REST = "bytes=1000-"
+
+
+@pytest.mark.parametrize(
+    ("part", "answers", "ranges"),
+    [
+        (None, [], [None]),
+        (1000, [], [REST]),
+        (len(CONTENT), [], []),
+        (1000, [answer(200, CONTENT)], [REST]),
+        (1000, [answer(416, b"x" * 50, Content_Range="")], [REST, None]),
+        (1000, [answer(206, b"x" * 50, Content_Range=f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}")], [REST, None]),
+        (1000, [answer(206, b"x" * 50, Content_Range="nonsense")], [REST, None]),
+        (None, [cut_after(BLOCKS)], [None, f"bytes={BLOCKS}-"]),
+        (None, [answer(503)], [None, None]),
+    ],
+    ids=[
+        "nothing was there",
+        "a partial file is resumed",
+        "a complete partial file needs no connection",
+        "a server without ranges starts over",
+        "a range that is refused starts over",
+        "another range starts over",
+        "no range starts over",
+        "a connection that breaks is resumed within the call",
+        "a server that is busy is tried again",
+    ],
+)
+def test_a_file_arrives_whole_and_nothing_else_is_left(
+    server: Server, target: Path, part: int | None, answers: list[Callable[[Handler], None]], ranges: list[str | None]
+) -> None:
+    if part is not None:
+        leave_part(target, CONTENT[:part])
+    server.answers = [*answers]
     get(server, target)
+    assert server.ranges == ranges
     assert target.read_bytes() == CONTENT
     assert list(target.parent.iterdir()) == [target]
 
@@ -119,54 +157,11 @@ def test_a_file_that_is_there_is_not_asked_for_again(server: Server, target: Pat
     assert len(server.ranges) == 1
 
 
-def test_a_partial_file_is_resumed(server: Server, target: Path) -> None:
-    leave_part(target, CONTENT[:1000])
-    get(server, target)
-    assert server.ranges == ["bytes=1000-"]
-    assert target.read_bytes() == CONTENT
-
-
-def test_a_partial_file_that_is_complete_needs_no_connection(server: Server, target: Path) -> None:
-    leave_part(target, CONTENT)
-    get(server, target)
-    assert server.ranges == []
-    assert target.read_bytes() == CONTENT
-
-
-def test_a_server_without_ranges_starts_over(server: Server, target: Path) -> None:
-    leave_part(target, CONTENT[:1000])
-    server.answers = [lambda handler: handler.reply(200, CONTENT)]
-    get(server, target)
-    assert target.read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize(
-    ("status", "where"),
-    [(416, ""), (206, f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}"), (206, "nonsense")],
-    ids=["refused", "another range", "no range"],
-)
-def test_a_range_that_is_not_the_one_asked_for_starts_over(
-    server: Server, target: Path, status: int, where: str
-) -> None:
-    leave_part(target, CONTENT[:1000])
-    server.answers = [lambda handler: handler.reply(status, b"x" * 50, Content_Range=where)]
-    get(server, target)
-    assert server.ranges == ["bytes=1000-", None]
-    assert target.read_bytes() == CONTENT
-
-
 def test_a_range_of_a_file_of_another_size_is_refused(server: Server, target: Path) -> None:
     leave_part(target, CONTENT[:1000])
-    server.answers = [lambda handler: handler.reply(206, b"x", Content_Range="bytes 1000-1000/1001")]
+    server.answers = [answer(206, b"x", Content_Range="bytes 1000-1000/1001")]
     with pytest.raises(DownloadError, match="1,001 bytes"):
         get(server, target)
-
-
-def test_a_connection_that_breaks_is_resumed_within_the_call(server: Server, target: Path) -> None:
-    server.answers = [cut_after(BLOCKS)]
-    get(server, target)
-    assert server.ranges == [None, f"bytes={BLOCKS}-"]
-    assert target.read_bytes() == CONTENT
 
 
 def test_a_transfer_that_keeps_breaking_is_kept_for_the_next_call(server: Server, target: Path) -> None:
@@ -204,53 +199,35 @@ def test_an_interrupt_keeps_what_has_come(server: Server, target: Path) -> None:
     assert not target.exists()
 
 
-def test_other_content_of_the_same_size_is_refused_and_removed(server: Server, target: Path) -> None:
-    server.answers = [lambda handler: handler.reply(200, bytes(len(CONTENT)))]
-    with pytest.raises(DownloadError, match=f"should be {SHA256}"):
-        get(server, target)
-    assert list(target.parent.iterdir()) == []
+def endless(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while not handler.server.closing.is_set():
+            handler.wfile.write(CONTENT)
+    except OSError:
+        handler.close_connection = True
 
 
-def test_a_file_that_is_announced_larger_is_not_read(server: Server, target: Path) -> None:
-    server.answers = [lambda handler: handler.reply(200, CONTENT + b"more")]
-    with pytest.raises(DownloadError, match="262,148 bytes, but 262,144 are expected"):
-        get(server, target)
-    assert list(target.parent.iterdir()) == []
-
-
-def test_a_stream_without_length_is_cut_off_at_the_size(server: Server, target: Path) -> None:
-    def endless(handler: Handler) -> None:
-        handler.send_response(200)
-        handler.end_headers()
-        try:
-            while not handler.server.closing.is_set():
-                handler.wfile.write(CONTENT)
-        except OSError:
-            handler.close_connection = True
-
-    server.answers = [endless]
-    with pytest.raises(DownloadError, match="more than the 262,144 bytes"):
-        get(server, target)
-    assert list(target.parent.iterdir()) == []
-
-
-def test_a_missing_file_is_not_tried_again(server: Server, target: Path) -> None:
-    server.answers = [lambda handler: handler.reply(404)]
-    with pytest.raises(DownloadError, match="404 Not Found"):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (answer(200, bytes(len(CONTENT))), f"should be {SHA256}"),
+        (answer(200, CONTENT + b"more"), "262,148 bytes, but 262,144 are expected"),
+        (endless, "more than the 262,144 bytes"),
+        (answer(404), "404 Not Found"),
+        (answer(302, Location=Path("/etc/hostname").as_uri()), "neither http nor https"),
+    ],
+    ids=["other content", "announced larger", "without a length", "missing", "a redirect to a local file"],
+)
+def test_what_is_not_the_file_is_refused_at_once_and_removed(
+    server: Server, target: Path, given: Callable[[Handler], None], message: str
+) -> None:
+    server.answers = [given]
+    with pytest.raises(DownloadError, match=message):
         get(server, target)
     assert len(server.ranges) == 1
-
-
-def test_a_server_that_is_busy_is_tried_again(server: Server, target: Path) -> None:
-    server.answers = [lambda handler: handler.reply(503)]
-    get(server, target)
-    assert target.read_bytes() == CONTENT
-
-
-def test_a_redirect_to_a_local_file_is_refused(server: Server, target: Path) -> None:
-    server.answers = [lambda handler: handler.reply(302, Location=Path("/etc/hostname").as_uri())]
-    with pytest.raises(DownloadError, match="neither http nor https"):
-        get(server, target)
+    assert list(target.parent.iterdir()) == []
 
 
 def test_a_server_that_is_not_there_is_named_plainly(server: Server, target: Path) -> None:

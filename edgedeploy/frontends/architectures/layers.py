@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from edgedeploy.frontends.graph import Attribute, Graph
+from edgedeploy.frontends.padding import halves, same_padding
 from edgedeploy.onnxruntime_session import cpu_session
 
 # Plain patches along each side of the sample image, and the noise on them, as a fraction of the range of values.
@@ -244,8 +245,8 @@ class Layers:
         """Padding at the top, left, bottom and right."""
         if not self._tensorflow:
             return [kernel // 2] * 4
-        missing = [max((-(-each // stride) - 1) * stride + kernel - each, 0) for each in size]
-        return [each // 2 for each in missing] + [each - each // 2 for each in missing]
+        before, after = halves(same_padding(size, [kernel] * 2, [stride] * 2))
+        return before + after
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
@@ -266,7 +267,7 @@ def _run(operator: str, inputs: Sequence[np.ndarray | None], outputs: int, **att
     for index, values in enumerate(inputs):
         if values is None:
             names.append("")
-        elif values.dtype == np.int64:  # counts and shapes, which are constants
+        elif values.ndim == 1:  # counts, shapes and scales, which are constants
             names.append(graph.constant(values))
         else:
             names.append(graph.input(f"input{index}", values.shape))

@@ -9,13 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Converted, ImportOptions, Shapes
-
-if TYPE_CHECKING:
-    from edgedeploy.frontends.darknet.weights import Weights
 
 # Comments and empty lines, then the section that every cfg file begins with.
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?(?:[ \t\r]*(?:[#;][^\n]*)?\n)*[ \t]*\[(?:net|network)\]")
@@ -39,19 +35,18 @@ class Darknet(ConvertedFormat):
         Darknet counts it, such as `yolo_121`.
         """
         from edgedeploy.frontends.darknet.configuration import read_sections
-        from edgedeploy.frontends.darknet.conversion import converted
-        from edgedeploy.frontends.darknet.plan import planned
+        from edgedeploy.frontends.darknet.translation import translated
         from edgedeploy.frontends.darknet.weights import FileWeights, RandomWeights
 
-        plan = planned(files[0], read_sections(files[0]), shapes, options.epsilon)
-        weights: Weights
-        if options.weights == "random":
-            weights = RandomWeights()
-        elif len(files) > 1:
-            weights = FileWeights(files[1], plan.layers)
-        else:
-            raise self.without_weights(files[0])
-        return converted(files[0].stem, plan, weights)
+        graph = translated(files[0], read_sections(files[0]), shapes, options.epsilon)
+        weights: FileWeights | RandomWeights = RandomWeights()
+        if options.weights != "random":
+            if len(files) < 2:
+                raise self.without_weights(files[0])
+            weights = FileWeights(files[1], graph.parameters, files[0].name)
+        for parameter in graph.parameters:
+            graph.define(parameter.name, weights.take(parameter))
+        return graph.converted()
 
 
 FORMAT = Darknet()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from edgedeploy.frontends.darknet.configuration import Section
+from edgedeploy.frontends.darknet.graph import DarknetGraph
 from edgedeploy.frontends.graph import Attribute, Graph
 
 LINEAR = "linear"
@@ -74,15 +75,11 @@ def activation_of(section: Section, default: str) -> str:
     return name
 
 
-def activated(graph: Graph, name: str, activation: str, write: Callable[[str], str]) -> str:
-    """Write a value, and a function of it, of which the last goes by `name`.
+def name_before(graph: DarknetGraph, activation: str) -> str:
+    """The name of the node that an activation function of the layer follows: the layer's own without one."""
+    return graph.layer if activation == LINEAR else f"{graph.layer}_linear"
 
-    Args:
-        graph: where to.
-        name: of the result.
-        activation: the function, of `activation_of`.
-        write: writes the value under the name that it is given.
-    """
-    if activation == LINEAR:
-        return write(name)
-    return _ACTIVATIONS[activation](graph, write(f"{name}_linear"), name)
+
+def activated(graph: DarknetGraph, activation: str, value: str) -> str:
+    """The layer's activation function of a value."""
+    return value if activation == LINEAR else _ACTIVATIONS[activation](graph, value, graph.layer)

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from edgedeploy.frontends.darknet.activations import activated, activation_of
 from edgedeploy.frontends.darknet.configuration import Section
-from edgedeploy.frontends.darknet.layer import Layer, Plan
-from edgedeploy.frontends.darknet.products import reshaped
-from edgedeploy.frontends.graph import Graph
+from edgedeploy.frontends.darknet.graph import DarknetGraph
 from edgedeploy.heads import Head
 
 # Of an anchor's sides, in whatever unit: far beyond any network.
 _SMALLEST_SIDE, _LARGEST_SIDE = 1e-6, 1e6
 
 
-def softmax(section: Section, plan: Plan) -> Layer:
+def softmax(section: Section, graph: DarknetGraph) -> str:
     """Softmax over all values of an image, or over each of `groups` equal parts."""
     section.refuse("spatial")
     section.refuse("tree", unless="")
-    source = plan.previous
-    shape = plan.shape(source)
+    name, shape = graph.layer, graph.size(graph.before)
     groups = section.integer("groups", 1, lowest=1)
     temperature = section.number("temperature", 1.0)
     if shape.size % groups:
         raise section.error(f"groups={groups} does not divide {shape.size} values", option="groups")
     if temperature <= 0:
         raise section.error(f"temperature={temperature:g} is not positive", option="temperature")
-
-    def write(graph: Graph, name: str, values: Sequence[str], weights: Sequence[np.ndarray]) -> str:
-        value = reshaped(graph, values[0], f"{name}_groups", plan.batch, groups, shape.size // groups)
-        if temperature != 1:
-            divisor = graph.constant(np.float32(temperature), f"{name}_temperature")
-            value = graph.node("Div", value, divisor, name=f"{name}_divided")
-        value = graph.node("Softmax", value, name=f"{name}_grouped", axis=-1)
-        return reshaped(graph, value, name, plan.batch, *shape)
-
-    return Layer(section, [source], shape, write)
+    value = graph.reshaped(graph.before, f"{name}_groups", groups, shape.size // groups)
+    if temperature != 1:
+        divisor = graph.constant(np.float32(temperature), f"{name}_temperature")
+        value = graph.node("Div", value, divisor, name=f"{name}_divided")
+    value = graph.node("Softmax", value, name=f"{name}_grouped", axis=-1)
+    return graph.reshaped(value, name, *shape)
 
 
-def yolo(section: Section, plan: Plan) -> Layer:
+def yolo(section: Section, graph: DarknetGraph) -> str:
     """A head of YOLO v3 or later; its anchors are in pixels of the network's input.
 
     With new_coords=1 (Scaled-YOLOv4) boxes are computed in another way, and no decoder is told of the head.
@@ -54,54 +45,48 @@ def yolo(section: Section, plan: Plan) -> Layer:
     scale = section.number("scale_x_y", 1.0)
     if not _SMALLEST_SIDE <= scale <= _LARGEST_SIDE:
         raise section.error(f"scale_x_y={scale:g} cannot be", option="scale_x_y", hints=["YOLO v4 has 1.05 to 1.2"])
-    head = Head(output=plan.name(section), anchors=chosen, classes=_classes(section), scale_x_y=scale)
-    return _head(section, plan, head, described=not section.integer("new_coords", 0))
+    head = Head(output=graph.layer, anchors=chosen, classes=_classes(section), scale_x_y=scale)
+    return _head(section, graph, head, described=not section.integer("new_coords", 0))
 
 
-def region(section: Section, plan: Plan) -> Layer:
+def region(section: Section, graph: DarknetGraph) -> str:
     """A head of YOLO v2; its anchors are in cells (`get_region_box` in src/region_layer.c).
 
     No decoder is told of a head without softmax over the classes, with a tree of classes, or with other than four
     coordinates.
     """
-    height, width = plan.shape(plan.previous)[1:]
-    cell = plan.image.width / width, plan.image.height / height
+    _, height, width = graph.size(graph.before)
+    cell = graph.image.width / width, graph.image.height / height
     anchors = [(across * cell[0], down * cell[1]) for across, down in _first(section, _anchors(section))]
     coordinates = section.integer("coords", 4, lowest=1)
     plain = section.integer("softmax", 0) and not section.integer("background", 0) and "tree" not in section.options
-    head = Head(output=plan.name(section), kind="region", anchors=anchors, classes=_classes(section))
-    return _head(section, plan, head, bool(plain) and coordinates == 4, coordinates)
+    head = Head(output=graph.layer, kind="region", anchors=anchors, classes=_classes(section))
+    return _head(section, graph, head, bool(plain) and coordinates == 4, coordinates)
 
 
-def unchanged(section: Section, plan: Plan) -> Layer:
+def unchanged(section: Section, graph: DarknetGraph) -> str:
     """A layer that passes on what goes in: [dropout], [cost], [empty] and [silence]."""
-    source = plan.previous
-    return Layer(section, [source], plan.shape(source), _passed_on, counts=section.kind != "cost")
+    return graph.before
 
 
-def activation(section: Section, plan: Plan) -> Layer:
+def activation(section: Section, graph: DarknetGraph) -> str:
     """An activation function on its own."""
-    source = plan.previous
-    function = activation_of(section, "linear")
-
-    def write(graph: Graph, name: str, values: Sequence[str], weights: Sequence[np.ndarray]) -> str:
-        return activated(graph, name, function, lambda _: values[0])
-
-    return Layer(section, [source], plan.shape(source), write)
+    return activated(graph, activation_of(section, "linear"), graph.before)
 
 
-def _head(section: Section, plan: Plan, head: Head, described: bool = True, coordinates: int = 4) -> Layer:
+def _head(section: Section, graph: DarknetGraph, head: Head, described: bool = True, coordinates: int = 4) -> str:
     """A layer that outputs what goes in, with `coordinates`, the objectness and the classes for each anchor."""
-    source = plan.previous
-    shape = plan.shape(source)
+    channels = graph.size(graph.before).channels
     wanted = len(head.anchors) * (coordinates + 1 + (head.classes or 0))
-    if shape.channels != wanted:
+    if channels != wanted:
         raise section.error(
-            f"{shape.channels} channels go in",
+            f"{channels} channels go in",
             why=f"{len(head.anchors)} anchors with {head.classes} classes need {wanted}",
             hints=[f"filters={wanted} in the convolution before it, or other classes or anchors here"],
         )
-    return Layer(section, [source], shape, _passed_on, detects=True, head=head if described else None)
+    if described:
+        graph.heads.append(head)
+    return graph.before
 
 
 def _anchors(section: Section) -> list[tuple[float, float]]:
@@ -126,7 +111,3 @@ def _first(section: Section, anchors: list[tuple[float, float]]) -> list[tuple[f
 
 def _classes(section: Section) -> int:
     return section.integer("classes", 20, lowest=1)
-
-
-def _passed_on(graph: Graph, name: str, values: Sequence[str], weights: Sequence[np.ndarray]) -> str:
-    return values[0]

@@ -5,27 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.binary import Cursor, read_bytes
-from edgedeploy.frontends.darknet.layer import Layer, Parameter
+from edgedeploy.frontends.darknet.graph import Parameter
 
 _HINTS = ("check the file's size and checksum", "check that the cfg file belongs to it: same filters, same classes")
-
-
-class Weights(Protocol):
-    """A source of weights."""
-
-    def take(self, layer: Layer, parameter: Parameter) -> np.ndarray:
-        """A parameter, float32; to be asked in the order of the file.
-
-        Raises:
-            ModelError: it has values that no weights have.
-        """
-        ...
 
 
 class FileWeights:
@@ -37,27 +24,32 @@ class FileWeights:
 
     Args:
         path: the file.
-        layers: the network's.
+        parameters: what the network needs.
+        description: the cfg file's name, for messages.
 
     Raises:
-        ModelError: it cannot be read, or has another number of values than the layers need.
+        ModelError: it cannot be read, or has another number of values than that.
     """
 
-    def __init__(self, path: Path, layers: Sequence[Layer]) -> None:
+    def __init__(self, path: Path, parameters: Sequence[Parameter], description: str) -> None:
         self._cursor = Cursor(path, read_bytes(path))
         major, minor, _ = self._cursor.array("<i4", 3, "the version").tolist()
         self._transposed = major > 1000 or minor > 1000
         early = major * 10 + minor < 2 or major >= 1000 or minor >= 1000
         self._cursor.integer("<i4" if early else "<i8", "the number of images seen")
-        self._without_optional = self._check(layers)
+        self._without_optional = self._check(parameters, description)
 
-    def take(self, layer: Layer, parameter: Parameter) -> np.ndarray:
-        """A parameter; see `Weights.take`."""
+    def take(self, parameter: Parameter) -> np.ndarray:
+        """A parameter, float32; to be asked in the order of the file.
+
+        Raises:
+            ModelError: it has values that no weights have.
+        """
         if parameter.optional and self._without_optional:
             return np.zeros(parameter.shape, np.float32)
-        values = self._cursor.array("<f4", parameter.count, f"[{layer.section.kind}]")
+        values = self._cursor.array("<f4", parameter.count, f"[{parameter.section.kind}]")
         if not np.isfinite(values).all() or (parameter.role == "variance" and values.min() < 0):
-            raise layer.section.error(
+            raise parameter.section.error(
                 f"its weights in {self._cursor.path.name} are no weights",
                 why=f"there is a {parameter.role} that is not finite, or a variance below zero",
                 hints=list(_HINTS),
@@ -66,9 +58,8 @@ class FileWeights:
             return values.reshape(parameter.shape[::-1]).T
         return values.reshape(parameter.shape)
 
-    def _check(self, layers: Sequence[Layer]) -> bool:
+    def _check(self, parameters: Sequence[Parameter], description: str) -> bool:
         """Whether the file leaves out optional parameters."""
-        parameters = [parameter for layer in layers for parameter in layer.parameters]
         needed = 4 * sum(parameter.count for parameter in parameters)
         optional = 4 * sum(parameter.count for parameter in parameters if parameter.optional)
         left = self._cursor.left
@@ -77,7 +68,7 @@ class FileWeights:
         what = "is not complete" if left < needed else "has weights that no layer needs"
         raise ModelError(
             f"{self._cursor.path} {what}",
-            why=f"the layers of {layers[0].section.path.name} need {needed:,} bytes, and there are {left:,}",
+            why=f"the layers of {description} need {needed:,} bytes, and there are {left:,}",
             hints=_HINTS,
         )
 
@@ -92,8 +83,8 @@ class RandomWeights:
     def __init__(self) -> None:
         self._random = np.random.default_rng(0)
 
-    def take(self, layer: Layer, parameter: Parameter) -> np.ndarray:
-        """A parameter; see `Weights.take`."""
+    def take(self, parameter: Parameter) -> np.ndarray:
+        """A parameter, float32; to be asked in the order of the file."""
         if parameter.role in ("scale", "variance"):
             return self._random.uniform(0.8, 1.2, parameter.shape).astype(np.float32)
         deviation = 0.1

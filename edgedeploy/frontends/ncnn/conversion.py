@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import Shapes, check_given_shapes
-from edgedeploy.frontends.graph import Graph
 
 # The modules of translators register them.
 from edgedeploy.frontends.ncnn import (  # noqa: F401
@@ -18,8 +17,8 @@ from edgedeploy.frontends.ncnn import (  # noqa: F401
     pooling,
     reshaping,
 )
-from edgedeploy.frontends.ncnn.step import Blob, Step, check_known, translate
-from edgedeploy.frontends.ncnn.text import Layer
+from edgedeploy.frontends.ncnn.step import Blob, NcnnGraph, Step, check_known, translate
+from edgedeploy.frontends.ncnn.text import NcnnLayer
 from edgedeploy.frontends.ncnn.weights import Weights
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _INPUT_PARAMETERS = {0, 1, 2, 11, 30, 31}
 
 
-def converted(path: Path, layers: Sequence[Layer], weights: Weights, shapes: Shapes) -> onnx.ModelProto:
+def converted(path: Path, layers: Sequence[NcnnLayer], weights: Weights, shapes: Shapes) -> onnx.ModelProto:
     """The model, with ncnn's names of blobs.
 
     Its outputs are the blobs that no layer reads, in the order in which they are written. A copy that nobody reads
@@ -53,7 +52,7 @@ def converted(path: Path, layers: Sequence[Layer], weights: Weights, shapes: Sha
     outputs = _outputs(layers)
     if not outputs:
         raise ModelError(f"{path} has no output", why="every blob is read by a layer")
-    graph = Graph(path.stem)
+    graph = NcnnGraph(path.stem)
     blobs: dict[str, Blob] = {}
     for layer in layers:
         if layer.kind == "Input":
@@ -73,7 +72,7 @@ def converted(path: Path, layers: Sequence[Layer], weights: Weights, shapes: Sha
     return graph.model(list(outputs))
 
 
-def _outputs(layers: Sequence[Layer]) -> dict[str, None]:
+def _outputs(layers: Sequence[NcnnLayer]) -> dict[str, None]:
     """The names of the network's outputs, in order."""
     read = {name for layer in layers for name in layer.inputs}
     found: dict[str, None] = {}
@@ -85,7 +84,7 @@ def _outputs(layers: Sequence[Layer]) -> dict[str, None]:
     return found
 
 
-def _input(layer: Layer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
+def _input(layer: NcnnLayer, shapes: Shapes) -> tuple[str, tuple[int, ...]]:
     """Name and shape of an input."""
     if len(layer.outputs) != 1 or layer.inputs or set(layer.parameters) - _INPUT_PARAMETERS or layer.integer(11):
         raise layer.error("an input writes one blob of one to three dimensions, and reads none")

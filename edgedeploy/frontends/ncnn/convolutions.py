@@ -10,6 +10,7 @@ import numpy as np
 
 from edgedeploy.frontends.ncnn.elementwise import activated
 from edgedeploy.frontends.ncnn.step import Blob, Step, translates
+from edgedeploy.frontends.padding import halves, same_padding
 
 # In the place of padding: as much as keeps size / stride, the odd one at the end or at the beginning.
 SAME_UPPER, SAME_LOWER = -233, -234
@@ -61,73 +62,43 @@ class _Window:
     def attributes(self) -> dict[str, Sequence[int]]:
         return {"kernel_shape": self.kernel, "strides": self.stride, "dilations": self.dilation}
 
-    def padding(self, step: Step, same: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    def padding(self, step: Step, same: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Padding before and after; `same` is how much there is in all, where the parameters leave it open."""
         pads = {*self.begins, *self.ends}
         if pads in ({SAME_UPPER}, {SAME_LOWER}):
-            return split_padding(same, lower=pads == {SAME_LOWER})
+            return halves(same, lower=pads == {SAME_LOWER})
         if min(pads) < 0:
             raise step.layer.error("padding should not be negative")
         return self.begins, self.ends
 
 
-def split_padding(total: Sequence[int], *, lower: bool) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Padding of height and width in halves before and after, the odd one after unless `lower`."""
-    height, width = (max(size, 0) for size in total)
-    small, large = (height // 2, width // 2), (height - height // 2, width - width // 2)
-    return (large, small) if lower else (small, large)
-
-
-def same_padding(sizes: Sequence[int], extent: Sequence[int], stride: Sequence[int]) -> list[int]:
-    """How much padding gives an output of size / stride, rounded up: TensorFlow's SAME."""
-    return [size + (inner - 1) // step * step - inner for inner, size, step in zip(sizes, extent, stride, strict=True)]
-
-
 @translates("Convolution", _CONVOLUTION)
-def _convolution(step: Step) -> Blob:
+def _convolution(step: Step) -> Blob | Sequence[Blob]:
     blob = step.only_input(1, 3)
-    if blob.rank == 1:
-        return _on_a_vector(step, blob)
-    return _grouped_convolution(step, blob, groups=1)
+    return _on_a_vector(step, blob) if blob.rank == 1 else _grouped_convolution(step)
 
 
 @translates("ConvolutionDepthWise", {*_CONVOLUTION, 7})
-def _depthwise_convolution(step: Step) -> Blob:
-    return _grouped_convolution(step, step.only_input(3), step.layer.integer(7, 1))
-
-
-def _grouped_convolution(step: Step, blob: Blob, groups: int) -> Blob:
-    layer, window = step.layer, _Window.of(step)
+def _grouped_convolution(step: Step) -> Blob:
+    layer, window, blob = step.layer, _Window.of(step), step.only_input(3)
+    groups = layer.integer(7, 1)
     _refuse_quantised(step)
     if layer.integer(19):
         raise layer.error("its weights come from another layer")
-    outputs, sizes = layer.integer(0), blob.shape[1:]
-    weights, *bias = _weights(step, blob.shape[0], outputs, groups, window.kernel)
-    begins, ends = window.padding(step, same_padding(sizes, window.extent, window.stride))
+    weights, *bias = _weights(step, blob.shape[0], layer.integer(0), groups, window.kernel)
+    begins, ends = window.padding(step, same_padding(blob.shape[1:], window.extent, window.stride))
     if layer.number(18):  # the value of padding
         blob = step.pad(blob, [0, *begins], [0, *ends], value=layer.number(18))
-        sizes, begins, ends = blob.shape[1:], (0, 0), (0, 0)
-    axes = zip(sizes, begins, ends, window.extent, window.stride, strict=True)
-    shape = [outputs, *((size + begin + end - extent) // stride + 1 for size, begin, end, extent, stride in axes)]
+        begins = ends = (0, 0)
     operands = [step.constant(values) for values in (weights, *bias)]
-    pads = [*begins, *ends]
-    return activated(
-        step, step.node("Conv", blob, *operands, shape=shape, group=groups, pads=pads, **window.attributes)
-    )
+    return activated(step, step.node("Conv", blob, *operands, group=groups, pads=[*begins, *ends], **window.attributes))
 
 
 @translates("Deconvolution", _DECONVOLUTION)
-def _deconvolution(step: Step) -> Blob:
-    return _grouped_deconvolution(step, groups=1)
-
-
 @translates("DeconvolutionDepthWise", {*_DECONVOLUTION, 7})
-def _depthwise_deconvolution(step: Step) -> Blob:
-    return _grouped_deconvolution(step, step.layer.integer(7, 1))
-
-
-def _grouped_deconvolution(step: Step, groups: int) -> Blob:
+def _deconvolution(step: Step) -> Blob:
     layer, window, blob = step.layer, _Window.of(step), step.only_input(3)
+    groups = layer.integer(7, 1)
     if layer.integer(28):
         raise layer.error("its weights come from another layer")
     outputs, inputs = layer.integer(0), blob.shape[0]
@@ -147,7 +118,6 @@ def _grouped_deconvolution(step: Step, groups: int) -> Blob:
         raise layer.error("sizes of the output should not be negative")
     if min(window.begins) < 0 and 0 in wanted:
         raise layer.error("neither its padding nor the size of its output is stated")
-    shape = [outputs, *(size - begin - end for size, begin, end in zip(whole, begins, ends, strict=True))]
     # What is added at the end, and what is cut off there, become one number.
     cut = [max(end - extra, 0) for end, extra in zip(ends, more, strict=True)]
     added = [max(extra - end, 0) for end, extra in zip(ends, more, strict=True)]
@@ -158,7 +128,6 @@ def _grouped_deconvolution(step: Step, groups: int) -> Blob:
             "ConvTranspose",
             blob,
             *operands,
-            shape=shape,
             group=groups,
             pads=[*begins, *cut],
             output_padding=added,
@@ -193,12 +162,11 @@ def _dense(step: Step, blob: Blob, outputs: int, count: int, *, with_bias: bool)
     _check_count(step, count, outputs, [outputs, inputs])
     weights = step.weights.tagged([outputs, inputs], step.layer.name)
     bias = step.weights.plain([outputs], step.layer.name) if with_bias else None
-    shape = [*blob.shape[:-1], outputs]
     if blob.rank == 1:
         operands = [step.constant(values) for values in (weights, bias) if values is not None]
-        return step.node("Gemm", blob, *operands, shape=shape, transB=1)
-    product = step.node("MatMul", blob, step.constant(np.ascontiguousarray(weights.T)), shape=shape)
-    return product if bias is None else step.elementwise("Add", product, step.constant(bias))
+        return step.node("Gemm", blob, *operands, transB=1)
+    product = step.node("MatMul", blob, step.constant(np.ascontiguousarray(weights.T)))
+    return product if bias is None else step.node("Add", product, step.constant(bias))
 
 
 def _flat(step: Step, blob: Blob) -> Blob:

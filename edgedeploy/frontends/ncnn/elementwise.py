@@ -12,53 +12,94 @@ from edgedeploy.frontends.ncnn.step import Blob, Step, Translator, translates
 _BOUNDLESS = 3.4e38
 
 
-def leaky_relu(step: Step, blob: Blob, slope: float) -> Blob:
+# A function of a blob and of some numbers.
+Function = Callable[..., Blob]
+
+
+def _operator(name: str, *attributes: str) -> Function:
+    """An operator of ONNX, some of whose attributes are numbers of the layer."""
+    return lambda step, blob, *numbers: step.node(name, blob, **dict(zip(attributes, numbers, strict=True)))
+
+
+def _leaky_relu(step: Step, blob: Blob, slope: float) -> Blob:
     """max(x, 0) + slope min(x, 0)."""
-    return step.elementwise("LeakyRelu", blob, alpha=slope) if slope else step.elementwise("Relu", blob)
+    return step.node("LeakyRelu", blob, alpha=slope) if slope else step.node("Relu", blob)
 
 
-def clip(step: Step, blob: Blob, lowest: float, highest: float) -> Blob:
+def _clip(step: Step, blob: Blob, lowest: float, highest: float) -> Blob:
     """Values below `lowest` and above `highest` replaced by these."""
     bounds = ["" if abs(bound) > _BOUNDLESS else step.constant(bound) for bound in (lowest, highest)]
-    return step.elementwise("Clip", blob, *bounds)
+    return step.node("Clip", blob, *bounds)
 
 
-def mish(step: Step, blob: Blob) -> Blob:
+def _swish(step: Step, blob: Blob) -> Blob:
+    return step.node("Mul", blob, step.node("Sigmoid", blob))
+
+
+def _mish(step: Step, blob: Blob) -> Blob:
     """x tanh(log(1 + exp(x))), from Misra, "Mish" (2019)."""
-    return step.elementwise("Mul", blob, step.elementwise("Tanh", step.elementwise("Softplus", blob)))
+    return step.node("Mul", blob, step.node("Tanh", step.node("Softplus", blob)))
 
 
-def hard_swish(step: Step, blob: Blob, alpha: float, beta: float) -> Blob:
+def _hard_swish(step: Step, blob: Blob, alpha: float, beta: float) -> Blob:
     """x min(max(alpha x + beta, 0), 1)."""
-    return step.elementwise("Mul", blob, step.elementwise("HardSigmoid", blob, alpha=alpha, beta=beta))
+    return step.node("Mul", blob, step.node("HardSigmoid", blob, alpha=alpha, beta=beta))
+
+
+def _scaled(step: Step, blob: Blob, scale: float) -> Blob:
+    """What is left of dropout at inference."""
+    return blob if scale == 1 else step.node("Mul", blob, step.constant(scale))
+
+
+# Layers of one input, whose parameters from 0 on are numbers with these defaults.
+_FUNCTIONS: dict[str, tuple[Function, tuple[float, ...]]] = {
+    "AbsVal": (_operator("Abs"), ()),
+    "BNLL": (_operator("Softplus"), ()),
+    "Clip": (_clip, (-math.inf, math.inf)),
+    "Dropout": (_scaled, (1.0,)),
+    "ELU": (_operator("Elu", "alpha"), (0.1,)),
+    "HardSigmoid": (_operator("HardSigmoid", "alpha", "beta"), (0.2, 0.5)),
+    "HardSwish": (_hard_swish, (0.2, 0.5)),
+    "Mish": (_mish, ()),
+    "ReLU": (_leaky_relu, (0.0,)),
+    # The constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ncnn has them.
+    "SELU": (_operator("Selu", "alpha", "gamma"), (1.67326324, 1.050700987)),
+    "Sigmoid": (_operator("Sigmoid"), ()),
+    "Swish": (_swish, ()),
+    "TanH": (_operator("Tanh"), ()),
+}
+
+
+def _of_numbers(function: Function, defaults: Sequence[float]) -> Translator:
+    return lambda step: function(
+        step, step.only_input(), *(step.layer.number(number, default) for number, default in enumerate(defaults))
+    )
+
+
+for _kind, (_function, _defaults) in _FUNCTIONS.items():
+    translates(_kind, range(len(_defaults)))(_of_numbers(_function, _defaults))
+
+# By ncnn's number: how many numbers it needs, and what it does.
+_ACTIVATIONS: list[tuple[int, Function]] = [
+    (0, lambda step, blob: blob),
+    (0, _operator("Relu")),
+    (1, _leaky_relu),
+    (2, _clip),
+    (0, _operator("Sigmoid")),
+    (0, _mish),
+    (2, _hard_swish),
+]
 
 
 def activated(step: Step, blob: Blob) -> Blob:
     """What follows a convolution or a dense layer in the same layer: parameter 9 says which, 10 its numbers."""
-    kind, numbers = step.layer.integer(9), step.layer.numbers(10)
-    if not 0 <= kind < len(_ACTIVATIONS):
-        raise step.layer.error(f"activation {kind} (parameter 9) is not known")
-    count, activation = _ACTIVATIONS[kind]
+    count, activation = step.layer.one_of(9, "activation", _ACTIVATIONS)
+    numbers = step.layer.numbers(10)
     if len(numbers) < count:
-        raise step.layer.error(f"activation {kind} needs {count} numbers (parameter 10), and has {len(numbers)}")
+        raise step.layer.error(
+            f"activation {step.layer.integer(9)} needs {count} numbers (parameter 10), and has {len(numbers)}"
+        )
     return activation(step, blob, *numbers[:count])
-
-
-# By ncnn's number: how many numbers it needs, and what it does.
-_ACTIVATIONS: list[tuple[int, Callable[..., Blob]]] = [
-    (0, lambda step, blob: blob),
-    (0, lambda step, blob: step.elementwise("Relu", blob)),
-    (1, leaky_relu),
-    (2, clip),
-    (0, lambda step, blob: step.elementwise("Sigmoid", blob)),
-    (0, mish),
-    (2, hard_swish),
-]
-
-
-@translates("ReLU", {0})
-def _relu(step: Step) -> Blob:
-    return leaky_relu(step, step.only_input(), step.layer.number(0))
 
 
 @translates("PReLU", {0})
@@ -67,41 +108,7 @@ def _prelu(step: Step) -> Blob:
     if count not in (1, blob.shape[0]):
         raise step.layer.error(f"it has {count} slopes for {blob.shape[0]} channels")
     slopes = step.weights.plain([count], step.layer.name)
-    return step.elementwise("PRelu", blob, step.outermost(slopes, blob))
-
-
-@translates("Clip", {0, 1})
-def _clip(step: Step) -> Blob:
-    return clip(step, step.only_input(), step.layer.number(0, -math.inf), step.layer.number(1, math.inf))
-
-
-@translates("Swish")
-def _swish(step: Step) -> Blob:
-    blob = step.only_input()
-    return step.elementwise("Mul", blob, step.elementwise("Sigmoid", blob))
-
-
-@translates("HardSigmoid", {0, 1})
-def _hard_sigmoid(step: Step) -> Blob:
-    alpha, beta = step.layer.number(0, 0.2), step.layer.number(1, 0.5)
-    return step.elementwise("HardSigmoid", step.only_input(), alpha=alpha, beta=beta)
-
-
-@translates("HardSwish", {0, 1})
-def _hard_swish(step: Step) -> Blob:
-    return hard_swish(step, step.only_input(), step.layer.number(0, 0.2), step.layer.number(1, 0.5))
-
-
-@translates("ELU", {0})
-def _elu(step: Step) -> Blob:
-    return step.elementwise("Elu", step.only_input(), alpha=step.layer.number(0, 0.1))
-
-
-@translates("SELU", {0, 1})
-def _selu(step: Step) -> Blob:
-    # The constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017), as ncnn has them.
-    alpha, gamma = step.layer.number(0, 1.67326324), step.layer.number(1, 1.050700987)
-    return step.elementwise("Selu", step.only_input(), alpha=alpha, gamma=gamma)
+    return step.node("PRelu", blob, step.outermost(slopes, blob))
 
 
 @translates("GELU", {0})
@@ -109,99 +116,49 @@ def _gelu(step: Step) -> Blob:
     """x Phi(x), or by Hendrycks and Gimpel's tanh (2016) if parameter 0 says so."""
     blob = step.only_input()
     if step.layer.integer(0):
-        cubic = step.elementwise("Mul", step.elementwise("Mul", blob, blob), blob)
-        bent = step.elementwise("Add", blob, step.elementwise("Mul", cubic, step.constant(0.044715)))
-        gate = step.elementwise("Tanh", step.elementwise("Mul", bent, step.constant(math.sqrt(2 / math.pi))))
+        cubic = step.node("Mul", step.node("Mul", blob, blob), blob)
+        bent = step.node("Add", blob, step.node("Mul", cubic, step.constant(0.044715)))
+        gate = step.node("Tanh", step.node("Mul", bent, step.constant(math.sqrt(2 / math.pi))))
     else:
-        gate = step.elementwise("Erf", step.elementwise("Mul", blob, step.constant(math.sqrt(0.5))))
-    half = step.elementwise("Mul", blob, step.constant(0.5))
-    return step.elementwise("Mul", half, step.elementwise("Add", gate, step.constant(1.0)))
-
-
-@translates("Dropout", {0})
-def _dropout(step: Step) -> Blob:
-    """Only the scale is left of it at inference."""
-    blob, scale = step.only_input(), step.layer.number(0, 1.0)
-    return blob if scale == 1 else step.elementwise("Mul", blob, step.constant(scale))
-
-
-def _operator(name: str) -> Callable[[Step, Blob], Blob]:
-    return lambda step, blob: step.elementwise(name, blob)
-
-
-def _only(translator: Callable[[Step, Blob], Blob]) -> Translator:
-    return lambda step: translator(step, step.only_input())
+        gate = step.node("Erf", step.node("Mul", blob, step.constant(math.sqrt(0.5))))
+    half = step.node("Mul", blob, step.constant(0.5))
+    return step.node("Mul", half, step.node("Add", gate, step.constant(1.0)))
 
 
 # By ncnn's number.
-_UNARY: list[Callable[[Step, Blob], Blob]] = [
-    _operator("Abs"),
-    _operator("Neg"),
-    _operator("Floor"),
-    _operator("Ceil"),
-    lambda step, blob: step.elementwise("Mul", blob, blob),
+_UNARY: list[Function] = [
+    *map(_operator, ("Abs", "Neg", "Floor", "Ceil")),
+    lambda step, blob: step.node("Mul", blob, blob),
     _operator("Sqrt"),
-    lambda step, blob: step.elementwise("Reciprocal", step.elementwise("Sqrt", blob)),
-    _operator("Exp"),
-    _operator("Log"),
-    _operator("Sin"),
-    _operator("Cos"),
-    _operator("Tan"),
-    _operator("Asin"),
-    _operator("Acos"),
-    _operator("Atan"),
-    _operator("Reciprocal"),
-    _operator("Tanh"),
-    lambda step, blob: step.elementwise("Mul", step.elementwise("Log", blob), step.constant(1 / math.log(10))),
+    lambda step, blob: step.node("Reciprocal", step.node("Sqrt", blob)),
+    *map(_operator, ("Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Reciprocal", "Tanh")),
+    lambda step, blob: step.node("Mul", step.node("Log", blob), step.constant(1 / math.log(10))),
     _operator("Round"),
 ]
-
-# Layers that are one operator of ONNX, without parameters.
-for _kind, _name in (("Sigmoid", "Sigmoid"), ("TanH", "Tanh"), ("AbsVal", "Abs"), ("BNLL", "Softplus")):
-    translates(_kind)(_only(_operator(_name)))
-translates("Mish")(_only(mish))
 
 
 @translates("UnaryOp", {0})
 def _unary(step: Step) -> Blob:
-    kind = step.layer.integer(0)
-    if not 0 <= kind < len(_UNARY):
-        raise step.layer.error(f"operation {kind} (parameter 0) is not known")
-    return _UNARY[kind](step, step.only_input())
+    return step.layer.one_of(0, "operation", _UNARY)(step, step.only_input())
 
 
 # By ncnn's number: ONNX's operator, and whether the second operand comes first.
-_BINARY = [
-    ("Add", False),
-    ("Sub", False),
-    ("Mul", False),
-    ("Div", False),
-    ("Max", False),
-    ("Min", False),
-    ("Pow", False),
-    ("Sub", True),
-    ("Div", True),
-    ("Pow", True),
-]
+_BINARY = [(operator, False) for operator in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow")]
+_BINARY += [(operator, True) for operator in ("Sub", "Div", "Pow")]
 
 
 @translates("BinaryOp", {0, 1, 2})
 def _binary(step: Step) -> Blob:
-    kind = step.layer.integer(0)
-    if not 0 <= kind < len(_BINARY):
-        raise step.layer.error(f"operation {kind} (parameter 0) is not known")
-    operator, reverse = _BINARY[kind]
+    operator, reverse = step.layer.one_of(0, "operation", _BINARY)
     if step.layer.integer(1):
-        blob = step.only_input()
-        operands: list[Blob | str] = [blob, step.constant(step.layer.number(2))]
-        shape: Sequence[int] = blob.shape
+        operands: list[Blob | str] = [step.only_input(), step.constant(step.layer.number(2))]
     else:
         one, other = step.check_inputs(2)
         one, other = _aligned(step, one, other), _aligned(step, other, one)
         if any(1 not in pair and pair[0] != pair[1] for pair in zip(one.shape, other.shape, strict=True)):
             raise step.layer.error(f"shapes {one.shape} and {other.shape} do not fit")
-        operands, shape = [one, other], [max(pair) for pair in zip(one.shape, other.shape, strict=True)]
-    return step.node(operator, *reversed(operands) if reverse else operands, shape=shape)
+        operands = [one, other]
+    return step.node(operator, *reversed(operands) if reverse else operands)
 
 
 def _aligned(step: Step, blob: Blob, other: Blob) -> Blob:
@@ -220,25 +177,22 @@ def _aligned(step: Step, blob: Blob, other: Blob) -> Blob:
 
 @translates("Eltwise", {0, 1})
 def _eltwise(step: Step) -> Blob:
-    kind, factors = step.layer.integer(0), step.layer.numbers(1)
+    operator, factors = step.layer.one_of(0, "operation", ("Mul", "Add", "Max")), step.layer.numbers(1)
     blobs = step.inputs
     if not blobs or any(blob.shape != blobs[0].shape for blob in blobs):
         raise step.layer.error("its inputs should have one shape")
-    if kind not in (0, 1, 2):
-        raise step.layer.error(f"operation {kind} (parameter 0) is not known")
-    if factors and kind == 1:
+    if factors and operator == "Add":
         if len(factors) != len(blobs):
             raise step.layer.error(f"it has {len(factors)} factors for {len(blobs)} inputs")
         pairs = zip(blobs, factors, strict=True)
-        blobs = [step.elementwise("Mul", blob, step.constant(factor)) for blob, factor in pairs]
-    operator = ("Mul", "Add", "Max")[kind]
-    return functools.reduce(lambda one, other: step.elementwise(operator, one, other), blobs)
+        blobs = [step.node("Mul", blob, step.constant(factor)) for blob, factor in pairs]
+    return functools.reduce(lambda one, other: step.node(operator, one, other), blobs)
 
 
 @translates("Power", {0, 1, 2})
 def _power(step: Step) -> Blob:
     power = step.layer.number(0, 1.0)
-    return step.elementwise("Pow", _affine(step), step.constant(power))
+    return step.node("Pow", _affine(step), step.constant(power))
 
 
 @translates("Exp", {0, 1, 2})
@@ -246,23 +200,23 @@ def _exponential(step: Step) -> Blob:
     """base ^ (shift + scale x); -1 stands for e."""
     blob, base = _affine(step), step.layer.number(0, -1.0)
     if base != -1:
-        blob = step.elementwise("Mul", blob, step.constant(math.log(_positive(step, base))))
-    return step.elementwise("Exp", blob)
+        blob = step.node("Mul", blob, step.constant(math.log(_positive(step, base))))
+    return step.node("Exp", blob)
 
 
 @translates("Log", {0, 1, 2})
 def _logarithm(step: Step) -> Blob:
     """The logarithm of shift + scale x to a base; -1 stands for e."""
-    blob, base = step.elementwise("Log", _affine(step)), step.layer.number(0, -1.0)
+    blob, base = step.node("Log", _affine(step)), step.layer.number(0, -1.0)
     if base == -1:
         return blob
-    return step.elementwise("Div", blob, step.constant(math.log(_positive(step, base))))
+    return step.node("Div", blob, step.constant(math.log(_positive(step, base))))
 
 
 def _affine(step: Step) -> Blob:
     """shift + scale x, by parameters 2 and 1."""
-    scaled = step.elementwise("Mul", step.only_input(), step.constant(step.layer.number(1, 1.0)))
-    return step.elementwise("Add", scaled, step.constant(step.layer.number(2)))
+    scaled = step.node("Mul", step.only_input(), step.constant(step.layer.number(1, 1.0)))
+    return step.node("Add", scaled, step.constant(step.layer.number(2)))
 
 
 def _positive(step: Step, base: float) -> float:

@@ -16,7 +16,7 @@ def _batch_norm(step: Step) -> Blob:
     if variance.min() < 0:
         raise layer.error("a variance is below zero", "check that the .bin file belongs to the .param file")
     operands = [step.constant(values) for values in (slope, bias, mean, variance)]
-    return step.elementwise("BatchNormalization", blob, *operands, epsilon=layer.number(1))
+    return step.node("BatchNormalization", blob, *operands, epsilon=layer.number(1))
 
 
 @translates("Scale", {0, 1})
@@ -27,11 +27,11 @@ def _scale(step: Step) -> Blob:
         blob, factors = step.check_inputs(2)
         if with_bias or factors.shape != blob.shape[:1]:
             raise layer.error("its second input should hold a factor for each channel, and there should be no bias")
-        return step.elementwise("Mul", blob, step.reshape(factors, [*factors.shape, *[1] * (blob.rank - 1)]))
+        return step.node("Mul", blob, step.reshape(factors, [*factors.shape, *[1] * (blob.rank - 1)]))
     blob = step.only_input()
     channels = _channels(step, blob, count)
     factor = step.weights.plain([channels], layer.name)
-    scaled = step.elementwise("Mul", blob, step.outermost(factor, blob))
+    scaled = step.node("Mul", blob, step.outermost(factor, blob))
     return _plus(step, scaled) if with_bias else scaled
 
 
@@ -52,7 +52,7 @@ def _instance_norm(step: Step) -> Blob:
         _channels(step, blob, layer.integer(0))
         factor, shift = (step.weights.plain([channels], layer.name) for _ in range(2))
     operands = [step.constant(values) for values in (factor, shift)]
-    return step.elementwise("InstanceNormalization", blob, *operands, epsilon=layer.number(1, 0.001))
+    return step.node("InstanceNormalization", blob, *operands, epsilon=layer.number(1, 0.001))
 
 
 @translates("Normalize", {0, 1, 2, 3, 4, 9})
@@ -67,18 +67,17 @@ def _normalize(step: Step) -> Blob:
         raise layer.error(f"it states {count} factors for {blob.shape[0]} channels")
     factors = step.weights.plain([count], layer.name)
     axes = [*([0] if channels else []), *([1, 2] if spatial else [])]
-    shape = [1 if axis in axes else size for axis, size in enumerate(blob.shape)]
-    squares = step.node("ReduceSumSquare", blob, shape=shape, axes=axes, keepdims=1)
+    squares = step.node("ReduceSumSquare", blob, axes=axes, keepdims=1)
     small = step.constant(epsilon)
     if mode == 0:
-        norm = step.elementwise("Sqrt", step.elementwise("Add", squares, small))
+        norm = step.node("Sqrt", step.node("Add", squares, small))
     elif mode == 1:
-        norm = step.elementwise("Max", step.elementwise("Sqrt", squares), small)
+        norm = step.node("Max", step.node("Sqrt", squares), small)
     elif mode == 2:
-        norm = step.elementwise("Sqrt", step.elementwise("Max", squares, small))
+        norm = step.node("Sqrt", step.node("Max", squares, small))
     else:
         raise layer.error(f"epsilon's place {mode} (parameter 9) is not known")
-    return step.elementwise("Mul", step.elementwise("Div", blob, norm), step.outermost(factors, blob))
+    return step.node("Mul", step.node("Div", blob, norm), step.outermost(factors, blob))
 
 
 @translates("LRN", range(5))
@@ -88,7 +87,7 @@ def _local_response(step: Step) -> Blob:
     size, alpha, beta, bias = layer.integer(1, 5), layer.number(2, 1.0), layer.number(3, 0.75), layer.number(4, 1.0)
     if layer.integer(0) or size < 1 or size % 2 == 0:
         raise layer.error("only normalisation across an odd number of channels can be imported")
-    return step.elementwise("LRN", blob, size=size, alpha=alpha, beta=beta, bias=bias)
+    return step.node("LRN", blob, size=size, alpha=alpha, beta=beta, bias=bias)
 
 
 @translates("Softmax", {0, 1})
@@ -97,7 +96,7 @@ def _softmax(step: Step) -> Blob:
     axis = layer.integer(0)
     if axis and not layer.integer(1):
         raise layer.error("it was written when axes were counted otherwise", "convert the network again")
-    return step.elementwise("Softmax", blob, axis=step.axis(axis, blob.rank) if blob.rank > 1 else 0)
+    return step.node("Softmax", blob, axis=step.axis(axis, blob.rank) if blob.rank > 1 else 0)
 
 
 def _channels(step: Step, blob: Blob, stated: int) -> int:
@@ -110,4 +109,4 @@ def _channels(step: Step, blob: Blob, stated: int) -> int:
 def _plus(step: Step, blob: Blob) -> Blob:
     """The next weights added to each channel."""
     bias = step.weights.plain([blob.shape[0]], step.layer.name)
-    return step.elementwise("Add", blob, step.outermost(bias, blob))
+    return step.node("Add", blob, step.outermost(bias, blob))

@@ -26,7 +26,7 @@ def _memory_data(step: Step) -> Blob:
     if layer.integer(21, 1) != 1 or step.inputs or min(shape, default=0) < 1:
         raise layer.error("only numbers of 32 bits, in one to three dimensions, can be imported")
     values = step.weights.plain([1, *shape], layer.name)
-    return step.node("Identity", step.constant(values), shape=shape)
+    return step.node("Identity", step.constant(values))
 
 
 @translates("Concat", {0})
@@ -38,9 +38,7 @@ def _concat(step: Step) -> Blob:
     axis = step.axis(step.layer.integer(0), rank)
     if len({(*blob.shape[:axis], *blob.shape[axis + 1 :]) for blob in blobs}) > 1:
         raise step.layer.error(f"its inputs should differ in size on axis {axis} only")
-    shape = list(blobs[0].shape)
-    shape[axis] = sum(blob.shape[axis] for blob in blobs)
-    return step.node("Concat", *blobs, shape=shape, axis=axis)
+    return step.node("Concat", *blobs, axis=axis)
 
 
 @translates("Slice", {0, 1, 2})
@@ -62,8 +60,7 @@ def _slice(step: Step) -> Sequence[Blob]:
         raise layer.error(f"parts of {parts[:20]} do not fit axis {axis} with {size}")
     if count == 1:
         return [blob]
-    shapes = [[*blob.shape[:axis], part, *blob.shape[axis + 1 :]] for part in parts]
-    return step.nodes("Split", blob, step.integers(parts), shapes=shapes, axis=axis)
+    return step.nodes("Split", blob, step.integers(parts), outputs=count, axis=axis)
 
 
 @translates("Crop", range(12))
@@ -201,11 +198,10 @@ def _shuffle_channel(step: Step) -> Blob:
 def _pixel_shuffle(step: Step) -> Blob:
     """Channels to squares of pixels, from Shi et al. (2016)."""
     layer, blob = step.layer, step.only_input(3)
-    factor, mode, (channels, height, width) = layer.integer(0, 1), layer.integer(1), blob.shape
+    factor, mode, channels = layer.integer(0, 1), layer.integer(1), blob.shape[0]
     if factor < 1 or channels % factor**2 or mode not in (0, 1):
         raise layer.error(f"{channels} channels do not fit squares of {factor}x{factor}")
-    shape = [channels // factor**2, height * factor, width * factor]
-    return step.node("DepthToSpace", blob, shape=shape, blocksize=factor, mode=("CRD", "DCR")[mode])
+    return step.node("DepthToSpace", blob, blocksize=factor, mode=("CRD", "DCR")[mode])
 
 
 # By ncnn's number.
@@ -236,7 +232,6 @@ def _interp(step: Step) -> Blob:
         raise layer.error("its output would be empty")
     if wanted == blob.shape[1:]:
         return blob
-    shape = [blob.shape[0], *wanted]
     mode = {"mode": _RESIZES[kind]}
     if kind == 1:
         # Places are rounded down, and found by the factor where that does not give the size exactly.
@@ -244,7 +239,7 @@ def _interp(step: Step) -> Blob:
         if not stated and any(
             old * factor != new for old, factor, new in zip(blob.shape[1:], factors, wanted, strict=True)
         ):
-            return step.node("Resize", blob, "", step.constant([1, 1, *factors]), shape=shape, **mode)
+            return step.node("Resize", blob, "", step.constant([1, 1, *factors]), **mode)
     else:
         mode["coordinate_transformation_mode"] = "align_corners" if corners else "half_pixel"
-    return step.node("Resize", blob, "", "", step.integers([1, *shape]), shape=shape, **mode)
+    return step.node("Resize", blob, "", "", step.integers([1, blob.shape[0], *wanted]), **mode)

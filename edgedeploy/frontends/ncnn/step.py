@@ -14,14 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.graph import Attribute, Graph
-from edgedeploy.frontends.ncnn.text import Layer
+from edgedeploy.frontends.graph import Attribute, Graph, is_too_large
+from edgedeploy.frontends.ncnn.text import NcnnLayer
 from edgedeploy.frontends.ncnn.weights import Weights
 
 # In a parameter: a dimension that is left out, or everything that is left.
 UNSET = -233
 
-LARGEST = 2**31 - 1  # of dimensions and counts of values; far beyond any memory
+_LARGEST = 2**31 - 1  # of dimensions and places; far beyond any memory
+
+_CHECK_INPUT = "check the shape of the network's input"
 
 # Parameters that any layer may have: shapes of its outputs, for ncnn's own planning, and what of ncnn it may use.
 _HINTS = frozenset({30, 31})
@@ -45,6 +47,25 @@ class Blob:
         return len(self.shape)
 
 
+class NcnnGraph(Graph):
+    """A network being written layer by layer.
+
+    Attributes:
+        layer: what is being written, for messages.
+    """
+
+    layer: NcnnLayer
+
+    def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
+        """See `Graph.check_output`."""
+        if min(shape, default=0) < 1 or is_too_large(shape):
+            raise self.layer.error(f"its output would have the shape {_times(shape[1:])}", _CHECK_INPUT)
+
+    def unsuitable(self, operator: str, why: str) -> ModelError:
+        """See `Graph.unsuitable`."""
+        return self.layer.error(f"{operator} does not suit its inputs: {why}", _CHECK_INPUT)
+
+
 class Step:
     """One layer with what it reads, and the graph that it is written into.
 
@@ -54,8 +75,8 @@ class Step:
         weights: where its weights come from.
     """
 
-    def __init__(self, layer: Layer, inputs: Sequence[Blob], weights: Weights, graph: Graph) -> None:
-        self.layer = layer
+    def __init__(self, layer: NcnnLayer, inputs: Sequence[Blob], weights: Weights, graph: NcnnGraph) -> None:
+        self.layer = graph.layer = layer
         self.inputs = inputs
         self.weights = weights
         self._graph = graph
@@ -92,39 +113,31 @@ class Step:
             raise self.layer.error(f"it names axis {axis} of {rank}")
         return axis % rank
 
-    def node(self, operator: str, *inputs: Blob | str, shape: Iterable[int], **attributes: Attribute) -> Blob:
+    def node(self, operator: str, *inputs: Blob | str, **attributes: Attribute) -> Blob:
         """Add a node.
 
         Args:
             operator: ONNX's name of it.
             inputs: blobs, and names of constants.
-            shape: of its output.
             attributes: as ONNX has them; `axis` and `axes` are counted as ncnn does.
 
         Raises:
-            ModelError: the shape is none.
+            ModelError: its output would be empty or too large.
         """
-        [blob] = self.nodes(operator, *inputs, shapes=[shape], **attributes)
+        [blob] = self.nodes(operator, *inputs, outputs=1, **attributes)
         return blob
 
-    def nodes(
-        self, operator: str, *inputs: Blob | str, shapes: Iterable[Iterable[int]], **attributes: Attribute
-    ) -> list[Blob]:
+    def nodes(self, operator: str, *inputs: Blob | str, outputs: int, **attributes: Attribute) -> list[Blob]:
         """Add a node with several outputs; arguments and errors are those of `node`."""
-        checked = [self._checked(shape) for shape in shapes]
         for key, value in attributes.items():
             if key == "axis" and isinstance(value, int):
                 attributes[key] = _onnx_axes([value])[0]
             if key == "axes" and isinstance(value, Sequence):
                 attributes[key] = _onnx_axes([int(axis) for axis in value])
-        names = [f"{self._stem} {operator.lower()} {index}" for index in range(len(checked))]
+        names = [f"{self._stem} {operator.lower()} {index}" for index in range(outputs)]
         read = [each.value if isinstance(each, Blob) else each for each in inputs]
         values = self._graph.nodes(operator, *read, names=names, **attributes)
-        return [Blob(value, shape) for value, shape in zip(values, checked, strict=True)]
-
-    def elementwise(self, operator: str, blob: Blob, *others: Blob | str, **attributes: Attribute) -> Blob:
-        """Add a node whose output has the shape of its first input."""
-        return self.node(operator, blob, *others, shape=blob.shape, **attributes)
+        return [Blob(value, self._graph.shape(value)[1:]) for value in values]
 
     def constant(self, values: np.ndarray | Sequence[float] | float) -> str:
         """Add float32 numbers."""
@@ -136,8 +149,8 @@ class Step:
         Raises:
             ModelError: one is larger than any size can be.
         """
-        if any(abs(value) > LARGEST for value in values):
-            raise self.layer.error(f"{max(values, key=abs)} is too large", "check the shape of the network's input")
+        if any(abs(value) > _LARGEST for value in values):
+            raise self.layer.error(f"{max(values, key=abs)} is too large", _CHECK_INPUT)
         return self._graph.constant(np.asarray(values, np.int64), f"{self._stem} sizes")
 
     def axes(self, axes: Sequence[int]) -> str:
@@ -154,12 +167,11 @@ class Step:
             return blob
         if math.prod(shape) != math.prod(blob.shape):
             raise self.layer.error(f"{_times(blob.shape)} values do not fit {_times(shape)}")
-        return self.node("Reshape", blob, self.integers([1, *shape]), shape=shape)
+        return self.node("Reshape", blob, self.integers([1, *shape]))
 
     def transpose(self, blob: Blob, order: Sequence[int]) -> Blob:
         """Axes in another order."""
-        shape = [blob.shape[axis] for axis in order]
-        return self.node("Transpose", blob, shape=shape, perm=[0, *_onnx_axes(order)])
+        return self.node("Transpose", blob, perm=[0, *_onnx_axes(order)])
 
     def pad(
         self, blob: Blob, begins: Sequence[int], ends: Sequence[int], mode: str = "constant", value: float = 0.0
@@ -167,41 +179,23 @@ class Step:
         """More values before and after those of each axis; `mode` is ONNX's."""
         if not any(begins) and not any(ends):
             return blob
-        shape = [begin + size + end for begin, size, end in zip(begins, blob.shape, ends, strict=True)]
-        widths = self.integers([0, *begins, 0, *ends])
-        return self.node("Pad", blob, widths, self.constant(value), shape=shape, mode=mode)
+        return self.node("Pad", blob, self.integers([0, *begins, 0, *ends]), self.constant(value), mode=mode)
 
     def crop(self, blob: Blob, begins: Sequence[int], ends: Sequence[int]) -> Blob:
         """The values from `begins` to before `ends` of each axis."""
-        shape = [end - begin for begin, end in zip(begins, ends, strict=True)]
-        return self.node(
-            "Slice", blob, self.integers(begins), self.integers(ends), self.axes(range(blob.rank)), shape=shape
-        )
+        return self.node("Slice", blob, self.integers(begins), self.integers(ends), self.axes(range(blob.rank)))
 
     @property
     def _stem(self) -> str:
         """What names of the graph begin with: with a space after it none is that of a blob."""
         return self.layer.outputs[0]
 
-    def _checked(self, shape: Iterable[int]) -> tuple[int, ...]:
-        checked = tuple(shape)
-        if not all(0 < size <= LARGEST for size in checked) or math.prod(checked) > LARGEST:
-            raise self.layer.error(
-                f"its output would have the shape {_times(checked)}", "check the shape of the network's input"
-            )
-        return checked
-
 
 Translator = Callable[[Step], Blob | Sequence[Blob]]
 
 
-@dataclass(frozen=True)
-class _Translation:
-    translator: Translator
-    parameters: frozenset[int]
-
-
-_TRANSLATIONS: dict[str, _Translation] = {}
+# By kind of layer: its translator, and the parameters that it understands.
+_TRANSLATIONS: dict[str, tuple[Translator, frozenset[int]]] = {}
 
 
 def translates(kind: str, parameters: Iterable[int] = ()) -> Callable[[Translator], Translator]:
@@ -213,21 +207,20 @@ def translates(kind: str, parameters: Iterable[int] = ()) -> Callable[[Translato
     """
 
     def register(translator: Translator) -> Translator:
-        _TRANSLATIONS[kind] = _Translation(translator, _HINTS | frozenset(parameters))
+        _TRANSLATIONS[kind] = (translator, _HINTS | frozenset(parameters))
         return translator
 
     return register
 
 
-def check_known(layer: Layer) -> None:
+def check_known(layer: NcnnLayer) -> None:
     """Check that a layer can be translated.
 
     Raises:
         ModelError: nobody translates layers of its kind, or such a parameter, or it writes nothing; the message says
             where it stands.
     """
-    translation = _TRANSLATIONS.get(layer.kind)
-    if translation is None:
+    if layer.kind not in _TRANSLATIONS:
         raise ModelError(
             f"{layer.kind} layers are not supported",
             why=f"{layer.path}, line {layer.line}: layer {layer.name!r} is one",
@@ -235,7 +228,7 @@ def check_known(layer: Layer) -> None:
         )
     if not layer.outputs and layer.kind != "Noop":
         raise layer.error("it writes no blob")
-    unknown = sorted(set(layer.parameters) - translation.parameters)
+    unknown = sorted(set(layer.parameters) - _TRANSLATIONS[layer.kind][1])
     if unknown:
         raise layer.error(
             f"nothing is known of its parameter {unknown[0]}, here {layer.parameters[unknown[0]]!r}",
@@ -249,7 +242,8 @@ def translate(step: Step) -> list[Blob]:
     Raises:
         ModelError: it does not fit its inputs or its weights, or computes something that cannot be translated.
     """
-    found = _TRANSLATIONS[step.layer.kind].translator(step)
+    translator, _ = _TRANSLATIONS[step.layer.kind]
+    found = translator(step)
     outputs = [found] if isinstance(found, Blob) else list(found)
     if len(outputs) != len(step.layer.outputs):
         raise step.layer.error(f"it should write {len(outputs)} blobs and writes {len(step.layer.outputs)}")

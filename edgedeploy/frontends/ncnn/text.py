@@ -18,11 +18,13 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from edgedeploy.errors import ModelError
 
 Number = int | float
 Value = Number | str | list[Number | str]
+Choice = TypeVar("Choice")
 
 # ncnn's layers have 32 parameters at most; those from 23300 on below zero are lists.
 _PARAMETERS = 32
@@ -35,7 +37,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
-class Layer:
+class NcnnLayer:
     """One line.
 
     Attributes:
@@ -71,6 +73,17 @@ class Layer:
             raise self.error(f"parameter {number} is {value!r} and should be a whole number of 32 bits")
         return int(value)
 
+    def one_of(self, number: int, what: str, choices: Sequence[Choice]) -> Choice:
+        """What a parameter counts from 0, such as an operation.
+
+        Raises:
+            ModelError: it counts none of them.
+        """
+        value = self.integer(number)
+        if not 0 <= value < len(choices):
+            raise self.error(f"{what} {value} (parameter {number}) is not known")
+        return choices[value]
+
     def number(self, number: int, default: float = 0.0) -> float:
         """A parameter that is a number; errors are those of `integer`."""
         value = self.parameters.get(number, default)
@@ -95,7 +108,7 @@ class Layer:
         return [int(value) for value in values]
 
 
-def read_layers(path: Path, content: bytes) -> list[Layer]:
+def read_layers(path: Path, content: bytes) -> list[NcnnLayer]:
     """The layers of a file, in the order in which they run.
 
     Args:
@@ -127,7 +140,7 @@ def read_layers(path: Path, content: bytes) -> list[Layer]:
     return layers
 
 
-def _check_blobs(layer: Layer, written: set[str]) -> None:
+def _check_blobs(layer: NcnnLayer, written: set[str]) -> None:
     """Check that a layer reads what was written before, and writes what was not."""
     for name in layer.inputs:
         if name not in written:
@@ -138,7 +151,7 @@ def _check_blobs(layer: Layer, written: set[str]) -> None:
         written.add(name)
 
 
-def _layer(path: Path, number: int, words: list[str]) -> Layer:
+def _layer(path: Path, number: int, words: list[str]) -> NcnnLayer:
     """The layer of a line."""
     counts = words[2:4]
     if len(counts) < 2 or not all(count.isdecimal() and _INTEGER.fullmatch(count) for count in counts):
@@ -159,7 +172,7 @@ def _layer(path: Path, number: int, words: list[str]) -> Layer:
         if key in parameters:
             raise ModelError(f"{path}, line {number}: parameter {key} is given twice")
         parameters[key] = value
-    return Layer(path, number, words[0], words[1], blobs[:inputs], blobs[inputs:], parameters)
+    return NcnnLayer(path, number, words[0], words[1], blobs[:inputs], blobs[inputs:], parameters)
 
 
 def _parameter(path: Path, line: int, word: str) -> tuple[int, Value]:

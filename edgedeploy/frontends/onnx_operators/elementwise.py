@@ -105,14 +105,13 @@ def _power(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     return None if dtype_of(inputs[1]) == dtype else build.power(base, build.cast(inputs[1], dtype))
 
 
-def _hyperbolic(sign: Callable[[Any, Any], Any]) -> Translation:
+def _hyperbolic(sign: str) -> Translation:
     """Sinh and Cosh: half of e^x -+ e^-x."""
 
     def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        up = importer.bb.normalize(relax.op.exp(inputs[0]))
-        down = importer.bb.normalize(relax.op.exp(importer.bb.normalize(relax.op.negative(inputs[0]))))
-        half = relax.const(0.5, dtype_of(inputs[0]))
-        return relax.op.multiply(importer.bb.normalize(sign(up, down)), half)
+        build = Builder(importer)
+        up, down = build.exp(inputs[0]), build.exp(build.negative(inputs[0]))
+        return build.multiply(getattr(build, sign)(up, down), 0.5)
 
     return translate
 
@@ -131,7 +130,7 @@ def _is_infinite(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 TRANSLATIONS: dict[str, Translation] = {
     "Cast": _cast,
     "Clip": _clip,
-    "Cosh": _hyperbolic(relax.op.add),
+    "Cosh": _hyperbolic("add"),
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "IsInf": _is_infinite,
@@ -140,7 +139,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "Min": _pairwise(relax.op.minimum),
     "Pow": _power,
     "Shrink": _shrink,
-    "Sinh": _hyperbolic(relax.op.subtract),
+    "Sinh": _hyperbolic("subtract"),
     "Sum": _pairwise(relax.op.add),
     "ThresholdedRelu": _thresholded_relu,
 }

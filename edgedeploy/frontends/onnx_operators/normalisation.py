@@ -66,12 +66,10 @@ def _dropout(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
     """LpNormalization: x by its norm along an axis; zeros stay zeros."""
     data, axis, order = inputs[0], int(attr.get("axis", -1)), int(attr.get("p", 2))
-    powers = importer.bb.normalize(relax.op.abs(data) if order == 1 else relax.op.multiply(data, data))
-    norm = importer.bb.normalize(relax.op.sum(powers, [axis], keepdims=True))
-    if order == 2:
-        norm = importer.bb.normalize(relax.op.sqrt(norm))
-    least = relax.const(float(np.finfo(np.float32).tiny), dtype_of(data))
-    return relax.op.divide(data, importer.bb.normalize(relax.op.maximum(norm, least)))
+    build = Builder(importer)
+    norm = build.reduce("sum", build.abs(data) if order == 1 else build.multiply(data, data), [axis], keepdims=True)
+    norm = build.sqrt(norm) if order == 2 else norm
+    return build.divide(data, build.maximum(norm, float(np.finfo(np.float32).tiny)))
 
 
 TRANSLATIONS: dict[str, Translation] = {

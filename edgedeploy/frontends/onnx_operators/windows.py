@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tvm import relax
 from edgedeploy.compile.expressions import shape_of
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, integers
+from edgedeploy.frontends.padding import halves, same_padding
 
 
 def _pool(operator: str) -> Translation:
@@ -21,14 +23,9 @@ def _pool(operator: str) -> Translation:
         if same not in ("SAME_UPPER", "SAME_LOWER"):
             return None
         sizes = shape_of(inputs[0])[2:]
-        ones = [1] * len(sizes)
-        before, after = [], []
-        for size, kernel, stride, dilation in zip(
-            sizes, attr["kernel_shape"], attr.get("strides", ones), attr.get("dilations", ones), strict=True
-        ):
-            total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
-            before.append(total // 2 if same == "SAME_UPPER" else total - total // 2)
-            after.append(total - before[-1])
+        kernels, ones = attr["kernel_shape"], [1] * len(sizes)
+        totals = same_padding(sizes, _extents(kernels, attr), attr.get("strides", ones))
+        before, after = halves(totals, lower=same == "SAME_LOWER")
         written = {name: value for name, value in attr.items() if name != "auto_pad"}
         return importer.theirs(operator, inputs, written | {"pads": (*before, *after)})
 
@@ -43,18 +40,19 @@ def _transposed_convolution(importer: Any, inputs: list[Any], attr: dict[str, An
     ones = [1] * len(sizes)
     wanted = attr["output_shape"][-len(sizes) :]
     extra = list(attr.get("output_padding", [0] * len(sizes)))
-    upper = attr.get("auto_pad", b"NOTSET") == b"SAME_UPPER"
-    before, after = [], []
-    for axis, (size, kernel, stride, dilation) in enumerate(
-        zip(sizes, kernels, attr.get("strides", ones), attr.get("dilations", ones), strict=True)
-    ):
-        total = stride * (size - 1) + extra[axis] + (kernel - 1) * dilation + 1 - wanted[axis]
-        if total < 0:
-            extra[axis], total = extra[axis] - total, 0
-        before.append(total // 2 if upper else total - total // 2)
-        after.append(total - before[-1])
+    rows = zip(sizes, _extents(kernels, attr), attr.get("strides", ones), wanted, strict=True)
+    totals = [stride * (size - 1) + extent - want for size, extent, stride, want in rows]
+    totals = [total + more for total, more in zip(totals, extra, strict=True)]
+    extra = [more - min(total, 0) for total, more in zip(totals, extra, strict=True)]
+    before, after = halves(totals, lower=attr.get("auto_pad", b"NOTSET") != b"SAME_UPPER")
     written = {name: value for name, value in attr.items() if name not in ("auto_pad", "output_shape")}
     return importer.theirs("ConvTranspose", inputs, written | {"pads": (*before, *after), "output_padding": extra})
+
+
+def _extents(kernels: Sequence[int], attr: dict[str, Any]) -> list[int]:
+    """The sizes of windows with the gaps of their dilation."""
+    dilations = attr.get("dilations", [1] * len(kernels))
+    return [(kernel - 1) * dilation + 1 for kernel, dilation in zip(kernels, dilations, strict=True)]
 
 
 def _columns_to_image(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:

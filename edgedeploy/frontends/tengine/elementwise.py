@@ -9,16 +9,6 @@ import numpy as np
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tengine.operation import Converter, Operation
 
-# ELT_* of Tengine's eltwise_param.h, and `type` of its unary_ref.c.
-_OF_TWO = {0: "Mul", 1: "Mul", 2: "Add", 3: "Add", 4: "Sub", 5: "Sub", 6: "Max", 8: "Min", 10: "Div", 16: "Pow"}
-_OF_ONE = {11: "Log", 12: "Exp", 13: "Sqrt", 14: "Floor"}
-_RSQRT, _SQUARE, _POWER = 7, 15, 17
-_UNARY = {
-    **{0: "Abs", 1: "Neg", 2: "Floor", 3: "Ceil", 5: "Sqrt", 7: "Exp", 8: "Log", 9: "Sin", 10: "Cos", 11: "Tan"},
-    **{12: "Asin", 13: "Acos", 14: "Atan", 15: "Reciprocal", 16: "Tanh"},
-}
-_UNARY_SQUARE, _UNARY_RSQRT = 4, 6
-
 
 def _same(operator: str, **parameters: str) -> Converter:
     """An operator of one input that ONNX has, too; `parameters` says where its attributes come from."""
@@ -33,14 +23,6 @@ def _same(operator: str, **parameters: str) -> Converter:
 def _many(operator: str) -> Converter:
     """An operator of any number of inputs that ONNX has, too."""
     return lambda op: op.finish(operator, *(op.value(position) for position in range(max(1, op.inputs))))
-
-
-def _clip(low: float, high: float) -> Converter:
-    return lambda op: op.finish("Clip", op.value(), op.number(low), op.number(high))
-
-
-def _clip_as_stated(op: Operation) -> list[str]:
-    return _clip(op.parameters["low"], op.parameters["high"])(op)
 
 
 def _unchanged(op: Operation) -> list[str]:
@@ -113,37 +95,56 @@ def _fully_connected(op: Operation) -> list[str]:
     return op.finish("Reshape", op.step("Gemm", *operands, transB=1), shape)
 
 
+def _square(op: Operation) -> list[str]:
+    return op.finish("Mul", op.value(), op.value())
+
+
+def _reciprocal_root(op: Operation) -> list[str]:
+    return op.finish("Reciprocal", op.step("Sqrt", op.value()))
+
+
+def _power(op: Operation) -> list[str]:
+    """(shift + scale x) ^ power."""
+    p = op.parameters
+    scaled = op.step("Mul", op.value(), op.number(p["scale"]))
+    if p["power"] == 1:
+        return op.finish("Add", scaled, op.number(p["shift"]))
+    return op.finish("Pow", op.step("Add", scaled, op.number(p["shift"])), op.number(p["power"]))
+
+
+# ELT_* of Tengine's eltwise_param.h.
+_OF_TWO = {0: "Mul", 1: "Mul", 2: "Add", 3: "Add", 4: "Sub", 5: "Sub", 6: "Max", 8: "Min", 10: "Div", 16: "Pow"}
+_OF_ONE: dict[int, Converter] = {
+    7: _reciprocal_root,
+    **{kind: _same(operator) for kind, operator in ((11, "Log"), (12, "Exp"), (13, "Sqrt"), (14, "Floor"))},
+    15: _square,
+    17: _power,
+}
+# `type` of Tengine's unary_ref.c: operators from 0 on.
+_UNARY: tuple[Converter, ...] = (
+    *map(_same, ("Abs", "Neg", "Floor", "Ceil")),
+    _square,
+    _same("Sqrt"),
+    _reciprocal_root,
+    *map(_same, ("Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Reciprocal", "Tanh")),
+)
+
+
 def _eltwise(op: Operation) -> list[str]:
     """Tengine's eltwise_ref.c."""
-    p = op.parameters
-    kind = p["kind"]
-    value = op.value()
+    kind = op.parameters["kind"]
     if kind in _OF_TWO and op.inputs == 2:
         return op.finish(_OF_TWO[kind], *_broadcast(op))
-    if op.inputs == 1:
-        if kind in _OF_ONE:
-            return op.finish(_OF_ONE[kind], value)
-        if kind == _RSQRT:
-            return op.finish("Reciprocal", op.step("Sqrt", value))
-        if kind == _SQUARE:
-            return op.finish("Mul", value, value)
-        if kind == _POWER:
-            scaled = op.step("Mul", value, op.number(p["scale"]))
-            if p["power"] == 1:
-                return op.finish("Add", scaled, op.number(p["shift"]))
-            return op.finish("Pow", op.step("Add", scaled, op.number(p["shift"])), op.number(p["power"]))
+    if kind in _OF_ONE and op.inputs == 1:
+        return _OF_ONE[kind](op)
     raise ModelError(f"its kind {kind} of {op.inputs} inputs is not known")
 
 
 def _unary(op: Operation) -> list[str]:
-    kind, value = op.parameters["kind"], op.value()
-    if kind == _UNARY_SQUARE:
-        return op.finish("Mul", value, value)
-    if kind == _UNARY_RSQRT:
-        return op.finish("Reciprocal", op.step("Sqrt", value))
-    if kind not in _UNARY:
+    kind = op.parameters["kind"]
+    if not 0 <= kind < len(_UNARY):
         raise ModelError(f"its kind {kind} is not known")
-    return op.finish(_UNARY[kind], value)
+    return _UNARY[kind](op)
 
 
 def _broadcast(op: Operation) -> tuple[str, str]:
@@ -179,17 +180,16 @@ def _per_channel(op: Operation, position: int, count: int | None = None) -> str:
 
 
 CONVERTERS: dict[str, Converter] = {
+    **{name: _same(name) for name in ("Ceil", "HardSwish", "Reciprocal", "Sigmoid", "Softplus", "Tanh")},
     "Absval": _same("Abs"),
     "Addn": _many("Sum"),
     "BatchNormalization": _batch_normalisation,
     "Bias": _bias,
-    "Ceil": _same("Ceil"),
-    "Clip": _clip_as_stated,
+    "Clip": lambda op: op.clipped(op.value(), op.parameters["low"], op.parameters["high"]),
     "Dropout": _unchanged,
     "Eltwise": _eltwise,
     "Elu": _same("Elu", alpha="alpha"),
     "FullyConnected": _fully_connected,
-    "HardSwish": _same("HardSwish"),
     "Hardsigmoid": _same("HardSigmoid", alpha="alpha", beta="beta"),
     "InstanceNorm": _instance_normalisation,
     "Logistic": _same("Sigmoid"),
@@ -199,14 +199,10 @@ CONVERTERS: dict[str, Converter] = {
     "Mish": _mish,
     "Noop": _unchanged,
     "PReLU": _prelu,
-    "ReLU1": _clip(-1, 1),
+    "ReLU1": lambda op: op.clipped(op.value(), -1, 1),
     "ReLu": _relu,
-    "ReLu6": _clip(0, 6),
-    "Reciprocal": _same("Reciprocal"),
+    "ReLu6": lambda op: op.clipped(op.value(), 0, 6),
     "Scale": _scale,
     "Selu": _same("Selu", alpha="alpha", gamma="scale"),
-    "Sigmoid": _same("Sigmoid"),
-    "Softplus": _same("Softplus"),
-    "Tanh": _same("Tanh"),
     "Unary": _unary,
 }

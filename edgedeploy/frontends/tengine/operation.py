@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgedeploy.errors import ModelError
-from edgedeploy.frontends.graph import Attribute
-from edgedeploy.frontends.shaped_graph import Shape, ShapedGraph
+from edgedeploy.frontends.graph import Attribute, Graph, Shape
 from edgedeploy.frontends.tengine.structure import Node, Structure
 
 
@@ -21,7 +20,7 @@ class Constants:
         graph: the graph that they are added to.
     """
 
-    def __init__(self, structure: Structure, graph: ShapedGraph) -> None:
+    def __init__(self, structure: Structure, graph: Graph) -> None:
         self._tensors = structure.tensors
         self._graph = graph
         self._names: dict[tuple[int, Shape], str] = {}
@@ -73,7 +72,7 @@ class Operation:
     """
 
     def __init__(
-        self, node: Node, structure: Structure, graph: ShapedGraph, constants: Constants, values: dict[int, str]
+        self, node: Node, structure: Structure, graph: Graph, constants: Constants, values: dict[int, str]
     ) -> None:
         self.parameters = node.parameters
         self.graph = graph
@@ -143,6 +142,10 @@ class Operation:
     def step(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
         """Write a node on the way to the output."""
         return self.graph.node(operator, *inputs, name=f"{self.names[0]}/{operator.lower()}", **attributes)
+
+    def clipped(self, value: str, low: float, high: float) -> list[str]:
+        """Write the node that gives the output: a value between bounds."""
+        return self.finish("Clip", value, self.number(low), self.number(high))
 
     def integers(self, values: Sequence[int]) -> str:
         """A constant int64 vector, such as a shape or axes."""

@@ -10,7 +10,7 @@ import onnx
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import Shapes, check_given_shapes
-from edgedeploy.frontends.shaped_graph import ShapedGraph
+from edgedeploy.frontends.graph import Graph
 from edgedeploy.frontends.tengine import elementwise, shapes, windows
 from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation
 from edgedeploy.frontends.tengine.structure import Structure
@@ -42,7 +42,7 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
                 why=f"node {node.name!r} needs it",
                 hints=["build from the network that it was converted from, or cut the network before this node"],
             )
-    graph = ShapedGraph(path.stem)
+    graph = Graph(path.stem)
     constants = Constants(structure, graph)
     values = _inputs(structure, graph, given)
     for number in order:
@@ -59,7 +59,7 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
     return graph.model(_outputs(structure, graph, values))
 
 
-def _outputs(structure: Structure, graph: ShapedGraph, values: dict[int, str]) -> list[str]:
+def _outputs(structure: Structure, graph: Graph, values: dict[int, str]) -> list[str]:
     """The values that the network gives, in the file's order, by the names of their tensors."""
     inputs = set(_written_by(structure, structure.inputs))
     outputs = []
@@ -115,7 +115,7 @@ def _order(structure: Structure, producers: dict[int, int]) -> list[int]:
         raise _unsound(structure, f"node {name!r} needs its own output") from error
 
 
-def _inputs(structure: Structure, graph: ShapedGraph, given: Shapes) -> dict[int, str]:
+def _inputs(structure: Structure, graph: Graph, given: Shapes) -> dict[int, str]:
     """Declare the inputs: names of values by number of the tensor."""
     stated = set(structure.inputs.tolist())
     if {number for number, node in enumerate(structure.nodes) if node.operator == "InputOp"} != stated or not stated:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends.graph import Shape
+from edgedeploy.frontends.padding import halves, same_padding
 from edgedeploy.frontends.tengine.operation import Converter, Operation
 
 _SAME_UPPER, _SAME_LOWER = -1, -2  # in the place of a padding
 
-Bounds = dict[int, tuple[float, float]]  # by number of an activation
+Bounds = Mapping[int, tuple[float, float]]  # by number of an activation
 
 _LARGEST = 2**31 - 1  # of a dimension
 
@@ -21,95 +23,83 @@ _LARGEST = 2**31 - 1  # of a dimension
 _FLOOR, _CEIL, _TOTAL, _FLOOR_WITH_PADDING = 0, 1, 2, 16
 
 
-def _activated(op: Operation, operator: str, *inputs: str, bounds: Bounds, **attributes: int | list[int]) -> list[str]:
-    """A convolution with the activation that is fused into it: none if negative, ReLU if 0, else between bounds."""
-    activation = op.parameters["activation"]
-    if activation < 0:
-        return op.finish(operator, *inputs, **attributes)
-    value = op.step(operator, *inputs, **attributes)
-    if activation == 0:
-        return op.finish("Relu", value)
-    if activation not in bounds:
-        raise ModelError(f"its activation {activation} is not known")
-    low, high = bounds[activation]
-    return op.finish("Clip", value, op.number(low), op.number(high))
-
-
 def _convolution(op: Operation) -> list[str]:
     """Tengine's conv_ref.c; SAME paddings as in its prototype convolution.c."""
-    p = op.parameters
-    _, channels, *sizes = op.feature_map()
-    kernel, stride, dilation, groups, outputs = _window_of(op)
-    if channels % groups:
-        raise ModelError(f"{channels} channels do not divide into {groups} groups")
+    p, (_, channels, *sizes), window = op.parameters, op.feature_map(), _Window.of(op)
+    same = same_padding(sizes, window.kernel, window.stride)
     pads = []
-    for size, axis, begin, end in zip(
-        sizes, range(2), ("pad_top", "pad_left"), ("pad_bottom", "pad_right"), strict=True
+    for total, dilation, begin, end in zip(
+        same, window.dilation, ("pad_top", "pad_left"), ("pad_bottom", "pad_right"), strict=True
     ):
-        if p[begin] in (_SAME_UPPER, _SAME_LOWER) and dilation[axis] == 1:
-            total = max(0, (size - 1) // stride[axis] * stride[axis] + kernel[axis] - size)
-            less, more = total // 2, total - total // 2
-            pads.append((less, more) if p[begin] == _SAME_UPPER else (more, less))
+        if p[begin] in (_SAME_UPPER, _SAME_LOWER) and dilation == 1:
+            [before], [after] = halves([total], lower=p[begin] == _SAME_LOWER)
+            pads.append((before, after))
         elif p[begin] >= 0 and p[end] >= 0:
             pads.append((p[begin], p[end]))
         else:
             raise ModelError(f"its padding is {p[begin]} and {p[end]}")
-    inputs = [op.value(), op.weights(1, (outputs, channels // groups, *kernel))]
-    if op.inputs > 2:
-        inputs.append(op.weights(2, (outputs,)))
-    return _activated(
-        op,
-        "Conv",
-        *inputs,
-        bounds={1: (-1, 1), 6: (0, 6)},
-        kernel_shape=kernel,
-        strides=stride,
-        dilations=dilation,
-        group=groups,
-        pads=[begin for begin, _ in pads] + [end for _, end in pads],
-    )
+    shape = (window.outputs, channels // window.groups, *window.kernel)
+    begins, ends = zip(*pads, strict=True)
+    return _convolved(op, "Conv", window, shape, {1: (-1, 1), 6: (0, 6)}, pads=[*begins, *ends])
 
 
 def _deconvolution(op: Operation) -> list[str]:
     """Tengine's deconv_ref.c: weights are group by group, inputs x outputs x kernel, as ONNX has them."""
-    p = op.parameters
-    channels = op.feature_map()[1]
-    kernel, stride, dilation, groups, outputs = _window_of(op)
-    if channels % groups:
-        raise ModelError(f"{channels} channels do not divide into {groups} groups")
+    p, channels, window = op.parameters, op.feature_map()[1], _Window.of(op)
     pads = [p["pad_top"], p["pad_left"], p["pad_bottom"], p["pad_right"]]
     more = [p["output_pad_h"], p["output_pad_w"]]
-    if min(pads) < 0 or any(not 0 <= extra < max(step, 2) for extra, step in zip(more, stride, strict=True)):
+    if min(pads) < 0 or any(not 0 <= extra < max(step, 2) for extra, step in zip(more, window.stride, strict=True)):
         raise ModelError(f"its paddings are {pads} and {more}")
-    inputs = [op.value(), op.weights(1, (channels, outputs // groups, *kernel))]
+    shape = (channels, window.outputs // window.groups, *window.kernel)
+    return _convolved(op, "ConvTranspose", window, shape, {1: (0, 1), 2: (0, 6)}, pads=pads, output_padding=more)
+
+
+def _convolved(
+    op: Operation, operator: str, window: _Window, weights: Shape, bounds: Bounds, **attributes: list[int]
+) -> list[str]:
+    """A convolution with the activation that is fused into it: none if negative, ReLU if 0, else between bounds."""
+    inputs = [op.value(), op.weights(1, weights)]
     if op.inputs > 2:
-        inputs.append(op.weights(2, (outputs,)))
-    return _activated(
-        op,
-        "ConvTranspose",
-        *inputs,
-        bounds={1: (0, 1), 2: (0, 6)},
-        kernel_shape=kernel,
-        strides=stride,
-        dilations=dilation,
-        group=groups,
-        pads=pads,
-        output_padding=more,
-    )
+        inputs.append(op.weights(2, (window.outputs,)))
+    activation = op.parameters["activation"]
+    if activation < 0:
+        return op.finish(operator, *inputs, **window.attributes, **attributes)
+    value = op.step(operator, *inputs, **window.attributes, **attributes)
+    if activation == 0:
+        return op.finish("Relu", value)
+    if activation not in bounds:
+        raise ModelError(f"its activation {activation} is not known")
+    return op.clipped(value, *bounds[activation])
 
 
-def _window_of(op: Operation) -> tuple[list[int], list[int], list[int], int, int]:
-    """Kernel, stride and dilation, groups and output channels of a convolution, all checked to be positive."""
-    p = op.parameters
-    pairs = [[p[f"{what}_h"], p[f"{what}_w"]] for what in ("kernel", "stride", "dilation")]
-    groups, outputs = p["groups"], p["output_channels"]
-    if min(*pairs[0], *pairs[1], *pairs[2], groups, outputs) < 1 or outputs % groups:
-        kernel, stride, dilation = pairs
-        raise ModelError(
-            "it has sizes that it cannot have",
-            why=f"kernel {kernel}, stride {stride}, dilation {dilation}, groups {groups}, outputs {outputs}",
-        )
-    return *pairs, groups, outputs
+class _Window(NamedTuple):
+    """What kinds of convolutions have in common; pairs are height and width."""
+
+    kernel: list[int]
+    stride: list[int]
+    dilation: list[int]
+    groups: int
+    outputs: int
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """As ONNX has them."""
+        return {"kernel_shape": self.kernel, "strides": self.stride, "dilations": self.dilation, "group": self.groups}
+
+    @staticmethod
+    def of(op: Operation) -> _Window:
+        """As the parameters say, checked to be positive, and to suit the channels of the input."""
+        p, channels = op.parameters, op.feature_map()[1]
+        kernel, stride, dilation = ([p[f"{what}_h"], p[f"{what}_w"]] for what in ("kernel", "stride", "dilation"))
+        groups, outputs = p["groups"], p["output_channels"]
+        if min(*kernel, *stride, *dilation, groups, outputs) < 1 or outputs % groups:
+            raise ModelError(
+                "it has sizes that it cannot have",
+                why=f"kernel {kernel}, stride {stride}, dilation {dilation}, groups {groups}, outputs {outputs}",
+            )
+        if channels % groups:
+            raise ModelError(f"{channels} channels do not divide into {groups} groups")
+        return _Window(kernel, stride, dilation, groups, outputs)
 
 
 class _Windows(NamedTuple):
@@ -127,7 +117,7 @@ def _windows(size: int, kernel: int, stride: int, pad: int, flavour: int) -> _Wi
     begin = pad
     if pad < 0:
         count = 1 + (size - 1) // stride
-        begin = max(0, (count - 1) * stride + kernel - size) // 2
+        [begin], _ = halves(same_padding([size], [kernel], [stride]))
     elif flavour == _CEIL:
         count = 1 - (kernel - size - 2 * pad) // stride
         if pad > 0 and (count - 1) * stride >= size + pad:

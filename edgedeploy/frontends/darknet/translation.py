@@ -1,4 +1,4 @@
-"""The layers that the sections of a cfg file describe, checked before anything is read or written."""
+"""The network that the sections of a cfg file describe, written section by section."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from pathlib import Path
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.frontends.darknet import ends, joins, products, windows
 from edgedeploy.frontends.darknet.configuration import Section
-from edgedeploy.frontends.darknet.layer import Layer, Plan, Shape
+from edgedeploy.frontends.darknet.graph import INPUT_NAME, DarknetGraph, Shape
 from edgedeploy.frontends.format import Shapes, check_given_shapes
-
-INPUT_NAME = "data"
 
 # As AlexeyAB's fork has it; the original adds 1e-6 to the square root on CPUs and 1e-5 to the variance on GPUs.
 _EPSILON = 1e-5
 
-_KINDS: dict[str, Callable[[Section, Plan], Layer]] = {
+# Write the layer of a section; return the name of its output.
+_KINDS: dict[str, Callable[[Section, DarknetGraph], str]] = {
     "activation": ends.activation,
     "avgpool": windows.avgpool,
     "batchnorm": products.batchnorm,
@@ -51,8 +50,8 @@ _SHORT = {
 }
 
 
-def planned(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: float | None = None) -> Plan:
-    """The network that a cfg file describes.
+def translated(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: float | None = None) -> DarknetGraph:
+    """The network that a cfg file describes, whose weights are still to be defined.
 
     Args:
         path: the file.
@@ -67,8 +66,7 @@ def planned(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: fl
     if not sections or sections[0].kind not in ("net", "network"):
         raise ModelError(f"{path} is no cfg file of Darknet", why="its first section is not [net]")
     batch, image = _input(path, sections[0], shapes)
-    plan = Plan(batch, image, _EPSILON if epsilon is None else epsilon)
-    plan.check(sections[0], image)
+    graph = DarknetGraph(path.stem, sections[0], batch, image, _EPSILON if epsilon is None else epsilon)
     for each in sections[1:]:
         section = replace(each, kind=_SHORT.get(each.kind, each.kind))
         if section.kind not in _KINDS:
@@ -77,10 +75,11 @@ def planned(path: Path, sections: Sequence[Section], shapes: Shapes, epsilon: fl
                 why="supported are " + ", ".join(f"[{kind}]" for kind in _KINDS),
                 hints=["cut the network before it, or give an ONNX file that another tool made of it"],
             )
-        plan.add(_KINDS[section.kind](section, plan))
-    if not any(layer.counts for layer in plan.layers):
+        graph.section = section
+        graph.add(_KINDS[section.kind](section, graph))
+    if not graph.outputs:
         raise ModelError(f"{path} has no layers", hints=["check that it is complete"])
-    return plan
+    return graph
 
 
 def _input(path: Path, section: Section, shapes: Shapes) -> tuple[int, Shape]:

@@ -1,0 +1,224 @@
+"""A Darknet network being written in ONNX's terms; its weights follow when all sections are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.darknet.configuration import Section
+from edgedeploy.frontends.format import Converted
+from edgedeploy.frontends.graph import Graph, is_too_large
+from edgedeploy.heads import Head
+
+INPUT_NAME = "data"
+
+# 1 GiB of weights; VGG-16, the largest of Darknet's own, has half of that. An ONNX model ends at 2 GiB.
+_MOST_PARAMETERS = 2**28
+# Far beyond any network; they bound what a small file can make us do.
+_MOST_LAYERS = 2048
+_MOST_READS = 8192
+
+Role = Literal["bias", "scale", "mean", "variance", "kernel", "matrix"]
+
+# Detection heads: outputs of the network, which no other layer can read.
+_HEADS = ("yolo", "region")
+
+
+class Shape(NamedTuple):
+    """The shape of what a layer outputs for one image; vectors are feature maps of one pixel."""
+
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return prod(self)
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self))
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An array of weights that a layer reads from the file.
+
+    Attributes:
+        section: the layer's.
+        name: its name in the graph.
+        role: what it is.
+        shape: its shape.
+        gain: for kernels and matrices, the variance of the outputs as a multiple of the inputs' mean square, with
+            random weights.
+        optional: whether there are files without it, which mean zeros.
+    """
+
+    section: Section
+    name: str
+    role: Role
+    shape: tuple[int, ...]
+    gain: float = 1.0
+    optional: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return prod(self.shape)
+
+
+class DarknetGraph(Graph):
+    """A network up to some section, whose layers go by numbers from 0 on.
+
+    A layer's last node is named after its section and number, such as `convolutional_3`, and the nodes within it
+    after that.
+
+    Args:
+        name: the network's.
+        net: the first section.
+        batch: how many images the network takes at once.
+        image: the shape of one.
+        epsilon: what batch normalisation adds to the variance.
+
+    Attributes:
+        section: what is being written.
+        parameters: the weights, in the file's order.
+        heads: what decoders need to know of detection heads, where they could do something with that.
+    """
+
+    def __init__(self, name: str, net: Section, batch: int, image: Shape, epsilon: float) -> None:
+        super().__init__(name)
+        self.section = net
+        self.batch = batch
+        self.image = image
+        self.epsilon = epsilon
+        self.parameters: list[Parameter] = []
+        self.heads: list[Head] = []
+        self._layers: list[tuple[str, str, str]] = []  # names, kinds and outputs
+        self._reads = 0
+        self._values = 0
+        self.check_output("Input", (), (batch, *image))
+        self._data = self.input(INPUT_NAME, [batch, *image])
+
+    def add(self, value: str) -> None:
+        """Have a value as the output of the section's layer.
+
+        Raises:
+            ModelError: there are too many layers.
+        """
+        self._layers.append((self.layer, self.section.kind, value))
+        self._check_count("layers", len(self._layers), _MOST_LAYERS)
+
+    @property
+    def layer(self) -> str:
+        """The name of the layer that is being written."""
+        return f"{self.section.kind}_{len(self._layers)}"
+
+    @property
+    def previous(self) -> int:
+        """The number of the layer before, which most layers read; -1 for the network's input."""
+        return len(self._layers) - 1
+
+    @property
+    def before(self) -> str:
+        """The output of the layer before; errors are those of `output`."""
+        return self.output(self.previous)
+
+    def output(self, index: int) -> str:
+        """The output of a layer, or the network's input.
+
+        Raises:
+            ModelError: the layer outputs detections.
+        """
+        if index < 0:
+            return self._data
+        _, kind, value = self._layers[index]
+        if kind in _HEADS:
+            raise self.section.error(
+                f"it reads layer {index}",
+                why=f"[{kind}] outputs detections, which are the network's outputs",
+                hints=["put a [route] to an earlier layer between them"],
+            )
+        return value
+
+    def sources(self, option: str) -> list[int]:
+        """The layers that an option names, counted from the first, or with a minus from the section on backwards.
+
+        Raises:
+            ModelError: it names none, or one that is not before the section, or layers name too many others.
+        """
+        stated = self.section.integers(option)
+        if not stated:
+            raise self.section.error(f"{option} is missing", hints=[f"state the layers that it reads: {option}=-2"])
+        self._reads += len(stated)
+        self._check_count("connections", self._reads, _MOST_READS)
+        count = len(self._layers)
+        found = [count + index if index < 0 else index for index in stated]
+        for number, index in zip(stated, found, strict=True):
+            if not 0 <= index < count:
+                raise self.section.error(
+                    f"{option}={number} is no layer before it", option=option, why=f"it is layer {count} itself"
+                )
+        return found
+
+    def size(self, value: str) -> Shape:
+        """The shape of a layer's output for one image."""
+        return Shape(*self.shape(value)[1:])
+
+    def parameter(
+        self, role: Role, shape: tuple[int, ...], of: str, *, gain: float = 1.0, optional: bool = False
+    ) -> str:
+        """The next weights of the file, for the node `of`; see `Parameter`.
+
+        Raises:
+            ModelError: there are too many weights.
+        """
+        name = self.declare(shape, f"{of}_{'weight' if role in ('kernel', 'matrix') else role}")
+        self.parameters.append(Parameter(self.section, name, role, shape, gain, optional))
+        self._values += prod(shape)
+        self._check_count("weights", self._values, _MOST_PARAMETERS)
+        return name
+
+    def reshaped(self, value: str, name: str, *shape: int) -> str:
+        """A value in another shape, stated for one image."""
+        return self.node("Reshape", value, self.integers([self.batch, *shape], f"{name}_shape"), name=name)
+
+    def integers(self, values: Sequence[int], name: str) -> str:
+        """An int64 vector, such as a shape."""
+        return self.constant(np.array(values, np.int64), name)
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """What the network gives, by name: its heads, or where there are none the last layer but [cost]."""
+        heads = {name: value for name, kind, value in self._layers if kind in _HEADS}
+        others = [(name, value) for name, kind, value in self._layers if kind != "cost"]
+        return heads or dict(others[-1:])
+
+    def converted(self) -> Converted:
+        """The network."""
+        outputs = [
+            value if value == name else self.node("Identity", value, name=name) for name, value in self.outputs.items()
+        ]
+        return Converted(self.model(outputs), self.heads)
+
+    def check_output(self, operator: str, inputs: Sequence[str], shape: Sequence[int]) -> None:
+        """See `Graph.check_output`."""
+        stated = "x".join(map(str, shape[1:]))
+        if min(shape, default=0) < 1:
+            raise self.section.error("nothing comes out of it", why=f"its output is {stated}")
+        if is_too_large(shape):
+            raise self.section.error("its output is too large", why=f"it is {stated}")
+
+    def unsuitable(self, operator: str, why: str) -> ModelError:
+        """See `Graph.unsuitable`."""
+        return self.section.error(f"{operator} does not suit its inputs", why=why)
+
+    def _check_count(self, what: str, count: int, most: int) -> None:
+        if count > most:
+            why = f"up to here there are {count:,}, and {most:,} are the most that are read"
+            raise self.section.error(f"the network has too many {what}", why=why)
