@@ -148,9 +148,19 @@ def _make(
     """Compile and link; `jobs` is given the folder of TVM's sources."""
     compiler.check(progress)
     with _runtime_tree() as tree:
-        _compile_and_link(
-            target, f"{target.name} for {board.triple}", compiler, list(jobs(tree)), tree, link_flags, progress
-        )
+        wanted = list(jobs(tree))
+        with progress.steps(f"{target.name} for {board.triple}", len(wanted) + 1) as advance:
+
+            def compiled(job: _Job) -> Path:
+                path = _compile(job, compiler, tree)
+                advance()
+                return path
+
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                objects = list(pool.map(compiled, wanted))
+            run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(target)], timeout_s=TOOL_TIMEOUT_S)
+            target.chmod(0o755)
+            advance()
 
 
 def _sources_for(board: Board) -> list[Path]:
@@ -164,29 +174,6 @@ def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> 
     compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
     key = _key(sources, compiler, recipe, _definitions(board))
     return compiler, recipe, Agent(_AGENTS.path(key[:16]) / name, key)
-
-
-def _compile_and_link(
-    output: Path,
-    title: str,
-    compiler: Driver,
-    jobs: list[_Job],
-    tree: Path,
-    link_flags: list[str],
-    progress: Progress,
-) -> None:
-    with progress.steps(title, len(jobs) + 1) as advance:
-
-        def compiled(job: _Job) -> Path:
-            path = _compile(job, compiler, tree)
-            advance()
-            return path
-
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            objects = list(pool.map(compiled, jobs))
-        run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(output)], timeout_s=TOOL_TIMEOUT_S)
-        output.chmod(0o755)
-        advance()
 
 
 def _floor(board: Board) -> str:
