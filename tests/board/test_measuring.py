@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from support import kernels
 from support.networks import Graph
 from support.patience import generous
+from support.rpc_clients import becomes
 from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
@@ -281,19 +282,12 @@ def test_nothing_is_left_of_a_run_that_was_ended(ending: signal.Signals, farm: E
     ):
         assert run.stdout is not None
         assert run.stdout.readline() == "begins\n"
-        await_(lambda: summary(farm)["ended"].free == 0)  # it measures
+        assert becomes(lambda: summary(farm)["ended"].free == 0)  # it measures
         assert len(processes(run.pid)) >= 4  # it, and its workers
         run.send_signal(ending)
         run.wait(generous(15))
-        await_(lambda: not processes(run.pid))
-        await_(lambda: not list((tmp_path / "files").iterdir()))
-
-
-def await_(condition: Callable[[], bool], limit_s: float = 15) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        assert becomes(lambda: not processes(run.pid))
+        assert becomes(lambda: not list((tmp_path / "files").iterdir()))
 
 
 def processes(session: int) -> list[int]:

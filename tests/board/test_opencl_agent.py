@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.agents import answer, call, unpack
+from support.agents import answer, call, unpacked
 from support.networks import two_sides
 from support.patience import generous
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build
 from edgedeploy.errors import (
     DeviceMemoryError,
     KernelBuildError,
@@ -31,9 +30,7 @@ from edgedeploy.errors import (
 from edgedeploy.package.abi import read_abi
 from edgedeploy.package.manifest import LIBRARY_NAME
 from edgedeploy.remote.failures import failure
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
-from edgedeploy.zoo.source import find_source
 
 # Within this an agent ends that met a fault.
 LIMIT_S = 20
@@ -46,8 +43,7 @@ def agent() -> Path:
 
 @pytest.fixture
 def package(opencl: Any, tmp_path: Path) -> Path:
-    built = build(find_source(str(two_sides(tmp_path / "net.onnx"))), resolve("local-opencl"), tmp_path / "net.tar.gz")
-    return unpack(built.path, tmp_path / "package")
+    return unpacked(two_sides(tmp_path / "net.onnx"), "local-opencl")
 
 
 @pytest.mark.slow

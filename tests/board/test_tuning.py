@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import generous
@@ -165,25 +166,21 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
         assert len(found.workloads()) == 3
         assert sum(not trial.final for key in found.workloads() for trial in found.trials(key)) == 48
 
-    code, output, messages = board_command("build", network, "--board", board, "--tuning-records", records, "--json")
-    assert code == 0, messages
+    output = output_of(board_command, "build", network, "--board", board, "--tuning-records", records, "--json")
     [built] = json.loads(output)
     manifest = read_manifest(Path(built["package"]))
     assert manifest.tuning_records == built["tuning_records"] is not None
-    code, _, messages = board_command("push", built["package"], "--host", f"virtual:{virtual.name}")
-    assert code == 0, messages  # which tests itself on the board
+    output_of(board_command, "push", built["package"], "--host", f"virtual:{virtual.name}")
 
 
 def test_the_board_s_own_records_are_used_unless_others_are_named(
     network: Path, board_command: Command, tmp_path: Path
 ) -> None:
-    code, _, messages = board_command("tune", network, "--trials", 4, "--tasks", "0", "--no-compare")
-    assert code == 0, messages
+    output_of(board_command, "tune", network, "--trials", 4, "--tasks", "0", "--no-compare")
     assert default_folder("local").is_dir()
     hashes = {}
     for chosen in ([], ["--tuning-records", "none"], ["--tuning-records", default_folder("local")]):
-        code, output, messages = board_command("build", network, *chosen, "--json", "-o", tmp_path / "out")
-        assert code == 0, messages
+        output = output_of(board_command, "build", network, *chosen, "--json", "-o", tmp_path / "out")
         hashes[str(chosen[-1:])] = json.loads(output)[0]["tuning_records"]
     own, none, named = hashes.values()
     assert own == named is not None
@@ -365,8 +362,7 @@ def test_what_cannot_be_is_said_at_once(
 @pytest.mark.slow
 def test_records_of_another_board_are_not_mixed_in(network: Path, board_command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "records"
-    code, _, messages = board_command("tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
-    assert code == 0, messages
+    output_of(board_command, "tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir()}
     code, _, messages = board_command("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
     assert code == RecordsError.exit_code, messages
@@ -376,8 +372,7 @@ def test_records_of_another_board_are_not_mixed_in(network: Path, board_command:
 
 
 def test_tasks_are_listed_without_a_board(network: Path, board_command: Command) -> None:
-    code, output, messages = board_command("tune", network, "--board", "rpi4", "--tasks", "list", "--json")
-    assert code == 0, messages
+    output = output_of(board_command, "tune", network, "--board", "rpi4", "--tasks", "list", "--json")
     [tasks] = json.loads(output).values()
     assert [task["number"] for task in tasks] == [0, 1, 2]
     assert all(task["candidates"] > 1 and task["mflop"] > 0 for task in tasks)

@@ -17,6 +17,7 @@ import pytest
 from conftest import Command
 from pydantic import BaseModel, ValidationError
 from support.archives import add, bomb, entry, header
+from support.commands import output_of
 from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 
 from edgedeploy.errors import PackageError, UnsupportedError
@@ -166,8 +167,7 @@ def test_says_of_a_sound_package_what_it_is(tmp_path: Path, command: Command) ->
 def test_shows_what_a_package_is_for_and_what_it_needs(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "net.tar.gz"
     write_package(path, manifest(), CONTENTS)
-    code, out, _ = command("package", "show", path)
-    assert code == 0
+    out = output_of(command, "package", "show", path)
     rows = {line[:15].strip(): line[15:].strip() for line in out.splitlines() if line[:1].strip()}
     assert rows["model"] == "net"
     assert rows["threads"] == str(manifest().threads)
