@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from pathlib import Path
-from types import TracebackType
 
 from edgedeploy.remote.address import Address
 from edgedeploy.virtual.board import HOST, VirtualBoard
@@ -34,9 +33,7 @@ class Cable:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *unused: object) -> None:
         self._listener.close()
         self.cut()
 

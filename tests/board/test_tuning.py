@@ -21,7 +21,7 @@ from support.commands import output_of
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import generous
-from support.rpc_clients import becomes
+from support.rpc_clients import becomes, left_on
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
@@ -123,14 +123,6 @@ def descendants() -> set[int]:
     return {process.pid for process in children if holds(process, "python", "agent rpc")}
 
 
-def left_on(virtual: VirtualBoard) -> str:
-    """Agents that run on a board, and folders of servers there."""
-    # The shell that runs this has it in its own command line, but not what the pattern matches.
-    script = "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc"
-    with Connection(address_of(virtual)) as connection:
-        return connection.run(script).text
-
-
 def releases_on(virtual: VirtualBoard) -> str:
     with Connection(address_of(virtual)) as connection:
         return connection.run("cd ~/.local/share/edgedeploy && ls -d releases/*/* trials/*/*").text
@@ -150,7 +142,7 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
     with beyond_loopback() as beyond:
         run = tuned(network, *place, "--trials", 16, "-o", records, limit_s=500)
     assert beyond == set()
-    assert left_on(virtual) == ""
+    assert left_on(address_of(virtual)) == ""
     assert releases_on(virtual) == ""
     assert descendants() == before
 
@@ -286,7 +278,7 @@ def test_a_run_survives_what_breaks(
         code = run.end(300)
     assert code == 0, run.messages()
     assert [trial["failure"] for trial in run.trials()] == [None] * 96
-    assert left_on(virtual) == ""
+    assert left_on(address_of(virtual)) == ""
 
 
 @pytest.mark.slow
