@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from edgedeploy.agent.recipe import (
     load_recipe,
     opencl_library_sources,
     own_files,
+    own_headers,
     own_sources,
     package_folder,
     source_folder,
@@ -45,8 +45,6 @@ DEFAULT_TOOLCHAIN = "zig"
 
 # Executables, and what they are linked from.
 _AGENTS, _OBJECTS = Kept("agents"), Kept("agents/objects")
-
-_QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -264,21 +262,7 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
         if source.name == "version.cc":
             facts = {"AGENT_VERSION": __version__, "AGENT_TVM": _versions()["apache-tvm"], "AGENT_BUILD": key}
             flags += [f'-D{name}="{value}"' for name, value in facts.items()]
-        yield _Job(source.name, f'#include "{source}"\n', flags, key_of([_compat_digest(), _included(source)]))
-
-
-def _included(source: Path) -> str:
-    """Digest of a source of our own with all the headers of ours that it includes, directly or not."""
-    found: set[Path] = set()
-    waiting = [source]
-    while waiting:
-        path = waiting.pop()
-        if path in found or not path.is_file():
-            continue
-        found.add(path)
-        names = _QUOTED_INCLUDE.findall(path.read_text(encoding="utf-8"))
-        waiting += [folder / name for name in names for folder in (path.parent, agent_folder())]
-    return digest_of(sorted(found), agent_folder())
+        yield _Job(source.name, f'#include "{source}"\n', flags, digest_of([source, *own_headers()], agent_folder()))
 
 
 def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.agents import answer, call, command_of, packaged, unpack, unpacked
+from support.agents import answer, call, command_of, packaged, request, unpack, unpacked
 from support.networks import Graph, tiny
 
 from edgedeploy.agent.build import agent_for
@@ -274,11 +274,9 @@ def conversation(agent: Path, package: Path, stdin: bytes) -> tuple[int, bytes]:
 def test_serve_answers_until_its_input_ends(agent: Path, package: Path) -> None:
     data = (package / "selftest" / "input-0.bin").read_bytes()
     wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
-    request = json.dumps({"command": "run", "id": 7, "bytes": len(data)}).encode() + b"\n" + data
-    measure = json.dumps({"command": "measure", "repeat": 3, "bytes": len(data)}).encode() + b"\n" + data
-    measure += json.dumps({"command": "measure-end-to-end", "repeat": 2, "bytes": len(data)}).encode() + b"\n" + data
+    measure = request("measure", data, repeat=3) + request("measure-end-to-end", data, repeat=2)
     wrong = b'{"command": "run", "bytes": 3}\nabc{"command": "fly", "bytes": 1}\nx'
-    code, out = conversation(agent, package, request + wrong + measure + b'{"command": "status"}\n')
+    code, out = conversation(agent, package, request("run", data, id=7) + wrong + measure + request("status"))
     assert code == 0
     greeting, rest = out.split(b"\n", 1)
     assert json.loads(greeting)["inputs"][0]["bytes"] == len(data)
@@ -327,8 +325,7 @@ def test_serve_hears_sigterm_and_the_end_of_its_input_within_a_message(agent: Pa
 
 def test_serve_ends_while_it_measures_when_nobody_reads_its_replies(agent: Path, package: Path) -> None:
     data = (package / "selftest" / "input-0.bin").read_bytes()
-    request = {"command": "measure", "repeat": 1_000_000, "number": 1_000_000, "bytes": len(data)}
-    with serving(agent, package, json.dumps(request).encode() + b"\n" + data) as process:
+    with serving(agent, package, request("measure", data, repeat=1_000_000, number=1_000_000)) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.stdout.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.agent_servers import MAGIC, greeting, serving
-from support.agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, unpacked
+from support.agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, request, unpacked
 from support.fuzzing import damaged
 from support.networks import tiny
 from support.rpc_clients import TRACKER_MAGIC
@@ -109,12 +109,8 @@ def test_answers_of_trackers(agent: Path, many: Callable[[int], int], tmp_path: 
 def test_requests(agent: Path, package: Path, many: Callable[[int], int]) -> None:
     random = np.random.default_rng(4)
     data = (package / "selftest" / "input-0.bin").read_bytes()
-    requests = [
-        json.dumps({"id": "x", "command": command, "repeat": 2, "warmup": 0, "bytes": len(data)}).encode()
-        + b"\n"
-        + data
-        for command in ("run", "measure", "measure-end-to-end", "profile")
-    ] + [b'{"command": "status"}\n']
+    commands = ("run", "measure", "measure-end-to-end", "profile")
+    requests = [*(request(command, data, id="x", repeat=2, warmup=0) for command in commands), request("status")]
     for _ in range(many(200)):
         chosen = [requests[int(random.integers(len(requests)))] for _ in range(3)]
         head, _, rest = damaged(chosen[1].partition(b"\n")[0], random).partition(b"\n")

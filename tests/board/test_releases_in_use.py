@@ -80,10 +80,9 @@ def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: C
 
 
 @pytest.mark.slow
-def test_a_board_without_records_goes_on_working(bench: Bench, board_command: Command) -> None:
+def test_a_board_that_lost_its_record_goes_on_working(bench: Bench, board_command: Command) -> None:
     first, second = pushed(bench, bench.first, bench.variant(1))
     bench.say(f"rm {BASE}/releases/digits/history")
-    # What lies there may have been a trial: an edgedeploy without records put them among the releases.
     code, _, err = board_command("releases", "rollback", "digits", *bench.at)
     assert code == 16
     assert f"edgedeploy releases activate digits {first}" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -92,9 +93,10 @@ class Run:
 
 
 @contextmanager
-def running(*arguments: object) -> Iterator[Run]:
+def running(*arguments: object, **variables: str) -> Iterator[Run]:
     command = [sys.executable, "-m", "edgedeploy", "tune", *map(str, arguments), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe, environment = subprocess.PIPE, {**os.environ, **variables}
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
             yield Run(process)
         finally:
@@ -219,9 +221,10 @@ LENGTHY = ("--min-repeat-ms", 50, "--repeat", 3, "--trials", 48, "--tasks", "0-1
 def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
     how: signal.Signals, network: Path, tmp_path: Path
 ) -> None:
-    arguments = (network, "-o", tmp_path / "records", *LENGTHY)
+    arguments, files = (network, "-o", tmp_path / "records", *LENGTHY), tmp_path / "files"
+    files.mkdir()
     before = descendants()
-    with beyond_loopback() as beyond, running(*arguments) as run:
+    with beyond_loopback() as beyond, running(*arguments, TMPDIR=str(files)) as run:
         run.wait_for("measured", 16)
         time.sleep(4)  # the second batch is being built or measured
         started = descendants() - before
@@ -230,6 +233,7 @@ def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
     assert beyond == set()
     assert code == (130 if how == signal.SIGINT else -signal.SIGKILL)
     assert becomes(lambda: not any(map(psutil.pid_exists, started)), 30)
+    assert becomes(lambda: not list(files.iterdir()))
     known = len(run.trials())
     resumed = tuned(*arguments)
     assert known - 16 <= 96 - len(resumed.trials()) <= known + 16

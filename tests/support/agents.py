@@ -126,6 +126,11 @@ def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.Comp
     return subprocess.run(command, input=stdin, capture_output=True, timeout=generous(300), check=False)
 
 
+def request(command: str, content: bytes = b"", **fields: object) -> bytes:
+    """What an agent that serves is sent: a line, and the content that it announces."""
+    return json.dumps({"command": command, "bytes": len(content), **fields}).encode() + b"\n" + content
+
+
 def answer(agent: Path, *arguments: object) -> Any:
     """The JSON that a run prints, which must succeed."""
     done = call(agent, *arguments)
