@@ -38,6 +38,12 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return own_home(tmp_path, monkeypatch)
 
 
+@pytest.fixture
+def connection(board: VirtualBoard) -> Iterator[Connection]:
+    with Connection(address_of(board)) as connection:
+        yield connection
+
+
 def like_any_other(board: VirtualBoard) -> Address:
     """The address of a virtual board, with its key but without trust in its host key."""
     return replace(address_of(board), known_hosts=None, name=None)
@@ -48,36 +54,31 @@ def logged_in(address: Address, **options: object) -> str:
         return connection.run("hostname").text
 
 
-def test_runs_scripts_with_arguments_that_no_shell_reads(board: VirtualBoard) -> None:
-    with Connection(address_of(board)) as connection:
-        odd = ["a b", "$HOME", "'", '"', "`id`", "*", "\\", "ü", ""]
-        done = connection.run("for each; do printf '%s|' \"$each\"; done; echo err >&2; exit 7", *odd)
+def test_runs_scripts_with_arguments_that_no_shell_reads(connection: Connection) -> None:
+    odd = ["a b", "$HOME", "'", '"', "`id`", "*", "\\", "ü", ""]
+    done = connection.run("for each; do printf '%s|' \"$each\"; done; echo err >&2; exit 7", *odd)
     assert (done.code, done.output.decode(), done.messages) == (7, "|".join(odd) + "|", "err")
 
 
-def test_content_arrives_as_it_was_sent(board: VirtualBoard) -> None:
+def test_content_arrives_as_it_was_sent(connection: Connection) -> None:
     content = bytes(range(256)) * 5000
     counted: list[int] = []
-    with Connection(address_of(board)) as connection:
-        assert connection.run("cat", content=[content], advance=counted.append).output == content
+    assert connection.run("cat", content=[content], advance=counted.append).output == content
     assert sum(counted) == len(content)
 
 
-def test_a_command_that_wants_no_more_input_is_no_broken_connection(board: VirtualBoard) -> None:
-    with Connection(address_of(board)) as connection:
-        assert connection.run("exit 3", content=[bytes(32 << 20)]).code == 3
-        assert connection.run("echo on").text == "on"
+def test_a_command_that_wants_no_more_input_is_no_broken_connection(connection: Connection) -> None:
+    assert connection.run("exit 3", content=[bytes(32 << 20)]).code == 3
+    assert connection.run("echo on").text == "on"
 
 
-def test_a_connection_that_breaks_after_the_last_byte_of_the_input_is_named(board: VirtualBoard) -> None:
-    with Connection(address_of(board)) as connection:
+def test_a_connection_that_breaks_after_the_last_byte_of_the_input_is_named(connection: Connection) -> None:
+    def content() -> Iterator[bytes]:
+        yield b"all of it"
+        connection._transport.sock.shutdown(socket.SHUT_WR)
 
-        def content() -> Iterator[bytes]:
-            yield b"all of it"
-            connection._transport.sock.shutdown(socket.SHUT_WR)
-
-        with pytest.raises(BoardConnectionError, match="broke"):
-            connection.run("cat; sleep 5", content=content())
+    with pytest.raises(BoardConnectionError, match="broke"):
+        connection.run("cat; sleep 5", content=content())
 
 
 def test_a_server_that_greets_and_then_says_nothing_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,10 +410,9 @@ def raw_output(connection: Connection, command: str) -> bytes:
     return channel.makefile("rb").read()
 
 
-def test_a_board_says_what_it_is_before_anything_was_put_there(board: VirtualBoard) -> None:
-    with Connection(address_of(board)) as connection:
-        connection.run("rm -rf .local")
-        facts = probe(connection)
+def test_a_board_says_what_it_is_before_anything_was_put_there(connection: Connection) -> None:
+    connection.run("rm -rf .local")
+    facts = probe(connection)
     assert facts.agent is None
     assert (facts.elf_machine, facts.elf_class) == ("EM_X86_64", 64) or facts.machine != "x86_64"
     assert facts.glibc == "2.36"

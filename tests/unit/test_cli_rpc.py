@@ -41,6 +41,12 @@ def port_of(command: Command) -> int:
     return int(part["addresses"][0].rpartition(":")[2])
 
 
+def tracker_of(command: Command) -> int:
+    """The port of a tracker that was started in the background."""
+    output_of(command, "rpc", "tracker", "--port", 0, "--detach")
+    return port_of(command)
+
+
 def test_where_nothing_runs_that_is_said(command: Command) -> None:
     assert "no tracker" in command("rpc", "status")[1]
     assert status(command) == {"running": [], "trackers": {}}
@@ -68,8 +74,7 @@ def test_devices_names_do_not_reach_the_terminal_as_they_are(command: Command) -
 
 
 def test_a_tracker_whose_process_was_killed_leaves_nothing(command: Command) -> None:
-    command("rpc", "tracker", "--port", 0, "--detach")
-    port = port_of(command)
+    port = tracker_of(command)
     [part] = status(command)["running"]  # type: ignore[misc]
     os.kill(part["pid"], signal.SIGKILL)
     assert becomes(lambda: not listening(port))
@@ -106,8 +111,7 @@ def test_a_process_that_is_not_ours_is_not_ended(command: Command) -> None:
 
 
 def test_a_server_registers_with_the_tracker_that_runs_here(command: Command) -> None:
-    command("rpc", "tracker", "--port", 0, "--detach")
-    port = port_of(command)
+    port = tracker_of(command)
     assert "mine runs at" in output_of(command, "rpc", "server", "--detach", "--key", "mine")
     assert becomes(lambda: "mine" in status(command)["trackers"][f"127.0.0.1:{port}"])  # type: ignore[index]
     assert "mine-2 runs at" in output_of(command, "rpc", "server", "--detach", "--key", "mine")
