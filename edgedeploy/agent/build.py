@@ -80,13 +80,13 @@ def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progre
     return build_executable(_sources_for(board), board, toolchain, progress, name="agent")
 
 
-def built_agent(board: Board, toolchain: str = DEFAULT_TOOLCHAIN) -> Agent | None:
+def built_agent(board: Board) -> Agent | None:
     """The agent for a board's triple if it was built before.
 
     Raises:
         ToolchainError: the toolchain is not installed, or does not fit the board; no agent can be built for it.
     """
-    _, _, agent = _wanted(_sources_for(board), board, toolchain, name="agent")
+    _, _, agent = _wanted(_sources_for(board), board, DEFAULT_TOOLCHAIN, name="agent")
     return agent if agent.path.is_file() else None
 
 

@@ -68,7 +68,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class Trial:
-    """A release that lies on a board, tested and not in use.
+    """A release that lies on a board and passed its self-test.
 
     Attributes:
         folder: where it lies, in `BASE`.

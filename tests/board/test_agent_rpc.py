@@ -25,8 +25,6 @@ from support.agents import EMULATED, answer, command_of, unpacked
 from support.networks import tiny
 from support.rpc_clients import TRACKER_MAGIC
 
-WITHOUT_TORNADO = "TVM's tracker needs tornado: pip install 'edgedeploy[tune]'"
-
 
 @pytest.fixture
 def server(agent: Path, tmp_path: Path) -> Iterator[Server]:
@@ -71,25 +69,6 @@ def test_a_session_that_takes_too_long_is_ended(server: Server) -> None:
     time.sleep(2.5)
     with pytest.raises(Exception, match="RPCSessionTimeoutError"):
         session.get_function("runtime.config_threadpool")(1, 1)
-
-
-def test_clients_of_a_tracker_are_served(agent: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tornado", reason=WITHOUT_TORNADO)
-    from tvm.rpc import connect_tracker
-    from tvm.rpc.tracker import Tracker
-
-    tracker = Tracker("127.0.0.1", port=9390, port_end=9490)
-    try:
-        with serving(agent, tmp_path, "--tracker", f"127.0.0.1:{tracker.port}") as server:
-            for _ in range(2):
-                session = connect_tracker("127.0.0.1", tracker.port).request("k", session_timeout=30)
-                assert session.get_function("runtime.SaveParams") is not None
-                del session
-                gc.collect()
-            server.process.terminate()
-            assert server.process.wait(20) == 0
-    finally:
-        tracker.terminate()
 
 
 def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> None:
@@ -152,7 +131,7 @@ def test_a_session_says_what_the_machine_is(server: Server, agent: Path) -> None
 
 
 def test_the_port_of_a_tunnel_is_announced(agent: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tornado", reason=WITHOUT_TORNADO)
+    pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
     from edgedeploy.rpc.tracker import require_device, tracker
 
     with (
