@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import need, output_of
 
 from edgedeploy.board import load_board
 from edgedeploy.package.abi import read_abi
@@ -52,8 +52,7 @@ EMULATORS = {
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    if shutil.which("cmake") is None:
-        pytest.skip("cmake is not installed: apt install cmake")
+    need("cmake", "cmake")
     folder = tmp_path / "a project"
     folder.mkdir()
     for name, text in PROJECT.items():
@@ -110,8 +109,7 @@ def test_zig_builds_programs_that_run_on_the_oldest_system_of_the_profile(
 def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
     command: Command, project: Path, board: str, toolchain: str, compiler: str, machine: str
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
+    need(compiler, f"g++-{compiler.removesuffix('-g++')}")
     file = project / "board.cmake"
     output_of(command, "toolchains", "cmake", board, "--toolchain", toolchain, "--output", file)
     program = build(project, file)
@@ -130,8 +128,7 @@ def test_this_machines_own_compiler_builds_programs_for_it(command: Command, pro
 
 
 def test_overrides_go_into_the_file(command: Command, tmp_path: Path) -> None:
-    if shutil.which("aarch64-linux-gnu-g++") is None:
-        pytest.skip("aarch64-linux-gnu-g++ is not installed: apt install g++-aarch64-linux-gnu")
+    need("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu")
     (tmp_path / "a $root" / "usr").mkdir(parents=True)
     compiler = ["--cross-compiler", "aarch64-linux-gnu-gcc", "--cross-compiler-options", "-O1"]
     out = output_of(command, "toolchains", "cmake", "rpi4", *compiler, "--sysroot", tmp_path / "a $root")

@@ -18,7 +18,7 @@ import paramiko
 import pytest
 import yaml
 from conftest import Command
-from support.commands import output_of
+from support.commands import need, output_of
 from support.patience import generous
 from support.rpc_clients import becomes
 from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
@@ -286,8 +286,7 @@ def test_a_server_that_forwards_no_ports_is_a_warning_since_tuning_needs_them(
 
 @pytest.mark.slow
 def test_a_home_folder_from_which_no_program_runs_is_told_with_the_reason(case: Case, virtual: VirtualBoard) -> None:
-    if shutil.which("nsenter") is None:
-        pytest.skip("nsenter is not installed")
+    need("nsenter", "util-linux")
     home = f"{virtual.folder}/mount/root/home/{virtual.user}"
     options = ("-t", "tmpfs", "-o", "noexec,uid=1000", "tmpfs")
     inside = ["nsenter", "-t", str(virtual.process.pid), "--mount"]

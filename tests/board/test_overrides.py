@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import Command
-from support.commands import output_of
+from support.commands import need, output_of
 from support.networks import tiny
 
 from edgedeploy.board import load_board
@@ -22,11 +21,6 @@ from edgedeploy.package.manifest import Manifest
 from edgedeploy.resolved import resolve
 from edgedeploy.toolchain import run_tool, with_language
 from edgedeploy.zoo.source import find_source
-
-
-def need(program: str, package: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed: apt install {package}")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from support.commands import need
 from support.notebook import Notebook
 from support.rpc_clients import becomes
 from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
@@ -126,8 +127,7 @@ def test_a_changed_host_key_is_refused_with_the_remedy(board: VirtualBoard, ssh:
     with pytest.raises(HostKeyError, match="has changed") as caught:
         logged_in(like_any_other(board))
     [remedy] = [hint for hint in caught.value.hints if "ssh-keygen" in hint]
-    if shutil.which("ssh-keygen") is None:
-        pytest.skip("OpenSSH's client is not installed: the remedy was not tried")
+    need("ssh-keygen", "openssh-client")
     subprocess.run(remedy.partition(": ")[2], shell=True, check=True, capture_output=True)
     assert logged_in(like_any_other(board)) == "own"
 
@@ -258,8 +258,7 @@ def test_keys_of_the_ssh_agent_are_offered(board: VirtualBoard, ssh: Path, agent
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Starts an ssh-agent that holds keys."""
-    if shutil.which("ssh-agent") is None:
-        pytest.skip("OpenSSH's client is not installed")
+    need("ssh-agent", "openssh-client")
     socket = tmp_path / "agent"
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL) as process:
 

@@ -11,6 +11,7 @@ import paramiko
 import pytest
 
 from edgedeploy.virtual.board import VirtualBoard
+from support.commands import need
 
 # What a user's configuration leaves open is as OpenSSH has it, with another home folder.
 SSH = """#!/bin/sh
@@ -40,8 +41,7 @@ def own_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write_config(ssh: Path, *stanzas: str) -> None:
     """Configure OpenSSH's client, without which the test is skipped."""
-    if shutil.which("ssh") is None:
-        pytest.skip("OpenSSH's client is not installed")
+    need("ssh", "openssh-client")
     (ssh / "config").write_text("\n".join(stanzas))
 
 
