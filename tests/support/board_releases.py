@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from edgedeploy.board import load_board
 from edgedeploy.build import build
+from edgedeploy.closing import Closing
 from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.release.board import Inventory, inventory
 from edgedeploy.release.layout import Release
@@ -37,7 +38,7 @@ def with_manifest(package: Path, name: str, **fields: object) -> Path:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Closing):
     """A virtual board and what is pushed to it; a context manager.
 
     Attributes:
@@ -55,10 +56,7 @@ class Bench:
     start: Start
     board: str = "local"
 
-    def __enter__(self) -> Bench:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
+    def close(self) -> None:
         self._line.close()
 
     @property
