@@ -1,5 +1,7 @@
 #include "comparison.h"
 
+#include <builtin_fp16.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,19 +11,6 @@
 
 namespace agent {
 namespace {
-
-// IEEE 754 half precision: 1 sign, 5 exponent and 10 fraction bits.
-double FromHalf(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  double magnitude;
-  if (exponent == 31) {
-    magnitude = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
-  } else {
-    magnitude = exponent ? std::ldexp(1024 + fraction, exponent - 25) : std::ldexp(fraction, -24);
-  }
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
 
 template <typename Element>
 double Value(const char* data) {
@@ -33,7 +22,7 @@ double Value(const char* data) {
 double HalfValue(const char* data) {
   uint16_t bits;
   std::memcpy(&bits, data, sizeof bits);
-  return FromHalf(bits);
+  return static_cast<double>(__extendXfYf2__<uint16_t, uint16_t, 10, float, uint32_t, 23>(bits));
 }
 
 using Reader = double (*)(const char*);

@@ -112,18 +112,19 @@ Json Throttling() {
   return throttling.Set("now", Json()).Set("since_boot", throttled).Set("causes", causes);
 }
 
-// Bytes of a number of KiB, as "3884 kB".
-int64_t Kib(const std::string& text) { return int64_t{1024} * std::strtoll(text.c_str(), nullptr, 10); }
-
-Json Memory() {
-  const auto info = Pairs(ReadSystemFile("/proc/meminfo"), ':');
-  Json memory = Json::NewObject();
-  for (const auto& [field, line] :
-       {std::pair{"total_bytes", "MemTotal"}, std::pair{"available_bytes", "MemAvailable"}}) {
+// Sizes that a file of /proc states, as "MemTotal: 3884 kB", in bytes: the names of fields, and of lines.
+Json Sizes(const std::string& path, const std::vector<std::pair<const char*, const char*>>& names) {
+  const auto info = Pairs(ReadSystemFile(path), ':');
+  Json sizes = Json::NewObject();
+  for (const auto& [field, line] : names) {
     const auto found = info.find(line);
-    memory.Set(field, found == info.end() ? Json() : Json(Kib(found->second)));
+    if (found == info.end()) {
+      sizes.Set(field, Json());
+    } else {
+      sizes.Set(field, int64_t{1024 * std::strtoll(found->second.c_str(), nullptr, 10)});
+    }
   }
-  return memory;
+  return sizes;
 }
 
 Json Disk(const std::string& path) {
@@ -139,6 +140,11 @@ Json Disk(const std::string& path) {
 
 }  // namespace
 
+Json ProcessMemory() {
+  return Sizes("/proc/self/status",
+               {{"resident_bytes", "VmRSS"}, {"peak_bytes", "VmHWM"}, {"anonymous_bytes", "RssAnon"}});
+}
+
 Json Facts(const std::string& path) {
   utsname system{};
   uname(&system);
@@ -152,7 +158,8 @@ Json Facts(const std::string& path) {
   facts.Set("cores", Processors());
   facts.Set("governor", TextOrNull(ReadSystemFile(kCpu0 + "cpufreq/scaling_governor")));
   facts.Set("frequency_khz", Frequency()).Set("temperature_c", Temperature()).Set("throttling", Throttling());
-  facts.Set("memory", Memory()).Set("disk", Disk(path)).Set("agent", Version());
+  facts.Set("memory", Sizes("/proc/meminfo", {{"total_bytes", "MemTotal"}, {"available_bytes", "MemAvailable"}}));
+  facts.Set("disk", Disk(path)).Set("agent", Version());
   return facts;
 }
 

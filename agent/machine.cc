@@ -59,26 +59,6 @@ double MillisecondsSinceStart() {
   return (static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 - started) * 1e3;
 }
 
-Json ProcessMemory() {
-  std::istringstream status(ReadSystemFile("/proc/self/status"));
-  Json memory = Json::NewObject();
-  Json resident;
-  Json peak;
-  Json anonymous;
-  std::string line;
-  while (std::getline(status, line)) {
-    std::istringstream words(line);
-    std::string name;
-    int64_t kib = 0;
-    words >> name >> kib;
-    if (name == "VmRSS:") resident = Json(kib * 1024);
-    if (name == "VmHWM:") peak = Json(kib * 1024);
-    if (name == "RssAnon:") anonymous = Json(kib * 1024);
-  }
-  memory.Set("resident_bytes", resident).Set("peak_bytes", peak).Set("anonymous_bytes", anonymous);
-  return memory;
-}
-
 Json Temperature() {
   Json hottest;
   std::error_code error;

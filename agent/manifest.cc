@@ -50,16 +50,15 @@ TensorSpec Tensor(const Json& json) {
   return spec;
 }
 
-std::vector<TensorSpec> Tensors(const Json& json) {
-  std::vector<TensorSpec> specs;
-  for (const Json& each : json.array()) specs.push_back(Tensor(each));
-  return specs;
+template <typename Convert>
+auto Each(const Json& json, const Convert& convert) {
+  std::vector<std::decay_t<decltype(convert(json))>> all;
+  for (const Json& each : json.array()) all.push_back(convert(each));
+  return all;
 }
 
 std::vector<std::string> Names(const Json& json) {
-  std::vector<std::string> names;
-  for (const Json& each : json.array()) names.push_back(each.text());
-  return names;
+  return Each(json, [](const Json& name) { return name.text(); });
 }
 
 Member File(const Json::Member& member) {
@@ -77,20 +76,9 @@ double Tolerance(const Json& json) {
   return tolerance;
 }
 
-std::vector<double> Tolerances(const Json& json) {
-  std::vector<double> tolerances;
-  for (const Json& each : json.array()) tolerances.push_back(Tolerance(each));
-  return tolerances;
-}
-
-SelfTest Test(const Json& json) {
-  SelfTest test{{}, json.at("reference").text()};
-  for (const Json& each : json.at("cases").array()) {
-    test.cases.push_back({each.at("name").text(), Names(each.at("inputs")), Names(each.at("outputs")),
-                          Tolerances(each.at("relative")), Tolerance(each.at("absolute"))});
-  }
-  if (test.cases.empty()) throw JsonError("the self-test has no case");
-  return test;
+Case TestCase(const Json& json) {
+  return {json.at("name").text(), Names(json.at("inputs")), Names(json.at("outputs")),
+          Each(json.at("relative"), Tolerance), Tolerance(json.at("absolute"))};
 }
 
 // The files lie in one folder, beside the manifest and the agent: no name may be taken, or be that of a folder too.
@@ -134,9 +122,11 @@ Manifest Read(const Json& json) {
   if (!abi.at("glibc").is_null()) manifest.glibc = abi.at("glibc").text();
   const Json* device = json.find("opencl_device");
   if (device && !device->is_null()) manifest.opencl_device = device->text();
-  manifest.inputs = Tensors(json.at("inputs"));
-  manifest.outputs = Tensors(json.at("outputs"));
-  manifest.selftest = Test(json.at("selftest"));
+  manifest.inputs = Each(json.at("inputs"), Tensor);
+  manifest.outputs = Each(json.at("outputs"), Tensor);
+  const Json& selftest = json.at("selftest");
+  manifest.selftest = {Each(selftest.at("cases"), TestCase), selftest.at("reference").text()};
+  if (manifest.selftest.cases.empty()) throw JsonError("the self-test has no case");
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
   CheckNames(manifest);
   manifest.File(kLibraryName);

@@ -29,6 +29,12 @@ constexpr int kPooled = 2;
 // What the runtime for OpenCL sums the times of kernels with (opencl/timer.cc).
 constexpr const char* kKernelNanoseconds = "edgedeploy.opencl.kernel_nanoseconds";
 
+using Clock = std::chrono::steady_clock;
+
+double MillisecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
 DLDataType DlpackType(const ElementType& type) {
   const DLDataTypeCode code = type.kind == 'f'   ? kDLFloat
                               : type.kind == 'i' ? kDLInt
@@ -230,17 +236,17 @@ void Model::Run() {
 double Model::TimedRun() {
   loaded_->output_tensors.clear();
   loaded_->Upload();
-  const auto begin = std::chrono::steady_clock::now();
+  const auto begin = Clock::now();
   loaded_->Call();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  return MillisecondsSince(begin);
 }
 
 EndToEnd Model::EndToEndRun() {
   EndToEnd times{};
   const auto timed = [&] {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     Run();
-    times.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    times.ms = MillisecondsSince(begin);
   };
   if (loaded_->on_cpu()) {
     timed();
@@ -268,7 +274,6 @@ EndToEnd Model::EndToEndRun() {
 }
 
 std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int warmup) {
-  using Clock = std::chrono::steady_clock;
   std::map<std::string, double> sums;
   Clock::time_point begin;
   const auto watch = [&](const ffi::AnyView* arguments, int32_t, ffi::Any*) {
@@ -277,8 +282,7 @@ std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int 
     if (arguments[2].cast<bool>()) {
       begin = Clock::now();
     } else {
-      const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-      sums[arguments[1].cast<std::string>()] += ms;
+      sums[arguments[1].cast<std::string>()] += MillisecondsSince(begin);
     }
   };
   // On a machine of its own: nothing takes an instrument off again.

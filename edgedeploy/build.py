@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgedeploy.build_key import build_key, versions
 from edgedeploy.errors import PackageError
+from edgedeploy.facts import Facts
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.kept import Kept
@@ -192,7 +193,7 @@ def _build(
     from edgedeploy.compile.passes.running import PassLog
     from edgedeploy.compile.pipeline import compile_network
     from edgedeploy.compile.targets import check_target
-    from edgedeploy.package.abi import System, misfits, read_abi
+    from edgedeploy.package.abi import misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
 
     source, resolved, records, tuned, disabled_passes, key = inputs
@@ -222,7 +223,7 @@ def _build(
                 link(compiled.code, library, board)
             contents = {LIBRARY_NAME: library.read_bytes()}
             abi = read_abi(library, board)
-        for reason in misfits(abi, System(glibc=board.glibc), "the board's profile"):
+        for reason in misfits(abi, Facts(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
         contents |= members
         manifest = Manifest(

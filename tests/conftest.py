@@ -14,11 +14,14 @@ from support.agents import KEPT, keep_agents
 from edgedeploy.cli import main
 
 pytest_plugins = [
+    "support.agent_servers",
     "support.virtual_boards",
     "support.board_releases",
     "support.demo_runs",
     "support.fuzzing",
     "support.opencl_devices",
+    "support.shells",
+    "support.ssh_servers",
 ]
 
 ROOT = Path(__file__).resolve().parent.parent

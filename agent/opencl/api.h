@@ -104,7 +104,6 @@ inline constexpr cl_uint CL_PROFILING_COMMAND_END = 0x1283;
   FUNCTION(clEnqueueMarkerWithWaitList, cl_int, (cl_command_queue, cl_uint, const cl_event*, cl_event*))          \
   FUNCTION(clEnqueueBarrierWithWaitList, cl_int, (cl_command_queue, cl_uint, const cl_event*, cl_event*))         \
   FUNCTION(clFlush, cl_int, (cl_command_queue))                                                                   \
-  FUNCTION(clRetainEvent, cl_int, (cl_event))                                                                     \
   FUNCTION(clReleaseEvent, cl_int, (cl_event))                                                                    \
   FUNCTION(clGetEventInfo, cl_int, (cl_event, cl_uint, size_t, void*, size_t*))                                   \
   FUNCTION(clGetEventProfilingInfo, cl_int, (cl_event, cl_uint, size_t, void*, size_t*))                          \

@@ -4,6 +4,7 @@
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/runtime/device_api.h>
 
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -23,60 +24,45 @@ using tvm::runtime::DeviceAttrKind;
 cl_mem Memory(const void* data) { return static_cast<cl_mem>(const_cast<void*>(data)); }
 
 // Of a device that is there.
-void GetAttribute(const Device& device, DeviceAttrKind kind, ffi::Any* result) {
+ffi::Any Attribute(const Device& device, DeviceAttrKind kind) {
   switch (kind) {
     case tvm::runtime::kExist:
-      *result = 1;
-      return;
+      return 1;
     case tvm::runtime::kMaxThreadsPerBlock:
-      *result = static_cast<int64_t>(device.Number<size_t>(CL_DEVICE_MAX_WORK_GROUP_SIZE));
-      return;
+      return static_cast<int64_t>(device.Number<size_t>(CL_DEVICE_MAX_WORK_GROUP_SIZE));
     case tvm::runtime::kWarpSize:
       // OpenCL 1.2 does not say how many work-items run in step; with 1 TVM relies on none that do.
-      *result = 1;
-      return;
+      return 1;
     case tvm::runtime::kMaxSharedMemoryPerBlock:
-      *result = static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_LOCAL_MEM_SIZE));
-      return;
+      return static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_LOCAL_MEM_SIZE));
     case tvm::runtime::kComputeVersion:
-      *result = ffi::String(device.Text(CL_DEVICE_VERSION));
-      return;
+      return ffi::String(device.Text(CL_DEVICE_VERSION));
     case tvm::runtime::kDeviceName:
-      *result = ffi::String(device.name());
-      return;
+      return ffi::String(device.name());
     case tvm::runtime::kMaxClockRate:  // in kHz
-      *result = static_cast<int64_t>(device.Number<cl_uint>(CL_DEVICE_MAX_CLOCK_FREQUENCY)) * 1000;
-      return;
+      return static_cast<int64_t>(device.Number<cl_uint>(CL_DEVICE_MAX_CLOCK_FREQUENCY)) * 1000;
     case tvm::runtime::kMultiProcessorCount:
-      *result = static_cast<int64_t>(device.Number<cl_uint>(CL_DEVICE_MAX_COMPUTE_UNITS));
-      return;
+      return static_cast<int64_t>(device.Number<cl_uint>(CL_DEVICE_MAX_COMPUTE_UNITS));
     case tvm::runtime::kMaxThreadDimensions: {
-      struct Sizes {
-        size_t each[3];
-      };
-      const Sizes sizes = device.Number<Sizes>(CL_DEVICE_MAX_WORK_ITEM_SIZES);
-      *result = ffi::String("[" + std::to_string(sizes.each[0]) + ", " + std::to_string(sizes.each[1]) + ", " +
-                            std::to_string(sizes.each[2]) + "]");
-      return;
+      const auto sizes = device.Number<std::array<size_t, 3>>(CL_DEVICE_MAX_WORK_ITEM_SIZES);
+      return ffi::String("[" + std::to_string(sizes[0]) + ", " + std::to_string(sizes[1]) + ", " +
+                         std::to_string(sizes[2]) + "]");
     }
     case tvm::runtime::kDriverVersion:
-      *result = ffi::String(device.Text(CL_DRIVER_VERSION));
-      return;
+      return ffi::String(device.Text(CL_DRIVER_VERSION));
     case tvm::runtime::kL2CacheSizeBytes:
-      *result = static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_GLOBAL_MEM_CACHE_SIZE));
-      return;
+      return static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_GLOBAL_MEM_CACHE_SIZE));
     case tvm::runtime::kTotalGlobalMemory:
-      *result = static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_GLOBAL_MEM_SIZE));
-      return;
+      return static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_GLOBAL_MEM_SIZE));
     case tvm::runtime::kAvailableGlobalMemory:
-      *result = static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_GLOBAL_MEM_SIZE) - device.allocated());
-      return;
+      return static_cast<int64_t>(device.Number<cl_ulong>(CL_DEVICE_GLOBAL_MEM_SIZE) - device.allocated());
     case tvm::runtime::kMaxRegistersPerBlock:
     case tvm::runtime::kGcnArch:
     case tvm::runtime::kApiVersion:
     case tvm::runtime::kImagePitchAlignment:
-      return;  // OpenCL 1.2 has no such things
+      break;  // OpenCL 1.2 has no such things
   }
+  return nullptr;
 }
 
 class DeviceAPI final : public tvm::runtime::DeviceAPI {
@@ -84,11 +70,10 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
   void SetDevice(tvm::Device device) override { SetCurrentDevice(device.device_id); }
 
   void GetAttr(tvm::Device device, DeviceAttrKind kind, ffi::Any* result) override {
-    if (kind != tvm::runtime::kExist) return GetAttribute(DeviceAt(device.device_id), kind, result);
     try {
-      GetAttribute(DeviceAt(device.device_id), kind, result);
+      *result = Attribute(DeviceAt(device.device_id), kind);
     } catch (const ffi::Error& error) {
-      if (error.kind() != kUnavailable) throw;
+      if (kind != tvm::runtime::kExist || error.kind() != kUnavailable) throw;
       *result = 0;
     }
   }
@@ -150,42 +135,38 @@ class DeviceAPI final : public tvm::runtime::DeviceAPI {
   }
 
  private:
-  static Queue& Chosen(Device& device, TVMStreamHandle stream) {
+  // Gives a queue of a device a command that copies, and returns the queue.
+  template <typename Enqueue>
+  static Queue& Give(int index, TVMStreamHandle stream, const char* what, const Enqueue& enqueue) {
+    Device& device = DeviceAt(index);
     device.RequireAlive();
-    return stream ? *static_cast<Queue*>(stream) : device.current_queue();
+    Queue& queue = stream ? *static_cast<Queue*>(stream) : device.current_queue();
+    Timed timed(device);
+    device.Done(enqueue(queue.get(), timed.out()), what);
+    timed.Record();
+    return queue;
   }
 
   static void Read(int index, const void* from, size_t offset, void* to, size_t bytes, TVMStreamHandle stream) {
-    Device& device = DeviceAt(index);
-    Queue& queue = Chosen(device, stream);
-    Timed timed(device);
-    device.Done(
-        Library().clEnqueueReadBuffer(queue.get(), Memory(from), CL_FALSE, offset, bytes, to, 0, nullptr, timed.out()),
-        "copy from the device");
-    timed.Record();
-    queue.Finish();
+    const auto read = [&](cl_command_queue queue, cl_event* done) {
+      return Library().clEnqueueReadBuffer(queue, Memory(from), CL_FALSE, offset, bytes, to, 0, nullptr, done);
+    };
+    Give(index, stream, "copy from the device", read).Finish();
   }
 
   static void Write(const void* from, int index, void* to, size_t offset, size_t bytes, TVMStreamHandle stream) {
-    Device& device = DeviceAt(index);
-    Queue& queue = Chosen(device, stream);
-    Timed timed(device);
-    device.Done(
-        Library().clEnqueueWriteBuffer(queue.get(), Memory(to), CL_FALSE, offset, bytes, from, 0, nullptr, timed.out()),
-        "copy to the device");
-    timed.Record();
-    queue.Finish();
+    const auto write = [&](cl_command_queue queue, cl_event* done) {
+      return Library().clEnqueueWriteBuffer(queue, Memory(to), CL_FALSE, offset, bytes, from, 0, nullptr, done);
+    };
+    Give(index, stream, "copy to the device", write).Finish();
   }
 
   static void Copy(int index, const void* from, size_t from_offset, void* to, size_t to_offset, size_t bytes,
                    TVMStreamHandle stream) {
-    Device& device = DeviceAt(index);
-    Queue& queue = Chosen(device, stream);
-    Timed timed(device);
-    device.Done(Library().clEnqueueCopyBuffer(queue.get(), Memory(from), Memory(to), from_offset, to_offset, bytes, 0,
-                                              nullptr, timed.out()),
-                "copy on the device");
-    timed.Record();
+    Give(index, stream, "copy on the device", [&](cl_command_queue queue, cl_event* done) {
+      return Library().clEnqueueCopyBuffer(queue, Memory(from), Memory(to), from_offset, to_offset, bytes, 0, nullptr,
+                                           done);
+    });
   }
 
   // Each thread has its own, as TVM expects.

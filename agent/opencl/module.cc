@@ -19,6 +19,7 @@
 #include "opencl/timer.h"
 #include "src/runtime/metadata.h"
 #include "src/runtime/thread_storage_scope.h"
+#include "src/support/bytes_io.h"
 
 namespace agent::opencl {
 namespace {
@@ -179,29 +180,11 @@ class Launcher {
   tvm::runtime::LaunchParamConfig launch_;
 };
 
-class Bytes final : public tvm::support::Stream {
- public:
-  explicit Bytes(const ffi::Bytes& bytes) : bytes_(bytes) {}
-  size_t Read(void* data, size_t size) override {
-    const size_t count = std::min(size, bytes_.size() - position_);
-    std::memcpy(data, bytes_.data() + position_, count);
-    position_ += count;
-    return count;
-  }
-  size_t Write(const void*, size_t) override { return 0; }
-  using Stream::Read;
-  using Stream::Write;
-
- private:
-  ffi::Bytes bytes_;
-  size_t position_ = 0;
-};
-
 class Module final : public ffi::ModuleObj {
  public:
   // What TVM's compiler stores: the form of the code, each function by name, and the code.
   explicit Module(const ffi::Bytes& stored) : stored_(stored) {
-    Bytes stream(stored);
+    tvm::support::BytesInStream stream(stored);
     std::string form;
     std::string source;
     uint64_t count = 0;

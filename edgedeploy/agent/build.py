@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -26,6 +25,7 @@ from edgedeploy.agent.recipe import (
     load_recipe,
     opencl_library_sources,
     own_files,
+    own_headers,
     own_sources,
     package_folder,
     source_folder,
@@ -45,8 +45,6 @@ DEFAULT_TOOLCHAIN = "zig"
 
 # Executables, and what they are linked from.
 _AGENTS, _OBJECTS = Kept("agents"), Kept("agents/objects")
-
-_QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -82,13 +80,13 @@ def agent_for(board: Board, toolchain: str = DEFAULT_TOOLCHAIN, progress: Progre
     return build_executable(_sources_for(board), board, toolchain, progress, name="agent")
 
 
-def built_agent(board: Board, toolchain: str = DEFAULT_TOOLCHAIN) -> Agent | None:
+def built_agent(board: Board) -> Agent | None:
     """The agent for a board's triple if it was built before.
 
     Raises:
         ToolchainError: the toolchain is not installed, or does not fit the board; no agent can be built for it.
     """
-    _, _, agent = _wanted(_sources_for(board), board, toolchain, name="agent")
+    _, _, agent = _wanted(_sources_for(board), board, DEFAULT_TOOLCHAIN, name="agent")
     return agent if agent.path.is_file() else None
 
 
@@ -148,9 +146,19 @@ def _make(
     """Compile and link; `jobs` is given the folder of TVM's sources."""
     compiler.check(progress)
     with _runtime_tree() as tree:
-        _compile_and_link(
-            target, f"{target.name} for {board.triple}", compiler, list(jobs(tree)), tree, link_flags, progress
-        )
+        wanted = list(jobs(tree))
+        with progress.steps(f"{target.name} for {board.triple}", len(wanted) + 1) as advance:
+
+            def compiled(job: _Job) -> Path:
+                path = _compile(job, compiler, tree)
+                advance()
+                return path
+
+            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+                objects = list(pool.map(compiled, wanted))
+            run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(target)], timeout_s=TOOL_TIMEOUT_S)
+            target.chmod(0o755)
+            advance()
 
 
 def _sources_for(board: Board) -> list[Path]:
@@ -164,29 +172,6 @@ def _wanted(sources: list[Path], board: Board, toolchain: str, *, name: str) -> 
     compiler = cxx_compiler(board.overridden({"toolchain": toolchain, "sysroot": None, "glibc": _floor(board)}))
     key = _key(sources, compiler, recipe, _definitions(board))
     return compiler, recipe, Agent(_AGENTS.path(key[:16]) / name, key)
-
-
-def _compile_and_link(
-    output: Path,
-    title: str,
-    compiler: Driver,
-    jobs: list[_Job],
-    tree: Path,
-    link_flags: list[str],
-    progress: Progress,
-) -> None:
-    with progress.steps(title, len(jobs) + 1) as advance:
-
-        def compiled(job: _Job) -> Path:
-            path = _compile(job, compiler, tree)
-            advance()
-            return path
-
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            objects = list(pool.map(compiled, jobs))
-        run_tool([*compiler.command, *map(str, objects), *link_flags, "-o", str(output)], timeout_s=TOOL_TIMEOUT_S)
-        output.chmod(0o755)
-        advance()
 
 
 def _floor(board: Board) -> str:
@@ -277,21 +262,7 @@ def _own_jobs(sources: list[Path], common_flags: list[str], key: str) -> Iterato
         if source.name == "version.cc":
             facts = {"AGENT_VERSION": __version__, "AGENT_TVM": _versions()["apache-tvm"], "AGENT_BUILD": key}
             flags += [f'-D{name}="{value}"' for name, value in facts.items()]
-        yield _Job(source.name, f'#include "{source}"\n', flags, key_of([_compat_digest(), _included(source)]))
-
-
-def _included(source: Path) -> str:
-    """Digest of a source of our own with all the headers of ours that it includes, directly or not."""
-    found: set[Path] = set()
-    waiting = [source]
-    while waiting:
-        path = waiting.pop()
-        if path in found or not path.is_file():
-            continue
-        found.add(path)
-        names = _QUOTED_INCLUDE.findall(path.read_text(encoding="utf-8"))
-        waiting += [folder / name for name in names for folder in (path.parent, agent_folder())]
-    return digest_of(sorted(found), agent_folder())
+        yield _Job(source.name, f'#include "{source}"\n', flags, digest_of([source, *own_headers()], agent_folder()))
 
 
 def _compile(job: _Job, compiler: Driver, tree: Path) -> Path:

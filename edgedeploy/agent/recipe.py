@@ -76,11 +76,14 @@ def opencl_library_sources() -> list[Path]:
     return [*device_sources(kind("opencl")), agent_folder() / "sha256.cc"]
 
 
+def own_headers() -> list[Path]:
+    """All headers of the agent's folder, sorted."""
+    return sorted(agent_folder().glob("**/*.h"))
+
+
 def own_files() -> list[Path]:
     """Everything in the agent's folder that every build depends on, sorted."""
-    folder = agent_folder()
-    headers = [path for pattern in ("*.h", "opencl/*.h", "compat/**/*.h") for path in folder.glob(pattern)]
-    return sorted([*folder.glob("*.cc"), *headers, folder / RECIPE_NAME])
+    return sorted([*own_sources(), *own_headers(), agent_folder() / RECIPE_NAME])
 
 
 def compat_folder() -> Path:

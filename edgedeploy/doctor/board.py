@@ -7,8 +7,8 @@ from edgedeploy.doctor.case import Case, is_remote
 from edgedeploy.doctor.check import Finding, Group, check, failed, ok, warning
 from edgedeploy.doctor.running import CANNOT_RUN, end_of, run_program
 from edgedeploy.errors import BoardConnectionError
-from edgedeploy.facts import VIRTUAL
-from edgedeploy.package.abi import System, misfits, needs_of
+from edgedeploy.facts import VIRTUAL, Facts
+from edgedeploy.package.abi import misfits, needs_of
 from edgedeploy.remote.connection import Completed
 from edgedeploy.remote.facts import BASE, probe
 from edgedeploy.tune.conditions import Throttling
@@ -46,8 +46,7 @@ def architecture(case: Case) -> Finding:
         BoardConnectionError: it does not say what it is.
     """
     case.facts = facts = probe(case.line)
-    system = System(facts.elf_class, facts.elf_machine, facts.float_abi, None, facts.features)
-    reasons = misfits(needs_of(case.board), system, "the board")
+    reasons = misfits(needs_of(case.board), facts, "the board")
     name = f"{facts.line()}; {facts.system}, kernel {facts.machine}"
     if reasons:
         return failed(
@@ -73,7 +72,7 @@ def glibc(case: Case) -> Finding:
         hint = f"edgedeploy boards probe --board {case.name} keeps what it has; packages are then built for that"
         return ok(f"{has}; the profile states none", hint)
     abi = needs_of(case.board).model_copy(update={"glibc": wanted})
-    if misfits(abi, System(glibc=has), "the board"):
+    if misfits(abi, Facts(glibc=has), "the board"):
         return failed(
             f"{has}, the profile states {wanted}: programs built for that do not start",
             f'set `glibc: "{has}"` in a profile of its own: edgedeploy boards new NAME --from {case.name}',

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +14,7 @@ from elftools.elf.sections import ARMAttributesSection
 
 from edgedeploy.board import Board
 from edgedeploy.errors import PackageError
+from edgedeploy.facts import Facts
 from edgedeploy.hosts import missing_features
 from edgedeploy.package.manifest import Abi
 from edgedeploy.triples import architecture_of, architecture_of_elf
@@ -82,30 +81,13 @@ def machine_of(path: Path) -> tuple[str, Literal["hard", "soft"] | None] | None:
         return None
 
 
-@dataclass(frozen=True)
-class System:
-    """What a machine offers to code. What is not known of it is None, or empty.
-
-    Attributes:
-        elf_class, machine, float_abi: of the programs that run on it, as in `Abi`.
-        glibc: the version of its C library.
-        features: of its processor, as /proc/cpuinfo names them.
-    """
-
-    elf_class: int | None = None
-    machine: str | None = None
-    float_abi: str | None = None
-    glibc: str | None = None
-    features: Collection[str] = ()
-
-
-def misfits(abi: Abi, system: System, name: str) -> list[str]:
+def misfits(abi: Abi, system: Facts, name: str) -> list[str]:
     """Why code does not run on a system called `name`, each reason with both sides; empty if it does.
 
     What is not known of the system is not held against it.
     """
-    if system.machine and (abi.machine, abi.elf_class) != (system.machine, system.elf_class):
-        code, runs = (f"{what.machine} ({what.elf_class} bits)" for what in (abi, system))
+    if system.elf_machine and (abi.machine, abi.elf_class) != (system.elf_machine, system.elf_class):
+        code, runs = f"{abi.machine} ({abi.elf_class} bits)", f"{system.elf_machine} ({system.elf_class} bits)"
         return [f"its code is {code}, {name} runs {runs}"]  # the rest compares within one architecture
     reasons = []
     if abi.float_abi and system.float_abi and abi.float_abi != system.float_abi:

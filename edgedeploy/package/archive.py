@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from edgedeploy.errors import PackageError
 from edgedeploy.files import replacing
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, Member, check_size, parse_manifest
-from edgedeploy.tarballs import DamagedArchiveError, Entry, opened_archive, write_archive
+from edgedeploy.tarballs import DamagedArchiveError, opened_archive, write_archive
 
 Contents = Mapping[str, bytes]
 
@@ -87,11 +88,15 @@ def _read(
                     raise DamagedArchiveError(f"{entry.name!r} is not in its manifest, or comes twice")
                 if entry.size != expected.size:
                     raise DamagedArchiveError(f"{entry.name!r} has {entry.size} bytes instead of {expected.size}")
-                content, sha256 = _content(entry, keep is None or entry.name in keep)
-                if sha256 != expected.sha256:
+                digest, kept = hashlib.sha256(), io.BytesIO()
+                for piece in entry.pieces():
+                    digest.update(piece)
+                    if keep is None or entry.name in keep:
+                        kept.write(piece)
+                if digest.hexdigest() != expected.sha256:
                     raise DamagedArchiveError(f"{entry.name!r} has another content than its manifest says")
-                if content is not None:
-                    contents[entry.name] = content
+                if keep is None or entry.name in keep:
+                    contents[entry.name] = kept.getvalue()
             if missing:
                 raise DamagedArchiveError(f"it lacks {', '.join(sorted(missing))}")
     except FileNotFoundError as error:
@@ -103,14 +108,3 @@ def _read(
         hints = ["build it again with `edgedeploy build`"]
         raise PackageError(f"{path} is not a sound package", why=str(error), hints=hints) from error
     return manifest, contents
-
-
-def _content(entry: Entry, kept: bool) -> tuple[bytes | None, str]:
-    """The content of an entry if it is to be kept, and its SHA-256."""
-    if kept:
-        content = entry.content()
-        return content, hashlib.sha256(content).hexdigest()
-    digest = hashlib.sha256()
-    for piece in entry.pieces():
-        digest.update(piece)
-    return None, digest.hexdigest()

@@ -173,16 +173,10 @@ def inventory(connection: Connection, model: str) -> Inventory:
     return inventories(connection).get(model) or Inventory()
 
 
-def missing(connection: Connection, release: Release) -> dict[str, bytes]:
-    """The blobs of a release that the board lacks, or has with another content."""
-    wanted = {blob: release.contents[name] for name, blob in release.blobs.items()}
-    there = present(connection, wanted)
+def missing(connection: Connection, wanted: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Those of some blobs, by their SHA-256, that the board lacks or has with another content."""
+    there = _done(connection, "look for files", _STOCK, BASE, *wanted).text.split()
     return {blob: content for blob, content in wanted.items() if blob not in there}
-
-
-def present(connection: Connection, blobs: Iterable[str]) -> set[str]:
-    """Those of some blobs that a board has with their right content."""
-    return set(_done(connection, "look for files", _STOCK, BASE, *blobs).text.split())
 
 
 def upload(connection: Connection, blob: str, content: bytes, advance: Callable[[int], None]) -> None:
@@ -239,8 +233,7 @@ def _differs(output: dict[str, Any]) -> bool:
 
 def _difference(output: dict[str, Any]) -> str:
     name, difference, allowed = output["name"], output["largest_difference"], output["allowed"]
-    of = f" of the {output['case']} inputs" if "case" in output else ""  # older agents have one case, without a name
-    return f"output {name!r}{of} differs by {difference}, {allowed:.3g} is allowed"
+    return f"output {name!r} of the {output['case']} inputs differs by {difference}, {allowed:.3g} is allowed"
 
 
 def publish(connection: Connection, folder: str, staged: str, identity: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgedeploy.errors import UnsuitableBoardError
 from edgedeploy.facts import Facts
-from edgedeploy.package.abi import System, misfits
+from edgedeploy.package.abi import misfits
 from edgedeploy.package.manifest import Abi
 
 # What a release takes beside its files: folders, links, the manifest.
@@ -19,8 +19,7 @@ def check_abi(what: str, abi: Abi, facts: Facts, where: str) -> None:
     Raises:
         UnsuitableBoardError: with both sides of each thing that does not fit.
     """
-    system = System(facts.elf_class, facts.elf_machine, facts.float_abi, facts.glibc, facts.features)
-    reasons = misfits(abi, system, "the board")
+    reasons = misfits(abi, facts, "the board")
     if reasons:
         raise UnsuitableBoardError(
             f"{what} does not run on {where}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
@@ -23,7 +23,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.release import board as steps
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.health import HealthCheck
-from edgedeploy.release.layout import RELEASES, TRIALS, Release
+from edgedeploy.release.layout import RELEASES, STAGING, TRIALS, Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.switching import commit, sweep
 from edgedeploy.remote.connection import Connection
@@ -68,19 +68,27 @@ class Pushed:
 
 @dataclass(frozen=True)
 class Trial:
-    """A release that lies on a board to be tried.
+    """A release that lies on a board and passed its self-test.
 
     Attributes:
         folder: where it lies, in `BASE`.
-        preliminary: whether it goes with the lock.
         facts: what the board is.
         test: what the agent said of the self-test.
     """
 
     folder: str
-    preliminary: bool
     facts: Facts
     test: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What it is called on the board."""
+        return self.folder.rpartition("/")[2]
+
+    @property
+    def preliminary(self) -> bool:
+        """Whether it goes with the lock."""
+        return self.name.startswith(STAGING)
 
 
 def push(
@@ -122,12 +130,12 @@ def push(
         absent = _supply(connection, release, facts, progress)
         present = steps.inventory(connection, release.model).releases
         area = f"{RELEASES}/{release.model}"
-        known = None if absent else _sound(connection, release, [f"{area}/{each}" for each in present])
+        known = None if absent else _sound(connection, release, facts, [f"{area}/{each}" for each in present])
         if known:
             identity = known.name
         else:
             identity = release.new_id(present)
-            staged = _assembled(connection, release, area, identity, progress)
+            staged = _assembled(connection, release, facts, area, identity, progress)
             check()
             steps.publish(connection, area, staged.name, identity)
         confirmed = commit(connection, release.model, identity, check, health=health, progress=progress)
@@ -155,15 +163,15 @@ def bring(connection: Connection, release: Release, *, temporarily: bool, progre
     stock, area = steps.inventory(connection, release.model), f"{TRIALS}/{release.model}"
     trials = [f"{area}/{identity}" for identity in stock.trials]
     places = [*(f"{RELEASES}/{release.model}/{identity}" for identity in stock.releases), *trials]
-    if not absent and (known := _sound(connection, release, places)):
-        return Trial(known.folder, False, facts, known.test)
+    if not absent and (known := _sound(connection, release, facts, places)):
+        return known
     identity = release.new_id([*stock.releases, *stock.trials])
-    staged = _assembled(connection, release, area, identity, progress)
+    staged = _assembled(connection, release, facts, area, identity, progress)
     if temporarily:
-        return Trial(staged.folder, True, facts, staged.test)
+        return staged
     steps.publish(connection, area, staged.name, identity)
     steps.sweep(connection, trials)
-    return Trial(f"{area}/{identity}", False, facts, staged.test)
+    return replace(staged, folder=f"{area}/{identity}")
 
 
 def release_for(package: Path, board: Board, progress: Progress = SILENT) -> Release:
@@ -191,7 +199,8 @@ def _suitable(connection: Connection, release: Release, progress: Progress) -> F
 
 def _absent(connection: Connection, release: Release, facts: Facts) -> dict[str, bytes]:
     """The blobs that the board lacks, if it has room for them."""
-    absent = steps.missing(connection, release)
+    wanted = {blob: release.contents[name] for name, blob in release.blobs.items()}
+    absent = steps.missing(connection, wanted)
     check_space(sum(map(len, absent.values())), facts, str(connection.address))
     return absent
 
@@ -207,32 +216,27 @@ def _supply(connection: Connection, release: Release, facts: Facts, progress: Pr
     return absent
 
 
-@dataclass(frozen=True)
-class _Tested:
-    """A folder in `BASE` whose self-test passed, and what the agent said of it."""
-
-    folder: str
-    test: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return self.folder.rpartition("/")[2]
+def _tested(connection: Connection, release: Release, facts: Facts, folder: str) -> Trial:
+    """Test what lies in a folder of `BASE`."""
+    return Trial(folder, facts, steps.self_test(connection, release.model, folder))
 
 
-def _assembled(connection: Connection, release: Release, area: str, identity: str, progress: Progress) -> _Tested:
+def _assembled(
+    connection: Connection, release: Release, facts: Facts, area: str, identity: str, progress: Progress
+) -> Trial:
     """Put a release together whose files are all there, under a preliminary name, and test it."""
     with progress.stage("assemble"):
         staged = steps.assemble(connection, release, area, identity)
     with progress.stage("self-test on the board"):
-        return _Tested(f"{area}/{staged}", steps.self_test(connection, release.model, f"{area}/{staged}"))
+        return _tested(connection, release, facts, f"{area}/{staged}")
 
 
-def _sound(connection: Connection, release: Release, places: Sequence[str]) -> _Tested | None:
+def _sound(connection: Connection, release: Release, facts: Facts, places: Sequence[str]) -> Trial | None:
     """The last of some folders that has the content of a release and passes its self-test."""
     for folder in reversed(places):
         if release.is_called(folder.rpartition("/")[2]):
             with contextlib.suppress(ReleaseError):
-                return _Tested(folder, steps.self_test(connection, release.model, folder))
+                return _tested(connection, release, facts, folder)
     return None
 
 

@@ -31,7 +31,7 @@ _LONGEST = 100
 class Event(str, Enum):
     """What happened to a release.
 
-    `FOUND`: `current` led to it, and no line said why, as on boards that edgedeploy used before it kept records.
+    `FOUND`: `current` led to it, and no line said why: somebody switched by hand, or the record was lost.
     `RETURNED`: as `SWITCHED`, by going back.
     """
 
@@ -119,7 +119,7 @@ class Record:
 
     @property
     def unknown(self) -> str | None:
-        """What `current` leads to, if not the record led it there: the user did, or an edgedeploy without records."""
+        """What `current` leads to, if not the record led it there: the user did, or the record was lost."""
         way = self._way()
         return self.current if self.confirmed and (not way or way[-1] != self.current) else None
 

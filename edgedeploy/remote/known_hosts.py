@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import hmac
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 _LOG = logging.getLogger(__name__)
@@ -114,6 +114,5 @@ def _is_hash_of(names: str, name: str) -> bool:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Whether a name is one that a pattern with `*` and `?` means."""
-    parts = ({"*": ".*", "?": "."}.get(each, re.escape(each)) for each in pattern)
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None
+    """Whether a name is one that a pattern with `*` and `?` means, in which brackets mean themselves."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol
 
 import paramiko
 
@@ -30,69 +29,20 @@ from edgedeploy.remote.tunnel import backward, forward
 _END_S = 10
 
 
-class Program(Protocol):
-    """A shell script that runs: its output line by line, its input, and its end."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended, as far as is known."""
-
-    def lines(self) -> Iterator[str]:
-        """What it prints, until it ends."""
-
-    def beat(self) -> None:
-        """Send it a sign of life; one that has ended does not mind."""
-
-    def close(self) -> None:
-        """End its input, and wait until it has ended."""
-
-
-class Place(Protocol):
-    """A machine with a POSIX shell."""
-
-    @property
-    def connection(self) -> Connection | None:
-        """What leads there; None for this machine."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it is in reach, as far as is known."""
-
-    @property
-    def base(self) -> str:
-        """The folder for all that is written there, absolute or relative to the home folder."""
-
-    def run(
-        self, script: str, *arguments: str, content: Iterable[bytes] = (), timeout_s: float = COMMAND_S
-    ) -> Completed:
-        """Run a script with arguments `$1`, `$2`, ... and `content` as its input, and wait for its end.
-
-        Raises:
-            BoardConnectionError: it takes too long, or the connection broke.
-        """
-
-    def start(self, script: str, *arguments: str) -> Program:
-        """Start a script with arguments `$1`, `$2`, ..."""
-
-    def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
-        """A port here, the given one if it is free, that leads to one there; None if nothing lies between."""
-
-    def backward(self, host: str, port: int) -> AbstractContextManager[tuple[str, int]]:
-        """Where programs there reach what listens at a host and port."""
-
-    def abandon(self) -> None:
-        """Give up what may not answer any more, so that nothing that is still to be closed waits for it."""
-
-
 class ThisMachine:
-    """This machine."""
+    """This machine.
 
-    connection = None
+    Attributes:
+        connection: what leads there: nothing.
+        alive: whether it is in reach.
+    """
+
+    connection: Connection | None = None
     alive = True
 
     @property
     def base(self) -> str:
-        """The user's own folder."""
+        """The folder for all that is written there: the user's own."""
         import platformdirs
 
         return str(Path(platformdirs.user_data_dir("edgedeploy")).absolute())
@@ -111,15 +61,15 @@ class ThisMachine:
         return Completed(process.returncode, output, messages.decode(errors="replace").strip())
 
     def start(self, script: str, *arguments: str) -> Program:
-        """Start a script."""
+        """Start a script with arguments `$1`, `$2`, ..."""
         return _Child(_started(script, arguments, subprocess.STDOUT))
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
-        """Nothing lies between."""
+        """A port here that leads to one there: None, since nothing lies between."""
         return nullcontext(None)
 
     def backward(self, host: str, port: int) -> AbstractContextManager[tuple[str, int]]:
-        """Nothing lies between."""
+        """Where programs there reach what listens at a host and port: there."""
         return nullcontext((host, port))
 
     def abandon(self) -> None:
@@ -127,7 +77,12 @@ class ThisMachine:
 
 
 class OnBoard:
-    """A board that we are logged in to."""
+    """A board that we are logged in to, with a POSIX shell.
+
+    Attributes:
+        base: the folder for all that is written there, relative to the home folder.
+        connection: what leads there.
+    """
 
     base = BASE
 
@@ -145,18 +100,21 @@ class OnBoard:
         return _Remote(self.connection, self.connection.open(script, *arguments))
 
     def forward(self, port_there: Callable[[], int], port: int) -> AbstractContextManager[int | None]:
-        """Through the SSH connection."""
+        """A port here, the given one if it is free, that leads to one there through the SSH connection."""
         return forward(self.connection, port_there, port)
 
     @contextlib.contextmanager
     def backward(self, host: str, port: int) -> Iterator[tuple[str, int]]:
-        """Through the SSH connection."""
+        """Where programs there reach what listens at a host and port, through the SSH connection."""
         with backward(self.connection, port, host) as there:
             yield LOOPBACK, there
 
     def abandon(self) -> None:
-        """Close the connection."""
+        """Close the connection, which may not answer any more: nothing that is still to be closed waits for it."""
         self.connection.close()
+
+
+Place = ThisMachine | OnBoard
 
 
 @contextlib.contextmanager
@@ -181,7 +139,7 @@ def _started(script: str, arguments: Iterable[str], messages: int) -> subprocess
 
 
 class _Child:
-    """A program on this machine."""
+    """A script that runs on this machine: its output line by line, its input, and its end."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
@@ -190,19 +148,23 @@ class _Child:
 
     @property
     def ended(self) -> bool:
+        """Whether it has ended, as far as is known."""
         return self._process.poll() is not None
 
     def lines(self) -> Iterator[str]:
+        """What it prints, until it ends."""
         with self._output:
             for line in self._output:
                 yield line.decode(errors="replace").rstrip("\n")
 
     def beat(self) -> None:
+        """Send it a sign of life; one that has ended does not mind."""
         with contextlib.suppress(OSError, ValueError):
             self._input.write(b"\n")
             self._input.flush()
 
     def close(self) -> None:
+        """End its input, and wait until it has ended."""
         with contextlib.suppress(OSError):
             self._input.close()
         try:
@@ -214,7 +176,7 @@ class _Child:
 
 
 class _Remote:
-    """A program on a board."""
+    """The same of a script that runs on a board."""
 
     def __init__(self, connection: Connection, channel: paramiko.Channel) -> None:
         self._connection, self._channel = connection, channel
@@ -240,3 +202,6 @@ class _Remote:
         while not self.ended and time.monotonic() < deadline:
             time.sleep(0.01)
         close_channel(self._channel)
+
+
+Program = _Child | _Remote

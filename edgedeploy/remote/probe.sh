@@ -17,9 +17,6 @@ fi
 echo "glibc ${glibc#glibc }"
 features=$(first Features)
 echo "features ${features:-$(first flags)}"
-echo "cpu $(first 'model name')"
-echo "implementer $(first 'CPU implementer')"
-echo "part $(first 'CPU part')"
 echo "cores $(getconf _NPROCESSORS_ONLN 2>/dev/null || grep -c '^processor' /proc/cpuinfo)"
 echo "governor $(cat /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor 2>/dev/null)"
 echo "temperature $(cat /sys/class/thermal/thermal_zone*/temp 2>/dev/null | sort -n | tail -n 1)"

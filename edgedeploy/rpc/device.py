@@ -14,7 +14,7 @@ from typing import Any
 
 from edgedeploy.board import Board
 from edgedeploy.errors import RpcError, UnsuitableBoardError, last_line
-from edgedeploy.package.abi import System, misfits, needs_of
+from edgedeploy.package.abi import misfits, needs_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.remote.facts import of_agent
 from edgedeploy.rpc.tracker import Endpoint, request, require_device
@@ -41,12 +41,9 @@ def require_fitting_device(
     reasons: list[str] = []
     if "facts" in said:
         try:
-            facts = of_agent(said["facts"])
+            reasons = misfits(needs_of(board), of_agent(said["facts"]), "the device")
         except (ValueError, KeyError, TypeError):
             said = {"error": "it does not say what it is in a form that is known here"}
-        else:
-            system = System(facts.elf_class, facts.elf_machine, facts.float_abi, facts.glibc, facts.features)
-            reasons = misfits(needs_of(board), system, "the device")
     elif "triple" in said and architecture_of(said["triple"]).name != board.family:
         reasons = [f"code for the board is {board.architecture}, the device's triple is {said['triple']}"]
     if reasons:

@@ -36,7 +36,7 @@ from edgedeploy.errors import (
 )
 from edgedeploy.package.abi import read_abi
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.release.board import present, upload
+from edgedeploy.release.board import missing, upload
 from edgedeploy.release.gate import check_abi, check_space
 from edgedeploy.release.lock import locked
 from edgedeploy.remote import LOOPBACK
@@ -215,7 +215,7 @@ def _put_agent(agent: Agent, board: Board, place: Place, progress: Progress) -> 
     check_abi(f"the agent for {board.triple}", read_abi(agent.path, board), facts, where)
     content = agent.path.read_bytes()
     blob = hashlib.sha256(content).hexdigest()
-    if blob not in present(connection, [blob]):
+    if missing(connection, {blob: content}):
         check_space(len(content), facts, where)
         title = f"send the agent to {where}"
         with locked(connection), progress.transfer(title, len(content)) as advance:

@@ -17,8 +17,9 @@ import numpy as np
 
 from edgedeploy.devices import KINDS, runtime_of
 from edgedeploy.errors import DeviceError, InputError, PackageError, last_line
+from edgedeploy.facts import Facts
 from edgedeploy.hosts import host_facts, host_features
-from edgedeploy.package.abi import System, misfits
+from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Abi, Manifest
 from edgedeploy.runtime.native import SET_THREADS
@@ -264,8 +265,8 @@ def misfits_here(abi: Abi) -> list[str]:
 
     with Path("/proc/self/exe").open("rb") as stream:
         elf = ELFFile(stream)
-    here = System(elf.elfclass, elf["e_machine"], glibc=host_facts()["glibc"], features=host_features())
-    return misfits(abi, here, "this machine")
+    facts = {"glibc": host_facts()["glibc"], "features": sorted(host_features())}
+    return misfits(abi, Facts(elf_class=elf.elfclass, elf_machine=elf["e_machine"], **facts), "this machine")
 
 
 def _check_machine(name: str | Path, manifest: Manifest) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgedeploy.board import Board
 from edgedeploy.errors import NumericalError, UnsupportedError, VirtualBoardError
-from edgedeploy.package.abi import System, misfits
+from edgedeploy.facts import Facts
+from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest
 from edgedeploy.selftest.comparison import other_outputs
@@ -117,9 +118,7 @@ class Emulator:
         done = self._run("facts", timeout_s=_FACTS_S)
         if done.returncode != 0:
             raise UnsupportedError(f"the agent does not start under {self.name}", why=done.stderr.strip() or None)
-        reasons = misfits(
-            manifest.abi, System(glibc=json.loads(done.stdout)["glibc"]), f"the C library for {self.name}"
-        )
+        reasons = misfits(manifest.abi, Facts(glibc=json.loads(done.stdout)["glibc"]), f"the C library for {self.name}")
         if reasons:
             raise UnsupportedError("; ".join(reasons))
 

@@ -259,17 +259,12 @@ def _prepare(
 
 
 def _make_key(private: Path, public: Path) -> None:
-    """A new key for Ed25519, in OpenSSH's form."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    """A new key, in two files of OpenSSH's form."""
+    import paramiko
 
-    key = Ed25519PrivateKey.generate()
-    private.touch(mode=0o600)
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
-    )
-    form = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    public.write_bytes(key.public_key().public_bytes(*form) + b"\n")
+    key = paramiko.ECDSAKey.generate()
+    key.write_private_key_file(str(private))
+    public.write_text(f"{key.get_name()} {key.get_base64()}\n", encoding="ascii")
 
 
 def _start(folder: Path, root: Path, port: int, name: str, user: str, disk_mib: int, system: str) -> Process:

@@ -6,13 +6,13 @@ import contextlib
 import socket
 import threading
 from pathlib import Path
-from types import TracebackType
 
+from edgedeploy.closing import Closing
 from edgedeploy.remote.address import Address
 from edgedeploy.virtual.board import HOST, VirtualBoard
 
 
-class Cable:
+class Cable(Closing):
     """A port of this machine that leads to a virtual board's; a context manager.
 
     Attributes:
@@ -29,14 +29,9 @@ class Cable:
         self._known_hosts = folder / f"known_hosts-{self._port}"
         self.lead_to(virtual)
         self.address = Address(HOST, virtual.user, self._port, virtual.key, self._known_hosts)
-
-    def __enter__(self) -> Cable:
         threading.Thread(target=self._accept, daemon=True).start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._listener.close()
         self.cut()
 

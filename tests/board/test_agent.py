@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.agents import answer, call, command_of, unpack
+from support.agents import answer, call, command_of, packaged, request, unpack, unpacked
 from support.networks import Graph, tiny
 
 from edgedeploy.agent.build import agent_for
@@ -32,19 +32,22 @@ Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def agent() -> Path:
-    return agent_for(load_board("local")).path
-
-
-@pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("archive")
-    return build(find_source(str(tiny(folder / "net.onnx"))), resolve("local"), folder / "net.tar.gz").path
+    return packaged(tiny(tmp_path_factory.mktemp("archive") / "net.onnx")).path
 
 
 @pytest.fixture
 def package(archive: Path, tmp_path: Path) -> Path:
     return unpack(archive, tmp_path / "package")
+
+
+@contextmanager
+def manifest_of(package: Path) -> Iterator[Any]:
+    """The package's manifest, which is what the block makes of it."""
+    path = package / "manifest.json"
+    content = json.loads(path.read_text())
+    yield content
+    path.write_text(json.dumps(content))
 
 
 def refused(agent: Path, *arguments: object, code: int, stdin: bytes = b"") -> str:
@@ -126,24 +129,22 @@ def test_a_sound_package_is_verified(agent: Path, package: Path) -> None:
     ],
 )
 def test_an_output_of_another_shape_or_dtype_is_refused(agent: Path, package: Path, changed: Json, named: str) -> None:
-    manifest = json.loads((package / "manifest.json").read_text())
-    manifest["outputs"][0] |= changed
-    for case in manifest["selftest"]["cases"]:  # what is recorded is of that size
-        [name] = case["outputs"]
-        manifest["files"][name]["size"] = 4 * math.prod(changed["shape"])
-        os.truncate(package / name, 4 * math.prod(changed["shape"]))
-    (package / "manifest.json").write_text(json.dumps(manifest))
+    with manifest_of(package) as manifest:
+        manifest["outputs"][0] |= changed
+        for case in manifest["selftest"]["cases"]:  # what is recorded is of that size
+            [name] = case["outputs"]
+            manifest["files"][name]["size"] = 4 * math.prod(changed["shape"])
+            os.truncate(package / name, 4 * math.prod(changed["shape"]))
     for command in (["selftest"], ["run", "--fill", "ones"]):
         assert named in refused(agent, *command, package, code=8)
 
 
 def test_a_wrong_number_of_outputs_is_refused(agent: Path, package: Path) -> None:
-    manifest = json.loads((package / "manifest.json").read_text())
-    manifest["outputs"] *= 2
-    for case in manifest["selftest"]["cases"]:
-        for field in ("outputs", "relative", "spread"):
-            case[field] *= 2
-    (package / "manifest.json").write_text(json.dumps(manifest))
+    with manifest_of(package) as manifest:
+        manifest["outputs"] *= 2
+        for case in manifest["selftest"]["cases"]:
+            for field in ("outputs", "relative", "spread"):
+                case[field] *= 2
     assert "there are 1, not 2" in refused(agent, "selftest", package, code=8)
 
 
@@ -160,8 +161,7 @@ def test_every_case_of_the_self_test_is_run(agent: Path, package: Path) -> None:
 def test_infinities_agree_with_the_same_alone(agent: Path, tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Log", graph.node("Relu", graph.input("x", [6, 8]))))
-    built = build(find_source(str(path)), resolve("local"), tmp_path / "net.tar.gz")
-    package = unpack(built.path, tmp_path / "package")
+    package = unpacked(path)
     recorded = package / "selftest" / "output-0-edge.bin"
     values = np.fromfile(recorded, np.float32)
     assert np.isneginf(values).any()
@@ -173,9 +173,7 @@ def test_infinities_agree_with_the_same_alone(agent: Path, tmp_path: Path) -> No
 def test_scalars_stay_scalars(agent: Path, tmp_path: Path) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [])))
-    package = unpack(
-        build(find_source(str(path)), resolve("local"), tmp_path / "net.tar.gz").path, tmp_path / "package"
-    )
+    package = unpacked(path)
     assert answer(agent, "selftest", package)["passed"]
     (tmp_path / "in.bin").write_bytes(np.float32(1).tobytes())
     result = answer(agent, "run", package, "--input", f"x={tmp_path / 'in.bin'}", "--output-dir", tmp_path / "out")
@@ -190,6 +188,13 @@ def link_elsewhere(path: Path) -> None:
     path.symlink_to(path.with_suffix(".copy"))
 
 
+def become_a_device(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes devices")
+    path.unlink()
+    os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
+
+
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
@@ -198,8 +203,9 @@ def link_elsewhere(path: Path) -> None:
         (lambda path: path.write_bytes(path.read_bytes() + b"x"), "should have"),
         (link_elsewhere, "link"),
         (lambda path: (path.unlink(), os.mkfifo(path)), "plain file"),
+        (become_a_device, "plain file"),
     ],
-    ids=["missing", "changed", "longer", "link", "pipe"],
+    ids=["missing", "changed", "longer", "link", "pipe", "device"],
 )
 def test_a_damaged_package_is_refused(agent: Path, package: Path, damage: Callable[[Path], object], named: str) -> None:
     damage(package / "model.so")
@@ -208,20 +214,10 @@ def test_a_damaged_package_is_refused(agent: Path, package: Path, damage: Callab
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../model.so", "a/../model.so", "a/b/c", "./model.so", "", ".."])
 def test_a_manifest_with_a_name_that_leads_out_is_refused(agent: Path, package: Path, name: str) -> None:
-    manifest = package / "manifest.json"
-    content = json.loads(manifest.read_text())
-    content["files"][name] = content["files"]["model.so"]
-    manifest.write_text(json.dumps(content))
+    with manifest_of(package) as manifest:
+        manifest["files"][name] = manifest["files"]["model.so"]
     for command in ("verify", "selftest", "run", "serve"):
         assert "is no name of a file" in refused(agent, command, package, code=8)
-
-
-def test_a_device_is_refused(agent: Path, package: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root makes devices")
-    (package / "model.so").unlink()
-    os.mknod(package / "model.so", 0o600 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
-    assert "plain file" in refused(agent, "verify", package, code=8)
 
 
 def test_a_folder_that_is_a_link_is_refused(agent: Path, package: Path) -> None:
@@ -240,11 +236,9 @@ def test_a_file_of_a_terabyte_is_refused_unread(agent: Path, package: Path, name
 
 
 def test_a_package_for_another_machine_is_refused_with_both_machines(agent: Path, package: Path) -> None:
-    manifest = package / "manifest.json"
     other = "EM_ARM" if platform.machine() == "x86_64" else "EM_X86_64"
-    content = json.loads(manifest.read_text())
-    content["abi"]["machine"] = other
-    manifest.write_text(json.dumps(content))
+    with manifest_of(package) as manifest:
+        manifest["abi"]["machine"] = other
     message = refused(agent, "selftest", package, code=8)
     assert other in message
     assert message.count("EM_") == 2
@@ -280,11 +274,9 @@ def conversation(agent: Path, package: Path, stdin: bytes) -> tuple[int, bytes]:
 def test_serve_answers_until_its_input_ends(agent: Path, package: Path) -> None:
     data = (package / "selftest" / "input-0.bin").read_bytes()
     wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
-    request = json.dumps({"command": "run", "id": 7, "bytes": len(data)}).encode() + b"\n" + data
-    measure = json.dumps({"command": "measure", "repeat": 3, "bytes": len(data)}).encode() + b"\n" + data
-    measure += json.dumps({"command": "measure-end-to-end", "repeat": 2, "bytes": len(data)}).encode() + b"\n" + data
+    measure = request("measure", data, repeat=3) + request("measure-end-to-end", data, repeat=2)
     wrong = b'{"command": "run", "bytes": 3}\nabc{"command": "fly", "bytes": 1}\nx'
-    code, out = conversation(agent, package, request + wrong + measure + b'{"command": "status"}\n')
+    code, out = conversation(agent, package, request("run", data, id=7) + wrong + measure + request("status"))
     assert code == 0
     greeting, rest = out.split(b"\n", 1)
     assert json.loads(greeting)["inputs"][0]["bytes"] == len(data)
@@ -333,8 +325,7 @@ def test_serve_hears_sigterm_and_the_end_of_its_input_within_a_message(agent: Pa
 
 def test_serve_ends_while_it_measures_when_nobody_reads_its_replies(agent: Path, package: Path) -> None:
     data = (package / "selftest" / "input-0.bin").read_bytes()
-    request = {"command": "measure", "repeat": 1_000_000, "number": 1_000_000, "bytes": len(data)}
-    with serving(agent, package, json.dumps(request).encode() + b"\n" + data) as process:
+    with serving(agent, package, request("measure", data, repeat=1_000_000, number=1_000_000)) as process:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.stdout.close()
@@ -373,8 +364,7 @@ def test_the_agent_of_a_board_tests_a_package_under_emulation(board: str, machin
     abi = read_abi(built, load_board(board))
     assert abi.machine == machine
     assert [int(part) for part in (abi.glibc or "0").split(".")] <= [2, 28]
-    archive = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve(board), tmp_path / "net.tar.gz").path
-    package = unpack(archive, tmp_path / "package")
+    package = unpacked(tiny(tmp_path / "net.onnx"), board)
     for task in ("verify", "selftest"):
         done = subprocess.run([*command, task, str(package)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

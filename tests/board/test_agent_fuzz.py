@@ -13,19 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, unpack
+from support.agent_servers import MAGIC, greeting, serving
+from support.agents import SANITIZED, TOOLCHAINS, answer, call, known_toolchain, request, unpacked
 from support.fuzzing import damaged
 from support.networks import tiny
 from support.rpc_clients import TRACKER_MAGIC
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build
-from edgedeploy.resolved import resolve
-from edgedeploy.zoo.source import find_source
 
-MAGIC = struct.pack("<i", 0xFF271)
-GREETING = MAGIC + struct.pack("<i", 24) + b"client:k -timeout=0.0001"
+GREETING = greeting(b"client:k -timeout=0.0001")
 
 
 @pytest.fixture(scope="module", params=TOOLCHAINS)
@@ -43,10 +40,7 @@ def many(toolchain: str) -> Callable[[int], int]:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("package")
-    return unpack(
-        build(find_source(str(tiny(folder / "net.onnx"))), resolve("local"), folder / "net.tar.gz").path, folder / "net"
-    )
+    return unpacked(tiny(tmp_path_factory.mktemp("package") / "net.onnx"))
 
 
 @pytest.fixture
@@ -57,21 +51,14 @@ def agent(toolchain: str, package: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def serving(agent: Path, work: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """A server with its port, which ends well when it is asked to."""
+def ending_well(agent: Path, work: Path, *options: str) -> Iterator[int]:
+    """The port of a server, which ends well when it is asked to."""
     work.mkdir()
-    command = [str(agent), "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), "--heartbeat", "600", *options]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdin is not None
-            yield process, json.loads(process.stdout.readline())["port"]
-            assert process.poll() is None
-            process.stdin.close()
-            assert process.wait(20) == 0
-        finally:
-            process.kill()
+    with serving(agent, work, "--heartbeat", "600", *options, stderr=subprocess.DEVNULL) as server:
+        yield server.port
+        assert server.process.poll() is None
+        server.end_input()
+        assert server.process.wait(20) == 0
     assert not list(work.iterdir())
 
 
@@ -86,7 +73,7 @@ def said_to(port: int, content: bytes) -> bytes:
 
 def test_greetings(agent: Path, many: Callable[[int], int], tmp_path: Path) -> None:
     random = np.random.default_rng(1)
-    with serving(agent, tmp_path / "work") as (_, port):
+    with ending_well(agent, tmp_path / "work") as port:
         for number in range(many(12_000)):
             content = damaged(GREETING, random) if number % 4 else random.bytes(int(random.integers(64)))
             said_to(port, content)
@@ -98,7 +85,7 @@ def test_messages_of_sessions(agent: Path, many: Callable[[int], int], tmp_path:
     random = np.random.default_rng(2)
     # Their length, and what TVM asks of a server first: its protocol's version (`RPCCode`, rpc_reference.h).
     message = struct.pack("<qi", 32, 3) + b"0.27.0" + bytes(22)
-    with serving(agent, tmp_path / "work") as (_, port):
+    with ending_well(agent, tmp_path / "work") as port:
         for _ in range(many(200)):
             said_to(port, GREETING + damaged(message, random))
         assert said_to(port, GREETING).startswith(MAGIC)
@@ -110,7 +97,7 @@ def test_answers_of_trackers(agent: Path, many: Callable[[int], int], tmp_path: 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with serving(agent, tmp_path / "work", "--tracker", address):
+        with ending_well(agent, tmp_path / "work", "--tracker", address):
             for _ in range(max(1, many(10))):
                 with listener.accept()[0] as stream, suppress(OSError):
                     stream.sendall(damaged(sound, random))
@@ -122,12 +109,8 @@ def test_answers_of_trackers(agent: Path, many: Callable[[int], int], tmp_path: 
 def test_requests(agent: Path, package: Path, many: Callable[[int], int]) -> None:
     random = np.random.default_rng(4)
     data = (package / "selftest" / "input-0.bin").read_bytes()
-    requests = [
-        json.dumps({"id": "x", "command": command, "repeat": 2, "warmup": 0, "bytes": len(data)}).encode()
-        + b"\n"
-        + data
-        for command in ("run", "measure", "measure-end-to-end", "profile")
-    ] + [b'{"command": "status"}\n']
+    commands = ("run", "measure", "measure-end-to-end", "profile")
+    requests = [*(request(command, data, id="x", repeat=2, warmup=0) for command in commands), request("status")]
     for _ in range(many(200)):
         chosen = [requests[int(random.integers(len(requests)))] for _ in range(3)]
         head, _, rest = damaged(chosen[1].partition(b"\n")[0], random).partition(b"\n")

@@ -15,57 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tvm
-from support.agents import EMULATED, answer, command_of, unpack
+from support.agent_servers import MAGIC, Server, greeting, serving
+from support.agents import EMULATED, answer, command_of, unpacked
 from support.networks import tiny
 from support.rpc_clients import TRACKER_MAGIC
-
-from edgedeploy.agent.build import agent_for
-from edgedeploy.board import load_board
-from edgedeploy.build import build
-from edgedeploy.resolved import resolve
-from edgedeploy.zoo.source import find_source
-
-WITHOUT_TORNADO = "TVM's tracker needs tornado: pip install 'edgedeploy[tune]'"
-
-# A server whose tests are killed should not stay.
-ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM")
-
-
-@dataclass(frozen=True)
-class Server:
-    process: subprocess.Popen[str]
-    port: int
-    work: Path
-
-    def beat(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-
-@pytest.fixture(scope="module")
-def agent() -> Path:
-    return agent_for(load_board("local")).path
-
-
-@contextmanager
-def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int | None = None) -> Iterator[Server]:
-    called = [str(agent)] if isinstance(agent, Path) else agent
-    command = [*ENDING_WITH_US, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), *options]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield Server(process, json.loads(process.stdout.readline())["port"], work)
-        finally:
-            if process.poll() is None:
-                process.kill()
 
 
 @pytest.fixture
@@ -73,6 +31,13 @@ def server(agent: Path, tmp_path: Path) -> Iterator[Server]:
     (tmp_path / "work").mkdir()
     with serving(agent, tmp_path / "work") as server:
         yield server
+
+
+@contextmanager
+def tracker_port() -> Iterator[tuple[socket.socket, str]]:
+    """A port where a server finds what it takes for a tracker, and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener, f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def over_rpc(server: Server, library: bytes, data: np.ndarray) -> np.ndarray:
@@ -88,8 +53,7 @@ def over_rpc(server: Server, library: bytes, data: np.ndarray) -> np.ndarray:
 
 
 def test_an_uploaded_network_runs_and_nothing_of_it_stays(server: Server, tmp_path: Path) -> None:
-    archive = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve("local"), tmp_path / "net.tar.gz").path
-    package = unpack(archive, tmp_path / "package")
+    package = unpacked(tiny(tmp_path / "net.onnx"))
     data = np.fromfile(package / "selftest" / "input-0.bin", np.float32).reshape(1, 3, 8, 8)
     wanted = np.fromfile(package / "selftest" / "output-0.bin", np.float32)
     for _ in range(2):  # one session after the other
@@ -107,41 +71,24 @@ def test_a_session_that_takes_too_long_is_ended(server: Server) -> None:
         session.get_function("runtime.config_threadpool")(1, 1)
 
 
-def test_clients_of_a_tracker_are_served(agent: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tornado", reason=WITHOUT_TORNADO)
-    from tvm.rpc import connect_tracker
-    from tvm.rpc.tracker import Tracker
-
-    tracker = Tracker("127.0.0.1", port=9390, port_end=9490)
-    try:
-        with serving(agent, tmp_path, "--tracker", f"127.0.0.1:{tracker.port}") as server:
-            for _ in range(2):
-                session = connect_tracker("127.0.0.1", tracker.port).request("k", session_timeout=30)
-                assert session.get_function("runtime.SaveParams") is not None
-                del session
-                gc.collect()
-            server.process.terminate()
-            assert server.process.wait(20) == 0
-    finally:
-        tracker.terminate()
-
-
 def test_messages_to_a_tracker_come_in_one_go(agent: Path, tmp_path: Path) -> None:
     magic = struct.pack("<i", TRACKER_MAGIC)
     waited = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with serving(agent, tmp_path, "--tracker", address), listener.accept()[0] as connection:
-            assert connection.recv(4, socket.MSG_WAITALL) == magic
-            connection.sendall(magic)
-            for _ in range(2):  # what the server is, and that it waits for clients
-                # What comes is acknowledged late, as where nobody speaks first.
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
-                (size,) = struct.unpack("<i", connection.recv(4, socket.MSG_WAITALL))
-                began = time.monotonic()
-                connection.recv(size, socket.MSG_WAITALL)
-                waited.append(time.monotonic() - began)
-                connection.sendall(struct.pack("<i", 1) + b"0")
+    with (
+        tracker_port() as (listener, address),
+        serving(agent, tmp_path, "--tracker", address),
+        listener.accept()[0] as connection,
+    ):
+        assert connection.recv(4, socket.MSG_WAITALL) == magic
+        connection.sendall(magic)
+        for _ in range(2):  # what the server is, and that it waits for clients
+            # What comes is acknowledged late, as where nobody speaks first.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+            (size,) = struct.unpack("<i", connection.recv(4, socket.MSG_WAITALL))
+            began = time.monotonic()
+            connection.recv(size, socket.MSG_WAITALL)
+            waited.append(time.monotonic() - began)
+            connection.sendall(struct.pack("<i", 1) + b"0")
     assert min(waited) < 0.035  # an acknowledgement takes 40 ms
 
 
@@ -165,8 +112,7 @@ def test_it_ends_with_its_sessions_when_its_heartbeat_stops(agent: Path, tmp_pat
 def test_it_ends_when_its_input_does(agent: Path, tmp_path: Path, with_session: bool) -> None:
     with serving(agent, tmp_path, "--heartbeat", "60") as server:
         session = tvm.rpc.connect("127.0.0.1", server.port, key="k") if with_session else None
-        assert server.process.stdin is not None
-        server.process.stdin.close()
+        server.end_input()
         assert server.process.wait(10) == 0
         del session
         gc.collect()
@@ -185,7 +131,7 @@ def test_a_session_says_what_the_machine_is(server: Server, agent: Path) -> None
 
 
 def test_the_port_of_a_tunnel_is_announced(agent: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tornado", reason=WITHOUT_TORNADO)
+    pytest.importorskip("tornado", reason="TVM's tracker needs tornado: pip install 'edgedeploy[tune]'")
     from edgedeploy.rpc.tracker import require_device, tracker
 
     with (
@@ -195,8 +141,7 @@ def test_the_port_of_a_tunnel_is_announced(agent: Path, tmp_path: Path) -> None:
         assert require_device(endpoint, "k").addresses == ("::1:4321",)
 
 
-MAGIC = struct.pack("<i", 0xFF271)
-GREETING = MAGIC + struct.pack("<i", len(b"client:k")) + b"client:k"
+GREETING = greeting(b"client:k")
 
 # Boards whose agents are tried: those of others than this machine take minutes to build.
 BOARDS = ["local", *(pytest.param(board, marks=pytest.mark.slow) for board in EMULATED)]
@@ -242,7 +187,7 @@ def test_slow_greetings_keep_nobody_waiting_and_have_one_deadline(board: str, tm
     with serving(command_of(board), tmp_path) as server, ExitStack() as stack:
         streams = [stack.enter_context(connected(server)) for _ in range(12)]
         began = time.monotonic()
-        slow = MAGIC + struct.pack("<i", 16) + b"client:k        "
+        slow = greeting(b"client:k        ")
         drips = [stack.enter_context(dripping(stream, slow, 1)) for stream in streams]
         time.sleep(0.5)
         welcomed(server).close()
@@ -293,8 +238,7 @@ def in_a_session(agent: Sequence[str], work: Path, stack: ExitStack) -> Server:
 
 
 def under_a_tracker(agent: Sequence[str], work: Path, stack: ExitStack, *, says: bytes) -> Server:
-    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    listener, address = stack.enter_context(tracker_port())
     server = stack.enter_context(serving(agent, work, "--heartbeat", "60", "--tracker", address))
     stream = stack.enter_context(listener.accept()[0])
     assert stream.recv(4, socket.MSG_WAITALL) == struct.pack("<i", TRACKER_MAGIC)
@@ -374,44 +318,40 @@ def test_whatever_it_waits_for_it_ends_when_it_is_asked_to(board: str, start: St
         if how == "SIGTERM":
             server.process.terminate()
         else:
-            assert server.process.stdin is not None
-            server.process.stdin.close()
+            server.end_input()
         assert server.process.wait(8) == 0
     assert not list(tmp_path.iterdir())
 
 
 def test_it_ends_under_a_silent_tracker_when_its_heartbeat_stops(agent: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with serving(agent, tmp_path, "--heartbeat", "1", "--tracker", address) as server:
-            assert server.process.wait(4) == 0
+    with (
+        tracker_port() as (_, address),
+        serving(agent, tmp_path, "--heartbeat", "1", "--tracker", address) as server,
+    ):
+        assert server.process.wait(4) == 0
 
 
 @pytest.mark.slow
 def test_a_tracker_that_answers_a_byte_at_a_time_is_left_and_tried_anew(agent: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with serving(agent, tmp_path, "--tracker", address):
-            with listener.accept()[0] as stream:
-                answer = struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 1000
-                with dripping(stream, answer, 1) as refused:
-                    assert refused.wait(25)
-            listener.settimeout(10)
-            listener.accept()[0].close()
+    with tracker_port() as (listener, address), serving(agent, tmp_path, "--tracker", address):
+        with listener.accept()[0] as stream:
+            answer = struct.pack("<ii", TRACKER_MAGIC, 1 << 20) + b" " * 1000
+            with dripping(stream, answer, 1) as refused:
+                assert refused.wait(25)
+        listener.settimeout(10)
+        listener.accept()[0].close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answer", [b"{}", b"[7]", b"nonsense", b"\xff"])
 def test_what_a_tracker_answers_does_not_end_it(agent: Path, tmp_path: Path, answer: bytes) -> None:
     magic = struct.pack("<i", TRACKER_MAGIC)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        with serving(agent, tmp_path, "--tracker", address) as server:
-            with listener.accept()[0] as stream:
-                stream.sendall(magic + (struct.pack("<i", len(answer)) + answer) * 4)
-                with suppress(OSError):
-                    while stream.recv(4096):
-                        pass
-            listener.settimeout(10)
-            listener.accept()[0].close()
-            assert server.process.poll() is None
+    with tracker_port() as (listener, address), serving(agent, tmp_path, "--tracker", address) as server:
+        with listener.accept()[0] as stream:
+            stream.sendall(magic + (struct.pack("<i", len(answer)) + answer) * 4)
+            with suppress(OSError):
+                while stream.recv(4096):
+                    pass
+        listener.settimeout(10)
+        listener.accept()[0].close()
+        assert server.process.poll() is None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import need, output_of
 
 from edgedeploy.board import load_board
 from edgedeploy.package.abi import read_abi
@@ -51,8 +52,7 @@ EMULATORS = {
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    if shutil.which("cmake") is None:
-        pytest.skip("cmake is not installed: apt install cmake")
+    need("cmake", "cmake")
     folder = tmp_path / "a project"
     folder.mkdir()
     for name, text in PROJECT.items():
@@ -87,8 +87,7 @@ def test_zig_builds_programs_that_run_on_the_oldest_system_of_the_profile(
     command: Command, project: Path, board: str, machine: str
 ) -> None:
     file = project / "board.cmake"
-    code, _, err = command("toolchains", "cmake", board, "--output", file)
-    assert code == 0, err
+    output_of(command, "toolchains", "cmake", board, "--output", file)
     program = build(project, file)
     profile = load_board(board)
     abi = read_abi(program, profile)
@@ -110,11 +109,9 @@ def test_zig_builds_programs_that_run_on_the_oldest_system_of_the_profile(
 def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
     command: Command, project: Path, board: str, toolchain: str, compiler: str, machine: str
 ) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
+    need(compiler, f"g++-{compiler.removesuffix('-g++')}")
     file = project / "board.cmake"
-    code, _, err = command("toolchains", "cmake", board, "--toolchain", toolchain, "--output", file)
-    assert code == 0, err
+    output_of(command, "toolchains", "cmake", board, "--toolchain", toolchain, "--output", file)
     program = build(project, file)
     abi = read_abi(program, load_board(board))
     assert abi.machine == machine
@@ -123,8 +120,7 @@ def test_debians_cross_compilers_build_programs_that_need_no_cxx_library(
 
 
 def test_this_machines_own_compiler_builds_programs_for_it(command: Command, project: Path) -> None:
-    code, out, err = command("toolchains", "cmake", "local")
-    assert code == 0, err
+    out = output_of(command, "toolchains", "cmake", "local")
     assert "CMAKE_SYSTEM_NAME" not in out
     (project / "local.cmake").write_text(out)
     program = build(project, project / "local.cmake")
@@ -132,12 +128,10 @@ def test_this_machines_own_compiler_builds_programs_for_it(command: Command, pro
 
 
 def test_overrides_go_into_the_file(command: Command, tmp_path: Path) -> None:
-    if shutil.which("aarch64-linux-gnu-g++") is None:
-        pytest.skip("aarch64-linux-gnu-g++ is not installed: apt install g++-aarch64-linux-gnu")
+    need("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu")
     (tmp_path / "a $root" / "usr").mkdir(parents=True)
     compiler = ["--cross-compiler", "aarch64-linux-gnu-gcc", "--cross-compiler-options", "-O1"]
-    code, out, err = command("toolchains", "cmake", "rpi4", *compiler, "--sysroot", tmp_path / "a $root")
-    assert code == 0, err
+    out = output_of(command, "toolchains", "cmake", "rpi4", *compiler, "--sysroot", tmp_path / "a $root")
     root = str(tmp_path / "a $root").replace("$", r"\$")
     assert f"""set(CMAKE_C_COMPILER "aarch64-linux-gnu-gcc" "'--sysroot={root}' -O1")""" in out
     assert f"""set(CMAKE_CXX_COMPILER "aarch64-linux-gnu-g++" "'--sysroot={root}' -O1")""" in out
@@ -166,7 +160,5 @@ def test_toolchains_are_listed_with_what_installs_them(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    code, out, _ = command("toolchains")
-    assert code == 0
-    assert "no: apt install g++-aarch64-linux-gnu" in out
+    assert "no: apt install g++-aarch64-linux-gnu" in output_of(command, "toolchains")
     assert '"name": "zig"' in command("toolchains", "--json")[1]

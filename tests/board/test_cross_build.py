@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.agents import packaged
 from support.networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build
-from edgedeploy.resolved import resolve
 from edgedeploy.toolchain import zig_triple
-from edgedeploy.zoo.source import find_source
 
 
 @pytest.mark.parametrize(
@@ -28,7 +26,7 @@ from edgedeploy.zoo.source import find_source
 def test_the_code_fits_the_board(
     tmp_path: Path, board: str, machine: str, elf_class: int, float_abi: str | None
 ) -> None:
-    abi = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve(board), tmp_path / "net.tar.gz").manifest.abi
+    abi = packaged(tiny(tmp_path / "net.onnx"), board).manifest.abi
     assert (abi.machine, abi.elf_class, abi.float_abi) == (machine, elf_class, float_abi)
     floor = load_board(board).glibc
     assert floor is not None
@@ -37,8 +35,7 @@ def test_the_code_fits_the_board(
 
 
 def test_a_package_for_another_architecture_is_not_run_here(command: Command, tmp_path: Path) -> None:
-    package = build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve("rpi-armhf"), tmp_path / "net.tar.gz").path
-    code, _, err = command("run", package)
+    code, _, err = command("run", packaged(tiny(tmp_path / "net.onnx"), "rpi-armhf").path)
     assert code == 8
     assert "EM_ARM" in err
 

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Command
-from support.agents import EMULATED, command_of
+from support.agents import EMULATED, command_of, packaged
+from support.commands import output_of
 from support.networks import Graph, tiny
 
 from edgedeploy.board import Board, load_board
-from edgedeploy.build import build
 from edgedeploy.compile import linking, pipeline
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 from edgedeploy.package.archive import read_package
-from edgedeploy.resolved import resolve
 from edgedeploy.toolchain import link_shared
-from edgedeploy.zoo.source import find_source
 
 # Slow, as every test that needs an agent for another architecture: zig builds its C++ library for each first.
 pytestmark = pytest.mark.slow
@@ -36,23 +34,19 @@ def board(request: pytest.FixtureRequest) -> str:
 
 def test_a_build_says_what_ran_the_boards_code(command: Command, tmp_path: Path, board: str) -> None:
     path = tiny(tmp_path / "net.onnx")
-    code, out, err = command("build", path, "--board", board, "--json")
-    assert code == 0, err
-    [said] = json.loads(out)
+    [said] = json.loads(output_of(command, "build", path, "--board", board, "--json"))
     assert said["checked"] == "emulated"
     assert said["emulator"].startswith(f"qemu-{EMULATED[board]} ")
     assert 0 <= said["error_of_tolerance"] <= 1
     manifest, _ = read_package(Path(said["package"]))
     assert manifest.checked.line() == f"emulated ({said['emulator']})"
-    code, out, err = command("build", path, "--board", board)
-    assert code == 0, err
-    assert f"checked: {manifest.checked.line()}" in out
+    assert f"checked: {manifest.checked.line()}" in output_of(command, "build", path, "--board", board)
 
 
 def test_scalars_are_scalars_there(tmp_path: Path, board: str) -> None:
     graph = Graph()
     path = graph.save(tmp_path / "net.onnx", graph.node("Exp", graph.input("x", [])))
-    package = build(find_source(str(path)), resolve(board), tmp_path / "net.tar.gz")
+    package = packaged(path, board)
     assert package.manifest.checked.how == "emulated"
     assert package.manifest.outputs[0].shape == []
 
@@ -74,7 +68,7 @@ def test_wrong_values_of_the_boards_code_keep_it_from_being_written(
     monkeypatch.setattr(pipeline, "compile_network", compile_other)
     path = network(tmp_path / "net.onnx", 1)
     with pytest.raises(NumericalError, match="inputs, under qemu"):
-        build(find_source(str(path)), resolve(board), tmp_path / "net.tar.gz")
+        packaged(path, board)
     assert not (tmp_path / "net.tar.gz").exists()
 
 
@@ -87,5 +81,5 @@ def test_code_that_crashes_there_is_an_error(tmp_path: Path, board: str, monkeyp
 
     monkeypatch.setattr(linking, "link_shared", link_with_it)
     with pytest.raises(NumericalError, match="fails under qemu"):
-        build(find_source(str(tiny(tmp_path / "net.onnx"))), resolve(board), tmp_path / "net.tar.gz")
+        packaged(tiny(tmp_path / "net.onnx"), board)
     assert not (tmp_path / "net.tar.gz").exists()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import paramiko
 import pytest
 from support.notebook import Notebook
-from support.ssh_homes import own_home
+from support.ssh_homes import made_key, new_key, own_home
 from support.ssh_servers import own_servers
 from support.virtual_boards import Start
 
@@ -30,11 +29,6 @@ ALIAS = "desk"
 def cases(table: dict[str, object], *quick: str) -> list[object]:
     """The names of a table's cases as parameters; all but the quick ones wait for `make test-all`."""
     return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in table]
-
-
-def new_key() -> str:
-    key = paramiko.ECDSAKey.generate()
-    return f"{key.get_name()} {key.get_base64()}"
 
 
 @dataclass
@@ -65,6 +59,10 @@ class Server:
         except HostKeyError:
             return False
         return True
+
+    def is_trusted(self, wanted: bool) -> bool:
+        """Whether OpenSSH and we trust the host, or both do not, as is wanted."""
+        return (self.openssh_lets_in(), self.we_let_in()) == (wanted, wanted)
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +132,7 @@ def test_a_host_key_is_trusted_where_openssh_trusts_it(case: str, server: Server
     values = {"name": server.name, "key": server.key, "other": new_key(), "spaced": server.key.replace(" ", "\t  ")}
     known = text.format(**values, hashed=hashed(server.name, server.key, tmp_path))
     server.configure(known=known)
-    assert server.openssh_lets_in() is trusted
-    assert server.we_let_in() is trusted
+    assert server.is_trusted(trusted)
     assert not known_hosts_file().exists()
     assert (server.ssh / "known_hosts").read_bytes() == known.encode()
 
@@ -164,8 +161,7 @@ def test_what_is_configured_means_what_it_means_to_openssh(case: str, server: Se
         (tmp_path / name).write_text(known.format(name=server.name, key=server.key))
     (tmp_path / "more").write_text(f"UserKnownHostsFile {tmp_path}/elsewhere\n")
     server.configure(*(line.format(folder=tmp_path) for line in lines))
-    assert server.openssh_lets_in() is trusted
-    assert server.we_let_in() is trusted
+    assert server.is_trusted(trusted)
 
 
 @pytest.mark.slow
@@ -180,11 +176,9 @@ def test_a_key_in_revoked_host_keys_is_refused(form: str, server: Server, tmp_pa
     elif form == "a revocation list":
         subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(revoked), str(public)], check=True, capture_output=True)
     server.configure(f"RevokedHostKeys {revoked}", known=f"{server.name} {server.key}")
-    assert not server.openssh_lets_in()
-    assert not server.we_let_in()
+    assert server.is_trusted(False)
     subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(revoked), "/dev/null"], check=True, capture_output=True)
-    assert server.openssh_lets_in()
-    assert server.we_let_in()
+    assert server.is_trusted(True)
 
 
 def test_a_revoked_key_is_not_recorded_and_the_message_names_the_line(board: VirtualBoard, server: Server) -> None:
@@ -223,16 +217,14 @@ def test_strict_host_key_checking_of_the_configuration_is_kept(server: Server) -
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The private key of an authority that signs host keys; its public one lies beside it."""
-    return made_key(tmp_path_factory.mktemp("authority") / "key", "ed25519")
+    return made_key(tmp_path_factory.mktemp("authority") / "key")
 
 
-def made_key(path: Path, kind: str) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-N", "", "-t", kind, "-f", str(path)], check=True, capture_output=True)
-    return path
+Certify = Callable[..., Server]
 
 
 @pytest.fixture
-def certified(board: VirtualBoard, ssh: Path, tmp_path: Path, authority: Path) -> Iterator[object]:
+def certified(board: VirtualBoard, ssh: Path, tmp_path: Path, authority: Path) -> Iterator[Certify]:
     """Starts a server that shows a certificate, made with options of ssh-keygen and by a key that may be another."""
     with own_servers(board, tmp_path) as start_one, Connection(address_of(board)) as connection:
 
@@ -265,50 +257,44 @@ CERTIFICATES = {
 
 
 @pytest.mark.parametrize("case", cases(CERTIFICATES, "expired"))
-def test_a_host_certificate_is_trusted_where_openssh_trusts_it(case: str, certified: object, authority: Path) -> None:
+def test_a_host_certificate_is_trusted_where_openssh_trusts_it(case: str, certified: Certify, authority: Path) -> None:
     options, trusted = CERTIFICATES[case]
-    server = certified(*options)  # type: ignore[operator]
+    server = certified(*options)
     server.configure(known=authority_line(authority))
-    assert server.openssh_lets_in() is trusted
-    assert server.we_let_in() is trusted
+    assert server.is_trusted(trusted)
     server.configure(known=authority_line(authority).replace("127.0.0.1,[127.0.0.1]:*", "127.0.0.1"))
-    assert server.openssh_lets_in() is trusted
-    assert server.we_let_in() is trusted
+    assert server.is_trusted(trusted)
     server.configure("HostKeyAlias bench", known=authority_line(authority).replace("127.0.0.1,", "bench,"))
-    assert server.openssh_lets_in() is (case == "of an alias")
-    assert server.we_let_in() is (case == "of an alias")
+    assert server.is_trusted(case == "of an alias")
     # A key that is known itself needs no certificate, unless it or its authority is revoked.
     server.configure(known=f"{authority_line(authority)}{server.name} {server.key}\n")
-    assert server.openssh_lets_in()
-    assert server.we_let_in()
+    assert server.is_trusted(True)
     server.configure(known=f"{authority_line(authority)}{authority_line(authority, '@revoked')}")
-    assert not server.openssh_lets_in()
-    assert not server.we_let_in()
+    assert server.is_trusted(False)
     assert not known_hosts_file().exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
-def test_authorities_have_keys_of_other_types(kind: str, certified: object, tmp_path: Path) -> None:
+def test_authorities_have_keys_of_other_types(kind: str, certified: Certify, tmp_path: Path) -> None:
     signer = made_key(tmp_path / "signer", kind)
-    server = certified("-h", "-n", "127.0.0.1", signed_by=signer)  # type: ignore[operator]
+    server = certified("-h", "-n", "127.0.0.1", signed_by=signer)
     server.configure(known=authority_line(signer))
-    assert server.openssh_lets_in()
-    assert server.we_let_in()
+    assert server.is_trusted(True)
 
 
 def test_a_certificate_of_another_authority_is_refused_and_says_why(
-    certified: object, authority: Path, tmp_path: Path
+    certified: Certify, authority: Path, tmp_path: Path
 ) -> None:
-    server = certified("-h", "-n", "127.0.0.1", signed_by=made_key(tmp_path / "signer", "ed25519"))  # type: ignore[operator]
+    server = certified("-h", "-n", "127.0.0.1", signed_by=made_key(tmp_path / "signer"))
     server.configure(known=authority_line(authority))
     assert not server.openssh_lets_in()
     with pytest.raises(HostKeyError, match="signed by another authority"):
         Connection(parse_address(ALIAS))
 
 
-def test_a_certificate_without_names_is_refused(certified: object, authority: Path) -> None:
-    server = certified("-h")  # type: ignore[operator]
+def test_a_certificate_without_names_is_refused(certified: Certify, authority: Path) -> None:
+    server = certified("-h")
     server.configure(known=authority_line(authority))
     with pytest.raises(HostKeyError, match="names no host, not 127"):
         Connection(parse_address(ALIAS))

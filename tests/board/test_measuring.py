@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,7 +21,7 @@ from edgedeploy.errors import DeviceLostError, RpcError
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.place import ThisMachine
 from edgedeploy.rpc.server import BoardServer
-from edgedeploy.rpc.tracker import Endpoint, summary, tracker
+from edgedeploy.rpc.tracker import Endpoint, tracker
 from edgedeploy.tune.building import Builder
 from edgedeploy.tune.conditions import Throttling
 from edgedeploy.tune.measuring import Measurer, Outcome
@@ -235,76 +230,6 @@ def test_ending_a_measurement_ends_its_session(builder: Builder, measurer: Measu
 def suppressed(measurer: Measurer, batch: Any) -> None:
     with pytest.raises(DeviceLostError):
         measurer.measure(batch)
-
-
-MEASURING = """
-import signal
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
-import sys
-sys.path.insert(0, sys.argv[1])
-from support import kernels
-from edgedeploy.board import load_board
-from edgedeploy.rpc.tracker import Endpoint
-from edgedeploy.tune.building import Builder
-from edgedeploy.tune.measuring import Measurer
-from edgedeploy.tune.remote import Evaluation
-
-if __name__ == "__main__":
-    with (
-        Builder(load_board("local")) as builder,
-        Measurer(Endpoint.parse(sys.argv[2]), "ended", Evaluation(timeout_s=600)) as measurer,
-    ):
-        measurer.start()
-        batch = builder.build([kernels.endless])
-        print("begins", flush=True)
-        measurer.measure(batch)
-"""
-
-
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_is_left_of_a_run_that_was_ended(ending: signal.Signals, farm: Endpoint, tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(MEASURING)
-    (tmp_path / "files").mkdir()
-    command = [sys.executable, str(tmp_path / "script.py"), str(Path(__file__).parent.parent), str(farm)]
-    environment = {**os.environ, "TMPDIR": str(tmp_path / "files")}
-    with (
-        BoardServer(None, load_board("local"), farm, "ended"),
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-            start_new_session=True,
-        ) as run,
-    ):
-        assert run.stdout is not None
-        assert run.stdout.readline() == "begins\n"
-        await_(lambda: summary(farm)["ended"].free == 0)  # it measures
-        assert len(processes(run.pid)) >= 4  # it, and its workers
-        run.send_signal(ending)
-        run.wait(generous(15))
-        await_(lambda: not processes(run.pid))
-        await_(lambda: not list((tmp_path / "files").iterdir()))
-
-
-def await_(condition: Callable[[], bool], limit_s: float = 15) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def processes(session: int) -> list[int]:
-    """The processes of a session of the system, by number: field 6 of /proc/PID/stat (proc(5))."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, sid, *_ = path.read_text().rpartition(")")[2].split()
-            if int(sid) == session and state not in "ZX":
-                found.append(int(path.parent.name))
-    return found
 
 
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.agents import answer, call, unpack
+from support.agents import answer, call, request, unpacked
 from support.networks import two_sides
 from support.patience import generous
 
 from edgedeploy.agent.build import agent_for
 from edgedeploy.board import load_board
-from edgedeploy.build import build
 from edgedeploy.errors import (
     DeviceMemoryError,
     KernelBuildError,
@@ -31,9 +30,7 @@ from edgedeploy.errors import (
 from edgedeploy.package.abi import read_abi
 from edgedeploy.package.manifest import LIBRARY_NAME
 from edgedeploy.remote.failures import failure
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
-from edgedeploy.zoo.source import find_source
 
 # Within this an agent ends that met a fault.
 LIMIT_S = 20
@@ -46,8 +43,7 @@ def agent() -> Path:
 
 @pytest.fixture
 def package(opencl: Any, tmp_path: Path) -> Path:
-    built = build(find_source(str(two_sides(tmp_path / "net.onnx"))), resolve("local-opencl"), tmp_path / "net.tar.gz")
-    return unpack(built.path, tmp_path / "package")
+    return unpacked(two_sides(tmp_path / "net.onnx"), "local-opencl")
 
 
 @pytest.mark.slow
@@ -75,15 +71,8 @@ def test_outputs_are_those_of_the_package_in_process(agent: Path, package: Path,
 @pytest.mark.slow
 def test_a_served_network_answers_from_the_device(agent: Path, opencl: Any, package: Path) -> None:
     data = np.ones((1, 3, 32, 32), np.float32).tobytes()
-    requests = b"".join(
-        json.dumps({"command": name, "bytes": len(data), **more}).encode() + b"\n" + data
-        for name, more in [
-            ("run", {}),
-            ("measure", {"repeat": 2}),
-            ("profile", {"repeat": 1}),
-            ("measure-end-to-end", {"repeat": 4, "warmup": 1}),
-        ]
-    )
+    requests = request("run", data) + request("measure", data, repeat=2) + request("profile", data, repeat=1)
+    requests += request("measure-end-to-end", data, repeat=4, warmup=1)
     done = call(agent, "serve", package, stdin=requests)
     assert done.returncode == 0, done.stderr
     ready, rest = done.stdout.split(b"\n", 1)
@@ -193,8 +182,7 @@ def test_an_agent_that_serves_answers_for_a_lost_device_again_and_again(
     for name, value in {**faulty, "FAULT": "gone", "FAULT_AFTER": "2"}.items():
         monkeypatch.setenv(name, value)
     data = bytes(1 * 3 * 32 * 32 * 4)
-    request = json.dumps({"command": "measure", "repeat": 5, "bytes": len(data)}).encode() + b"\n" + data
-    done = call(agent, "serve", package, stdin=request + request + b'{"command": "status"}\n')
+    done = call(agent, "serve", package, stdin=request("measure", data, repeat=5) * 2 + request("status"))
     assert done.returncode == 0, done.stderr
     ready, first, second, status = map(json.loads, done.stdout.splitlines())
     assert ready["ready"]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from conftest import Command
 from support import kernels
+from support.commands import output_of
 from support.networks import Graph
 
 from edgedeploy.board import load_board
@@ -57,9 +58,7 @@ def test_a_device_is_tuned_and_the_next_build_takes_what_was_found(
     network: Path, board: Path, board_command: Command, tmp_path: Path
 ) -> None:
     tune = ("tune", network, "--board", board, "--tasks", "0", "--trials", 3, "--no-compare", "--json")
-    code, output, messages = board_command(*tune)
-    assert code == 0, messages
-    trials = [event["trial"] for event in events(output, "measured")]
+    trials = [event["trial"] for event in events(output_of(board_command, *tune), "measured")]
     assert [trial["number"] for trial in trials] == [0, 1, 2]
     assert [trial["failure"] for trial in trials] == [None] * 3
     assert {trial["configuration"]["form"] for trial in trials} == {"work-item"}
@@ -74,8 +73,7 @@ def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
 ) -> None:
     records = tmp_path / "records"
     tune = ("tune", network, "--board", board, "--tasks", "0-1", "-o", records, "--json")
-    code, output, messages = board_command(*tune, "--trials", 8)
-    assert code == 0, messages
+    output = output_of(board_command, *tune, "--trials", 8)
     trials = [event["trial"] for event in events(output, "measured")]
     assert [trial["number"] for trial in trials] == [*range(8), *range(8)]
     assert [trial["failure"] for trial in trials] == [None] * 16
@@ -84,15 +82,13 @@ def test_two_tasks_of_eight_trials_are_compared_alone_and_in_the_network(
     assert all(0 < result["best_ms"] <= result["default_ms"] for result in ended["results"])
     assert ended["before_ms"] > 0
     assert ended["after_ms"] > 0
-    code, output, messages = board_command(*tune, "--trials", 10, "--no-compare")
-    assert code == 0, messages
+    output = output_of(board_command, *tune, "--trials", 10, "--no-compare")
     assert [event["trial"]["number"] for event in events(output, "measured")] == [8, 9, 8, 9]
     build = ("build", network, "--board", board, "-o", tmp_path / "out", "--tuning-records", records)
     code, _, messages = board_command(*build)
     assert code == 0, messages
     assert re.search("2 of [0-9]+ functions are as tuned", messages)
-    code, _, messages = board_command("tune", "report", records, "-o", tmp_path / "report.html")
-    assert code == 0, messages
+    output_of(board_command, "tune", "report", records, "-o", tmp_path / "report.html")
     assert "peak is not known: networks run on a device beside the CPU" in (tmp_path / "report.html").read_text()
 
 

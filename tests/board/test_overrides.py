@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import need, output_of
 from support.networks import tiny
 
 from edgedeploy.board import load_board
@@ -21,11 +21,6 @@ from edgedeploy.package.manifest import Manifest
 from edgedeploy.resolved import resolve
 from edgedeploy.toolchain import run_tool, with_language
 from edgedeploy.zoo.source import find_source
-
-
-def need(program: str, package: str) -> None:
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed: apt install {package}")
 
 
 @pytest.fixture
@@ -83,9 +78,7 @@ def test_another_triple_of_the_same_architecture_reaches_compiler_and_linker(net
 def test_zig_may_be_named_as_a_cross_compiler_in_several_words(command: Command, net: Path) -> None:
     options = ["--cross-compiler", f"{sys.executable} -m ziglang cc"]
     target = ["--cross-compiler-options", "-target aarch64-linux-gnu.2.28"]
-    code, out, err = command("build", net, "--board", "rpi4", *options, *target, "--json")
-    assert code == 0, err
-    [said] = json.loads(out)
+    [said] = json.loads(output_of(command, "build", net, "--board", "rpi4", *options, *target, "--json"))
     assert said["linker"].endswith("-target aarch64-linux-gnu.2.28")
     assert said["abi"]["machine"] == "EM_AARCH64"
     assert said["target"]["mcpu"] == "cortex-a72"
@@ -276,8 +269,6 @@ def test_what_was_built_with_overrides_passes_its_self_test_on_a_virtual_board(
     board_command: Command, board: str, options: list[str], program: str, package: str
 ) -> None:
     need(program, package)
-    code, out, err = board_command("build", "digits", "--board", board, *options, "--virtual", "--json")
-    assert code == 0, err
-    [said] = json.loads(out)
+    [said] = json.loads(output_of(board_command, "build", "digits", "--board", board, *options, "--virtual", "--json"))
     assert said["checked"] == "emulated"
     assert 0 <= said["error_of_tolerance"] < 1

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.facts import Facts, Probed, store, stored
@@ -82,10 +83,8 @@ def test_a_damaged_file_is_left_out(open_profile: str) -> None:
 
 def test_a_probed_board_is_shown_with_host_time_and_facts(board_command: Command) -> None:
     assert board_command("boards", "show", "local", "--json")[1].count('"probed": []') == 1
-    code, _, err = board_command("boards", "probe", "--board", "local", "--virtual")
-    assert code == 0, err
-    code, out, _ = board_command("boards", "show", "local")
-    assert code == 0
+    output_of(board_command, "boards", "probe", "--board", "local", "--virtual")
+    out = output_of(board_command, "boards", "show", "local")
     assert "UTC, virtual:local: " in out
     assert "glibc          2.36" in out
     [probed] = json.loads(board_command("boards", "show", "local", "--json")[1])["probed"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from cable import Cable
-from support.board_releases import BASE, Bench
+from support.board_releases import BASE, Bench, with_manifest
 from support.patience import generous
 from support.virtual_boards import Start
 
@@ -30,7 +30,7 @@ from edgedeploy.errors import (
     UnhealthyReleaseError,
     UnsuitableBoardError,
 )
-from edgedeploy.package.archive import describe, read_package, write_package
+from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.progress import Progress
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.lock import locked
@@ -77,6 +77,13 @@ def second_push_succeeds(bench: Bench) -> Pushed:
     return pushed
 
 
+def nothing_changed(bench: Bench, old: str) -> None:
+    """What was in use before is and works; the same push again succeeds."""
+    assert bench.current() == old
+    assert bench.current_works()
+    second_push_succeeds(bench)
+
+
 KEPT = ["before probe", "before upload", "at 40000", "after upload", "during self-test", "before switch"]
 SWITCHED = ["after switch", "during confirm", "during sweep"]
 # As many again, beside those.
@@ -94,12 +101,16 @@ MORE_SWITCHED = ["after confirm", "before sweep", "after sweep"]
 SLOW = [pytest.param(moment, marks=pytest.mark.slow) for moment in MORE_KEPT + MORE_SWITCHED]
 
 
-@pytest.mark.parametrize("moment", [*KEPT, *SWITCHED, *SLOW])
-def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
+def push_and_die(bench: Bench, moment: str) -> None:
     script = Path(__file__).with_name("push_and_die.py")
     command = [sys.executable, str(script), bench.virtual.name, str(bench.second), str(bench.agent), moment]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -9, done.stderr
+
+
+@pytest.mark.parametrize("moment", [*KEPT, *SWITCHED, *SLOW])
+def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
+    push_and_die(bench, moment)
     assert (bench.current() == old) == (moment in KEPT + MORE_KEPT)
     assert bench.current_works()
     # What was in use before is known wherever that happened.
@@ -112,9 +123,7 @@ def test_the_push_is_killed(bench: Bench, old: str, moment: str) -> None:
 
 
 def test_what_was_uploaded_before_is_not_sent_again(bench: Bench, old: str) -> None:
-    script = Path(__file__).with_name("push_and_die.py")
-    command = [sys.executable, str(script), bench.virtual.name, str(bench.second), str(bench.agent), "after upload"]
-    subprocess.run(command, capture_output=True, check=False)
+    push_and_die(bench, "after upload")
     assert second_push_succeeds(bench).uploaded == {}
 
 
@@ -155,9 +164,7 @@ def test_the_connection_is_cut(bench: Bench, old: str, tmp_path: Path, share: fl
     ):
         push(connection, release)
     assert any("do it again" in hint for hint in caught.value.hints)
-    assert bench.current() == old
-    assert bench.current_works()
-    second_push_succeeds(bench)
+    nothing_changed(bench, old)
 
 
 @pytest.mark.parametrize("stage", ["upload", "assemble", "self-test", "switch"])
@@ -194,10 +201,8 @@ def test_a_full_disk_is_noticed_before_anything_is_sent(small: Bench) -> None:
     with pytest.raises(UnsuitableBoardError, match=r"KiB are needed, \d+ KiB are free") as caught:
         small.push(small.second)
     assert any("releases gc" in hint for hint in caught.value.hints)
-    assert small.current() == old
-    assert small.current_works()
     small.say("rm filler")
-    second_push_succeeds(small)
+    nothing_changed(small, old)
 
 
 @pytest.mark.parametrize("stage", ["upload", "assemble"])
@@ -225,10 +230,8 @@ def test_going_back_needs_no_room_on_the_disk(small: Bench) -> None:
     meddler = Meddler("confirm", lambda: fill(small, leaving_kib=0))
     with pytest.raises(UnhealthyReleaseError, match=f"the board went back to {old}"):
         small.push(small.second, health=HealthCheck("false"), progress=meddler)
-    assert small.current() == old
-    assert small.current_works()
     small.say("rm filler")
-    second_push_succeeds(small)
+    nothing_changed(small, old)
 
 
 def flip(bench: Bench, path: str) -> None:
@@ -270,9 +273,7 @@ def test_outputs_differ_on_the_board(bench: Bench, old: str, tmp_path: Path) -> 
     write_package(path, manifest.model_copy(update={"files": describe(wrong)}), wrong)
     with pytest.raises(ReleaseError, match=r"output 'prob' of the random inputs differs by .* is allowed"):
         bench.push(path)
-    assert bench.current() == old
-    assert bench.current_works()
-    second_push_succeeds(bench)
+    nothing_changed(bench, old)
 
 
 @pytest.mark.parametrize(
@@ -292,8 +293,7 @@ def test_the_board_refuses_a_hostile_package(bench: Bench, old: str, trick: str)
     deed = Meddler("self-test", lambda: bench.say(f"cd {folder}/staging-*/ && chmod +w manifest.json && {trick}"))
     with pytest.raises(ReleaseError, match="self-test"):
         bench.push(bench.second, progress=deed)
-    assert bench.current() == old
-    second_push_succeeds(bench)
+    nothing_changed(bench, old)
 
 
 def test_the_host_key_changes(bench: Bench, old: str, tmp_path: Path, start: Start) -> None:
@@ -348,9 +348,7 @@ def test_after_an_armhf_package_an_aarch64_board_still_works(
     start: Start, bench: Bench, packages_of_boards: Callable[[str], Path]
 ) -> None:
     right = packages_of_boards("rpi4")
-    manifest, contents = read_package(right)
-    other = right.with_name("other.tar.gz")
-    write_package(other, manifest.model_copy(update={"build_key": "0" * 64}), contents)
+    other = with_manifest(right, "other.tar.gz", build_key="0" * 64)
     with Bench(start("rpi4"), agent_for(load_board("rpi4")).path, right, other, start, "rpi4") as board:
         board.say(f"rm -rf {BASE}")
         board.push(board.first)
@@ -366,11 +364,8 @@ def test_a_package_that_needs_a_newer_glibc_does_not_go_to_an_old_system(
     native = "".join(f"{field}: native\n" for field in ("triple", "cpu", "cores", "vector", "fma", "cache"))
     profile.write_text(f'description: this machine, an old system\n{native}toolchain: zig\nglibc: "2.28"\n')
     right = build(find_source("digits"), resolve(str(profile)), tmp_path / "digits.tar.gz").path
-    manifest, contents = read_package(right)
-    other, newer = tmp_path / "other.tar.gz", tmp_path / "newer.tar.gz"
-    write_package(other, manifest.model_copy(update={"build_key": "0" * 64}), contents)
-    abi = manifest.abi.model_copy(update={"glibc": "2.34"})
-    write_package(newer, manifest.model_copy(update={"abi": abi}), contents)
+    other = with_manifest(right, "other.tar.gz", build_key="0" * 64)
+    newer = with_manifest(right, "newer.tar.gz", abi=read_manifest(right).abi.model_copy(update={"glibc": "2.34"}))
     with Bench(start("local", name="old", suite="bullseye"), bench.agent, right, other, start) as board:
         assert board.push(right).state == "pushed"
         refused(board, newer, r"needs glibc 2\.34, the board has 2\.31")

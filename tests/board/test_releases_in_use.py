@@ -15,6 +15,7 @@ import pytest
 from cable import Cable
 from conftest import Command
 from support.board_releases import BASE, Bench
+from support.commands import output_of
 from support.rpc_clients import becomes
 from test_push_faults import Meddler
 
@@ -35,33 +36,26 @@ def pushed(bench: Bench, *packages: Path) -> list[str]:
     return [str(bench.push(package).id) for package in packages]
 
 
-@pytest.fixture
-def at(bench: Bench) -> tuple[str, ...]:
-    """Options that name the board."""
-    return ("--board", "local", "--host", f"virtual:{bench.virtual.name}")
-
-
-def test_trials_do_not_count_as_releases(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+def test_trials_do_not_count_as_releases(bench: Bench, board_command: Command) -> None:
     [first] = pushed(bench, bench.first)
     for number in range(3):
-        code, _, err = board_command("run", bench.variant(number), *at)
-        assert code == 0, err
+        output_of(board_command, "run", bench.variant(number), *bench.at)
     assert bench.releases() == [first]
     [second] = pushed(bench, bench.second)
     assert bench.releases() == [first, second]
     assert bench.trials() == []
-    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    assert board_command("releases", "rollback", "digits", *bench.at)[0] == 0
     assert bench.current() == first
     assert bench.current_works()
 
 
 @pytest.mark.slow
-def test_going_back_goes_on_going_back(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+def test_going_back_goes_on_going_back(bench: Bench, board_command: Command) -> None:
     first, second, _ = pushed(bench, bench.first, bench.variant(1), bench.second)
     for expected in (second, first):
-        assert board_command("releases", "rollback", "digits", *at)[0] == 0
+        assert board_command("releases", "rollback", "digits", *bench.at)[0] == 0
         assert bench.current() == expected
-    assert board_command("releases", "rollback", "digits", *at)[0] == 16
+    assert board_command("releases", "rollback", "digits", *bench.at)[0] == 16
     assert bench.current() == first
     assert bench.events()[-4:] == [
         ("returned", second),
@@ -72,40 +66,39 @@ def test_going_back_goes_on_going_back(bench: Bench, board_command: Command, at:
 
 
 @pytest.mark.slow
-def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+def test_gc_after_going_back_keeps_what_is_in_use(bench: Bench, board_command: Command) -> None:
     first, second = pushed(bench, bench.first, bench.second)
-    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    assert board_command("releases", "rollback", "digits", *bench.at)[0] == 0
     bench.bring(bench.variant(1))
     [trial] = bench.trials()
-    code, out, _ = board_command("releases", "gc", "--keep", 1, *at)
+    code, out, _ = board_command("releases", "gc", "--keep", 1, *bench.at)
     assert (code, out) == (0, f"digits/{second} is removed\ndigits/{trial} is removed, a trial\n")
     assert (bench.releases(), bench.trials()) == ([first], [])
-    code, out, _ = board_command("releases", "gc", "--keep", 1, *at)
+    code, out, _ = board_command("releases", "gc", "--keep", 1, *bench.at)
     assert (code, out) == (0, "no model has more than 1 release, and there are no trials\n")
     assert bench.current_works()
 
 
 @pytest.mark.slow
-def test_a_board_without_records_goes_on_working(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+def test_a_board_that_lost_its_record_goes_on_working(bench: Bench, board_command: Command) -> None:
     first, second = pushed(bench, bench.first, bench.variant(1))
     bench.say(f"rm {BASE}/releases/digits/history")
-    # What lies there may have been a trial: an edgedeploy without records put them among the releases.
-    code, _, err = board_command("releases", "rollback", "digits", *at)
+    code, _, err = board_command("releases", "rollback", "digits", *bench.at)
     assert code == 16
     assert f"edgedeploy releases activate digits {first}" in err
     [third] = pushed(bench, bench.second)
     assert bench.events()[0] == ("found", second)
     assert bench.releases() == [first, second, third]
-    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    assert board_command("releases", "rollback", "digits", *bench.at)[0] == 0
     assert bench.current() == second
 
 
 @pytest.mark.slow
-def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Command) -> None:
     began = datetime.now(timezone.utc).replace(microsecond=0)
     first, second = pushed(bench, bench.first, bench.second)
     bench.bring(bench.variant(1))
-    listed = json.loads(board_command("releases", "list", "--json", *at)[1])
+    listed = json.loads(board_command("releases", "list", "--json", *bench.at)[1])
     assert [(each["id"], each["state"]) for each in listed[:2]] == [(first, "was in use"), (second, "in use")]
     assert (listed[2]["state"], listed[2]["trial"], listed[2]["current"]) == ("trial", True, False)
     for each in listed[:2]:
@@ -113,13 +106,13 @@ def test_the_list_says_what_was_in_use_and_when(bench: Bench, board_command: Com
         assert began <= datetime.fromisoformat(each["history"][0]["time"]) <= datetime.now(timezone.utc)
         assert each["history"][0]["who"].startswith("root@")
         assert began <= datetime.fromisoformat(each["made"])
-    board_command("releases", "gc", "--keep", 1, *at)
-    history = json.loads(board_command("releases", "list", "--history", "--json", *at)[1])
+    board_command("releases", "gc", "--keep", 1, *bench.at)
+    history = json.loads(board_command("releases", "list", "--history", "--json", *bench.at)[1])
     assert [(each["event"], each["id"]) for each in history] == bench.events()
     assert {each["id"] for each in history} == {first, second}  # also of what is gone
-    out = board_command("releases", "list", *at)[1]
+    out = board_command("releases", "list", *bench.at)[1]
     assert re.search(rf"digits +{second} +\d{{4}}-\d\d-\d\d \d\d:\d\d +in use +[\d,]+ +confirmed .* by root@", out)
-    out = board_command("releases", "list", "--history", *at)[1]
+    out = board_command("releases", "list", "--history", *bench.at)[1]
     assert re.search(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d +digits +{first} +switched +root@", out)
 
 
@@ -146,7 +139,7 @@ def test_a_trial_of_a_release_is_that_release(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_a_temporary_trial_runs_on_without_its_files(bench: Bench) -> None:
-    place = Place(resolve("local"), f"virtual:{bench.virtual.name}")
+    place = Place(resolve("local"), bench.host)
     with opened_together([bench.first, bench.second], place, temporarily=True) as networks:
         assert bench.say(f"cd {BASE} && ls -A blobs trials") == "blobs:\n\ntrials:"
         tensors = {spec.name: fill(spec, "random") for spec in networks[0].runner.inputs}
@@ -169,15 +162,13 @@ with opened_together([Path(sys.argv[2])], Place(resolve("local"), sys.argv[1]), 
 
 
 @pytest.mark.slow
-def test_what_a_killed_tuning_run_left_goes_with_the_next_command(
-    bench: Bench, board_command: Command, at: tuple[str, ...]
-) -> None:
+def test_what_a_killed_tuning_run_left_goes_with_the_next_command(bench: Bench, board_command: Command) -> None:
     [first] = pushed(bench, bench.first)
     blobs = bench.say(f"ls {BASE}/blobs")
-    command = [sys.executable, "-c", DIE_WHILE_TRYING, f"virtual:{bench.virtual.name}", str(bench.second)]
+    command = [sys.executable, "-c", DIE_WHILE_TRYING, bench.host, str(bench.second)]
     assert subprocess.run(command, capture_output=True, check=False).returncode == -9
     # The lock's shell clears away what it can, the next command the rest.
-    assert board_command("releases", "gc", *at)[0] == 0
+    assert board_command("releases", "gc", *bench.at)[0] == 0
     assert bench.say(f"cd {BASE} && ls blobs") == blobs
     assert bench.say(f"ls -A {BASE}/trials") == ""
     assert bench.releases() == [first]
@@ -266,16 +257,15 @@ def test_a_check_that_leaves_a_program_running_does_not_hold_the_push(bench: Ben
 
 
 @pytest.mark.slow
-def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Command, at: tuple[str, ...]) -> None:
+def test_what_a_check_prints_is_bounded_and_text(bench: Bench, board_command: Command) -> None:
     script = r"head -c 50000000 /dev/zero | tr '\0' x; printf '\nlast \033[2Jwords\n'"
     said = bench.push(bench.first, health=HealthCheck(script)).health
     assert said is not None
     assert len(said) <= MOST_BYTES
     assert said.endswith("\nlast \x1b[2Jwords")
-    code, out, _ = board_command("push", bench.first, *at, "--health-check", r"printf 'fine \033[2J'")
-    assert code == 0
+    out = output_of(board_command, "push", bench.first, *bench.at, "--health-check", r"printf 'fine \033[2J'")
     assert r"fine \x1b[2J" in out
-    code, _, err = board_command("push", bench.first, *at, "--health-check", r"printf 'bad \033[2J'; false")
+    code, _, err = board_command("push", bench.first, *bench.at, "--health-check", r"printf 'bad \033[2J'; false")
     assert code == 23
     assert r"bad \x1b[2J" in err
     assert "\x1b[2J" not in out + err
@@ -295,14 +285,13 @@ def profile(tmp_path: Path) -> Path:
 def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
     bench: Bench, board_command: Command, profile: Path
 ) -> None:
-    at = ("--board", profile, "--host", f"virtual:{bench.virtual.name}")
+    at = ("--board", profile, "--host", bench.host)
     code, _, err = board_command("push", bench.first, *at)
     assert code == 23
     assert "from the profile" in err
     assert board_command("push", bench.first, *at, "--health-check", "")[0] == 0
     first = bench.current()
-    code, out, err = board_command("push", bench.second, *at, "--health-check", "echo well", "--json")
-    assert code == 0, err
+    out = output_of(board_command, "push", bench.second, *at, "--health-check", "echo well", "--json")
     assert json.loads(out)[0]["health_check"] == "well"
     # Going back is checked as pushing is.
     second = bench.current()
@@ -315,7 +304,7 @@ def test_the_profile_names_the_check_and_the_command_line_goes_before_it(
 
 @pytest.mark.slow
 def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
-    bench: Bench, board_command: Command, at: tuple[str, ...], tmp_path: Path
+    bench: Bench, board_command: Command, tmp_path: Path
 ) -> None:
     [first] = pushed(bench, bench.first)
 
@@ -331,7 +320,7 @@ def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
     cut_off()
     second = bench.current()
     assert second != first
-    listed = json.loads(board_command("releases", "list", "--json", *at)[1])
+    listed = json.loads(board_command("releases", "list", "--json", *bench.at)[1])
     assert [each["state"] for each in listed] == ["was in use", "in use, not confirmed"]
     # The release that was in use before is the way back, of a command as of a push that fails.
     with bench.connected() as connection:
@@ -339,7 +328,7 @@ def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
     with pytest.raises(UnhealthyReleaseError, match=f"went back to {first}"):
         bench.push(bench.variant(1), health=SICK)
     cut_off()
-    assert board_command("releases", "rollback", "digits", *at)[0] == 0
+    assert board_command("releases", "rollback", "digits", *bench.at)[0] == 0
     assert bench.current() == first
     cut_off()
     assert bench.push(bench.second).id == bench.current() == second
@@ -349,7 +338,7 @@ def test_a_connection_that_breaks_after_the_switch_leaves_it_unconfirmed(
 @pytest.mark.slow
 def test_each_of_several_boards_says_what_became_of_it(bench: Bench, board_command: Command) -> None:
     other = bench.other()
-    hosts = [f"virtual:{bench.virtual.name}", "board@127.0.0.1:1", f"virtual:{other.name}"]
+    hosts = [bench.host, "board@127.0.0.1:1", f"virtual:{other.name}"]
     options = [part for host in hosts for part in ("--host", host)]
     check = "test ! -e ~/sick"
     bench.say("touch sick")

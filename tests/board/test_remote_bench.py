@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Command
 from support.board_releases import Bench
+from support.commands import output_of
 from support.networks import tiny
 
 from edgedeploy.bench.board import measure_on_board
@@ -20,13 +21,9 @@ from edgedeploy.runtime.opening import Place
 def test_times_are_the_boards_and_outputs_are_compared_here(
     bench: Bench, board_command: Command, tmp_path: Path
 ) -> None:
-    host = f"virtual:{bench.virtual.name}"
     net = tiny(tmp_path / "net.onnx")
-    code, out, err = board_command(
-        "bench", "digits", net, "--host", host, "--against", "onnxruntime,ncnn", "--rounds", 2, "--threads", 1, "--json"
-    )
-    assert code == 0, err
-    said = json.loads(out)
+    options = ["--host", bench.host, "--against", "onnxruntime,ncnn", "--rounds", 2, "--threads", 1, "--json"]
+    said = json.loads(output_of(board_command, "bench", "digits", net, *options))
     assert "virtual board" in said["machine"]["os"]
     assert said["machine"]["cores"] >= 1
     assert [row["model"] for row in said["rows"]] == ["digits", "net"]
@@ -42,7 +39,7 @@ def test_times_are_the_boards_and_outputs_are_compared_here(
 
 
 def test_runs_are_counted_and_begin_and_end_in_the_boards_memory(bench: Bench) -> None:
-    place = Place(resolve("local"), f"virtual:{bench.virtual.name}")
+    place = Place(resolve("local"), bench.host)
     networks = candidates(["digits"], resolve("local"))
     [row] = measure_on_board(networks, find_peers("mnn"), place, threads=1, rounds=3, runs=8).rows
     assert len(row.times.total.runs_ms) == 8
@@ -51,7 +48,7 @@ def test_runs_are_counted_and_begin_and_end_in_the_boards_memory(bench: Bench) -
 
 def test_the_release_in_use_stays_the_one_it_was(bench: Bench) -> None:
     used = bench.push(bench.second)
-    place = Place(resolve("local"), f"virtual:{bench.virtual.name}")
+    place = Place(resolve("local"), bench.host)
     report = measure_on_board(
         candidates(["digits"], resolve("local")), find_peers("mnn"), place, threads=None, rounds=1
     )
@@ -60,18 +57,14 @@ def test_the_release_in_use_stays_the_one_it_was(bench: Bench) -> None:
 
 
 def test_the_tables_name_the_board(bench: Bench, board_command: Command) -> None:
-    code, out, err = board_command(
-        "bench", "digits", "--host", f"virtual:{bench.virtual.name}", "--rounds", 1, "--markdown"
-    )
-    assert code == 0, err
+    out = output_of(board_command, "bench", "digits", "--host", bench.host, "--rounds", 1, "--markdown")
     assert "virtual board, Linux" in out
     assert "onnxruntime, openvino, ncnn, mnn, litert, torch were not measured on digits" in out
 
 
 @pytest.mark.slow
 def test_an_emulated_boards_times_are_not_passed_off_as_a_boards(board_command: Command) -> None:
-    code, out, err = board_command("bench", "digits", "--board", "rpi4", "--virtual", "--rounds", 1, "--json")
-    assert code == 0, err
+    out = output_of(board_command, "bench", "digits", "--board", "rpi4", "--virtual", "--rounds", 1, "--json")
     said = json.loads(out)
     assert said["machine"]["emulated"]
     assert said["rows"][0]["max_rel_diff"] < 1e-4

@@ -16,6 +16,7 @@ from cable import Cable
 from conftest import Command
 from support.agents import EMULATED
 from support.board_releases import BASE, Bench
+from support.commands import output_of
 from support.films import write_film
 from support.virtual_boards import Start
 
@@ -119,10 +120,8 @@ def masked(log: str) -> str:
 
 
 def test_a_demo_prints_the_same_log_and_the_boards_line(bench: Bench, board_command: Command) -> None:
-    code, here, err = board_command("demo", "digits", "--board", "local")
-    assert code == 0, err
-    code, there, err = board_command("demo", "digits", "--board", "local", "--host", f"virtual:{bench.virtual.name}")
-    assert code == 0, err
+    here = output_of(board_command, "demo", "digits", "--board", "local")
+    there = output_of(board_command, "demo", "digits", *bench.at)
     *lines, board = there.splitlines()
     assert masked("\n".join(lines)) == masked(here.rstrip("\n"))
     assert re.match(r"board : .+, \d+ cores", board)
@@ -148,9 +147,8 @@ def test_all_images_of_a_video_go_over_one_connection(
     digit = cv2.imread(str(find_source("digits").file.with_name("digit.png")))
     film = write_film(tmp_path / "three.avi", [digit] * 5)
     said = {}
-    for place in ([], ["--host", f"virtual:{bench.virtual.name}"]):
-        code, out, err = board_command("demo", "digits", "--board", "local", "--image", film, "--json", *place)
-        assert code == 0, err
+    for place in ([], ["--host", bench.host]):
+        out = output_of(board_command, "demo", "digits", "--board", "local", "--image", film, "--json", *place)
         *frames, last = map(json.loads, out.splitlines())
         assert last["summary"]["frames"] == 5
         said[len(connections)] = [[each["class_id"] for each in frame["results"]] for frame in frames]
@@ -163,10 +161,8 @@ def test_two_networks_of_a_demo_share_a_connection(
     bench: Bench, board_command: Command, connections: list[str], shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDGEDEPLOY_MODELS", f"{shared / 'models'}:{shared / 'images'}")
-    code, here, err = board_command("demo", "facepipe", "--board", "local")
-    assert code == 0, err
-    code, there, err = board_command("demo", "facepipe", "--board", "local", "--host", f"virtual:{bench.virtual.name}")
-    assert code == 0, err
+    here = output_of(board_command, "demo", "facepipe", "--board", "local")
+    there = output_of(board_command, "demo", "facepipe", *bench.at)
     assert len(connections) == 1
     *lines, board = there.splitlines()
     assert masked("\n".join(lines)) == masked(here.rstrip("\n"))
@@ -177,8 +173,7 @@ def test_two_networks_of_a_demo_share_a_connection(
 
 def test_a_demo_does_not_switch_releases(bench: Bench, board_command: Command) -> None:
     used = bench.push(bench.second)
-    code, _, err = board_command("demo", "digits", "--board", "local", "--host", f"virtual:{bench.virtual.name}")
-    assert code == 0, err
+    output_of(board_command, "demo", "digits", *bench.at)
     assert bench.releases() == [used.id]
     assert len(bench.trials()) == 1
     assert bench.current() == used.id
@@ -193,17 +188,14 @@ def test_a_demo_without_a_board_uses_the_last_one_that_was_built_for(bench: Benc
 
 
 def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Command) -> None:
-    host = f"virtual:{bench.virtual.name}"
-    code, out, err = board_command("run", bench.first, "--host", host, "--json", "-o", "out.npz", "--repeat", 3)
-    assert code == 0, err
+    out = output_of(board_command, "run", bench.first, "--host", bench.host, "--json", "-o", "out.npz", "--repeat", 3)
     said = json.loads(out)
     assert said["model"] == "digits"
     assert said["machine"]
     assert said["min_ms"] <= said["median_ms"] <= said["max_ms"]
     assert said["memory"] == read_manifest(bench.first).memory.model_dump()
     assert 0 < said["agent_memory"]["anonymous_bytes"] <= said["agent_memory"]["resident_bytes"]
-    code, out, err = board_command("run", bench.first, "--host", host)
-    assert code == 0, err
+    out = output_of(board_command, "run", bench.first, "--host", bench.host)
     assert re.search(r"memory: [\d,]+ bytes of workspace", out)
     assert re.search(r"memory of the agent in bytes: resident [\d,]+", out)
     assert list(np.load("out.npz")) == [each["name"] for each in said["outputs"]]
@@ -212,22 +204,23 @@ def test_run_gives_outputs_and_times_for_scripts(bench: Bench, board_command: Co
 @pytest.mark.slow
 @pytest.mark.parametrize("board", EMULATED)
 def test_code_for_another_architecture_runs_on_an_emulated_board(board_command: Command, board: str) -> None:
-    code, out, err = board_command("build", "digits", "--board", board, "--virtual", "--json")
-    assert code == 0, err
-    [built] = json.loads(out)
+    [built] = json.loads(output_of(board_command, "build", "digits", "--board", board, "--virtual", "--json"))
     assert built["checked"] == "emulated"
     assert 0 <= built["error_of_tolerance"] < 1
     code, out, err = board_command("demo", "digits", "--virtual")
     assert code == 0, err
     assert f"board {board}, the last one that was built for" in err
+    assert re.search(r"-\n0\.99\d+, 3\n", out)
+    assert re.search(r"board : .+ cores", out)
+    assert "pushed" in output_of(board_command, "push", "digits", "--board", board, "--virtual")
+    assert "in use" in output_of(board_command, "releases", "list", "--board", board, "--virtual")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("board", "machine"), [("rpi4", "aarch64"), ("rpi-armhf", "armv7l")])
 def test_the_agent_runs_on_debian_11(board_command: Command, start: Start, board: str, machine: str) -> None:
     old = start(board, name=f"old-{board}", suite="bullseye")
-    code, out, err = board_command("push", "digits", "--board", board, "--host", f"virtual:{old.name}")
-    assert code == 0, err
+    output_of(board_command, "push", "digits", "--board", board, "--host", f"virtual:{old.name}")
     release = f"cd {BASE} && ./agent %s releases/digits/current/"
     with Connection(address_of(old)) as connection:
         facts = json.loads(connection.run(f"cd {BASE} && ./agent facts").text)
@@ -238,19 +231,5 @@ def test_the_agent_runs_on_debian_11(board_command: Command, start: Start, board
         paths = (f"{BASE}/out/output-0.bin", f"{BASE}/releases/digits/current/selftest/output-0.bin")
         found, wanted = (np.frombuffer(connection.run(f"cat {path}").output, np.float32) for path in paths)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4 * wanted.max())
-    code, out, err = board_command("run", "digits", "--board", board, "--host", f"virtual:{old.name}", "--json")
-    assert code == 0, err
+    out = output_of(board_command, "run", "digits", "--board", board, "--host", f"virtual:{old.name}", "--json")
     assert json.loads(out)["machine"].startswith(machine)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("board", ["rpi4", "rpi-armhf"])
-def test_an_emulated_board_reads_a_digit(board_command: Command, board: str) -> None:
-    code, out, err = board_command("demo", "digits", "--board", board, "--virtual")
-    assert code == 0, err
-    assert re.search(r"-\n0\.99\d+, 3\n", out)
-    assert re.search(r"board : .+ cores", out)
-    code, out, err = board_command("push", "digits", "--board", board, "--virtual")
-    assert code == 0, err
-    assert "pushed" in out
-    assert "in use" in board_command("releases", "list", "--board", board, "--virtual")[1]

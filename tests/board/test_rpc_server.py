@@ -16,7 +16,7 @@ from cable import Cable
 from support.listeners import beyond_loopback, listening, owner, sockets
 from support.notebook import Notebook
 from support.patience import generous
-from support.rpc_clients import becomes, facts_from
+from support.rpc_clients import becomes, facts_from, left_on
 from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
@@ -46,13 +46,6 @@ def virtual(start: Start) -> VirtualBoard:
 def endpoint() -> Iterator[Endpoint]:
     with tracker() as found:
         yield found
-
-
-def left_on(address: Address) -> str:
-    """Agents that run on a board, and folders of servers there."""
-    script = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o '[r]pc --work-dir'; ls ~/.local/share/edgedeploy/rpc"
-    with Connection(address) as connection:
-        return connection.run(script).text
 
 
 def free(endpoint: Endpoint) -> int:

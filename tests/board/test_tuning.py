@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -17,10 +18,11 @@ from typing import Any
 import psutil
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.listeners import beyond_loopback
 from support.networks import Graph
 from support.patience import generous
-from support.rpc_clients import becomes
+from support.rpc_clients import becomes, left_on
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, RecordsError, RpcError, UnknownNameError
@@ -91,9 +93,10 @@ class Run:
 
 
 @contextmanager
-def running(*arguments: object) -> Iterator[Run]:
+def running(*arguments: object, **variables: str) -> Iterator[Run]:
     command = [sys.executable, "-m", "edgedeploy", "tune", *map(str, arguments), "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    pipe, environment = subprocess.PIPE, {**os.environ, **variables}
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
             yield Run(process)
         finally:
@@ -122,14 +125,6 @@ def descendants() -> set[int]:
     return {process.pid for process in children if holds(process, "python", "agent rpc")}
 
 
-def left_on(virtual: VirtualBoard) -> str:
-    """Agents that run on a board, and folders of servers there."""
-    # The shell that runs this has it in its own command line, but not what the pattern matches.
-    script = "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc"
-    with Connection(address_of(virtual)) as connection:
-        return connection.run(script).text
-
-
 def releases_on(virtual: VirtualBoard) -> str:
     with Connection(address_of(virtual)) as connection:
         return connection.run("cd ~/.local/share/edgedeploy && ls -d releases/*/* trials/*/*").text
@@ -149,7 +144,7 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
     with beyond_loopback() as beyond:
         run = tuned(network, *place, "--trials", 16, "-o", records, limit_s=500)
     assert beyond == set()
-    assert left_on(virtual) == ""
+    assert left_on(address_of(virtual)) == ""
     assert releases_on(virtual) == ""
     assert descendants() == before
 
@@ -165,25 +160,21 @@ def test_a_board_is_tuned_through_its_ssh_server_and_builds_use_what_was_found(
     assert len({trial.workload for trial in kept}) == 3
     assert sum(not trial.final for trial in kept) == 48
 
-    code, output, messages = board_command("build", network, "--board", board, "--tuning-records", records, "--json")
-    assert code == 0, messages
+    output = output_of(board_command, "build", network, "--board", board, "--tuning-records", records, "--json")
     [built] = json.loads(output)
     manifest = read_manifest(Path(built["package"]))
     assert manifest.tuning_records == built["tuning_records"] is not None
-    code, _, messages = board_command("push", built["package"], "--host", f"virtual:{virtual.name}")
-    assert code == 0, messages  # which tests itself on the board
+    output_of(board_command, "push", built["package"], "--host", f"virtual:{virtual.name}")
 
 
 def test_the_board_s_own_records_are_used_unless_others_are_named(
     network: Path, board_command: Command, tmp_path: Path
 ) -> None:
-    code, _, messages = board_command("tune", network, "--trials", 4, "--tasks", "0", "--no-compare")
-    assert code == 0, messages
+    output_of(board_command, "tune", network, "--trials", 4, "--tasks", "0", "--no-compare")
     assert default_folder("local").is_dir()
     hashes = {}
     for chosen in ([], ["--tuning-records", "none"], ["--tuning-records", default_folder("local")]):
-        code, output, messages = board_command("build", network, *chosen, "--json", "-o", tmp_path / "out")
-        assert code == 0, messages
+        output = output_of(board_command, "build", network, *chosen, "--json", "-o", tmp_path / "out")
         hashes[str(chosen[-1:])] = json.loads(output)[0]["tuning_records"]
     own, none, named = hashes.values()
     assert own == named is not None
@@ -230,9 +221,10 @@ LENGTHY = ("--min-repeat-ms", 50, "--repeat", 3, "--trials", 48, "--tasks", "0-1
 def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
     how: signal.Signals, network: Path, tmp_path: Path
 ) -> None:
-    arguments = (network, "-o", tmp_path / "records", *LENGTHY)
+    arguments, files = (network, "-o", tmp_path / "records", *LENGTHY), tmp_path / "files"
+    files.mkdir()
     before = descendants()
-    with beyond_loopback() as beyond, running(*arguments) as run:
+    with beyond_loopback() as beyond, running(*arguments, TMPDIR=str(files)) as run:
         run.wait_for("measured", 16)
         time.sleep(4)  # the second batch is being built or measured
         started = descendants() - before
@@ -241,6 +233,7 @@ def test_a_run_that_is_ended_leaves_nothing_running_and_can_be_resumed(
     assert beyond == set()
     assert code == (130 if how == signal.SIGINT else -signal.SIGKILL)
     assert becomes(lambda: not any(map(psutil.pid_exists, started)), 30)
+    assert becomes(lambda: not list(files.iterdir()))
     known = len(run.trials())
     resumed = tuned(*arguments)
     assert known - 16 <= 96 - len(resumed.trials()) <= known + 16
@@ -289,7 +282,7 @@ def test_a_run_survives_what_breaks(
         code = run.end(300)
     assert code == 0, run.messages()
     assert [trial["failure"] for trial in run.trials()] == [None] * 96
-    assert left_on(virtual) == ""
+    assert left_on(address_of(virtual)) == ""
 
 
 @pytest.mark.slow
@@ -365,8 +358,7 @@ def test_what_cannot_be_is_said_at_once(
 @pytest.mark.slow
 def test_records_of_another_board_are_not_mixed_in(network: Path, board_command: Command, tmp_path: Path) -> None:
     folder = tmp_path / "records"
-    code, _, messages = board_command("tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
-    assert code == 0, messages
+    output_of(board_command, "tune", network, "--trials", 1, "--tasks", "0", "--no-compare", "-o", folder)
     content = {path.name: path.read_bytes() for path in folder.iterdir()}
     code, _, messages = board_command("tune", network, "--mcpu", "x86-64-v2", "--trials", 1, "-o", folder)
     assert code == RecordsError.exit_code, messages
@@ -376,8 +368,7 @@ def test_records_of_another_board_are_not_mixed_in(network: Path, board_command:
 
 
 def test_tasks_are_listed_without_a_board(network: Path, board_command: Command) -> None:
-    code, output, messages = board_command("tune", network, "--board", "rpi4", "--tasks", "list", "--json")
-    assert code == 0, messages
+    output = output_of(board_command, "tune", network, "--board", "rpi4", "--tasks", "list", "--json")
     [tasks] = json.loads(output).values()
     assert [task["number"] for task in tasks] == [0, 1, 2]
     assert all(task["candidates"] > 1 and task["mflop"] > 0 for task in tasks)

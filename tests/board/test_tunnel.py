@@ -14,7 +14,6 @@ import pytest
 from cable import Cable
 from support.listeners import listening
 from support.rpc_clients import becomes
-from support.ssh_servers import own_servers
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError
@@ -144,12 +143,6 @@ def test_a_port_that_is_asked_for_is_had_if_it_is_free(virtual: VirtualBoard) ->
             with forward(connection, lambda: port, free) as other:
                 assert other != free
                 assert echoed(other, b"x") == b"x"
-
-
-@pytest.fixture
-def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Address]]:
-    with own_servers(virtual, tmp_path) as start_one:
-        yield start_one
 
 
 @DIRECTIONS

@@ -15,6 +15,7 @@ from pathlib import Path
 import paramiko
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.virtual_boards import Start
 
 from edgedeploy.board import load_board
@@ -44,19 +45,22 @@ def listens(virtual: VirtualBoard) -> bool:
         return client.connect_ex(("127.0.0.1", virtual.port)) == 0
 
 
+@pytest.fixture
+def own(start: Start) -> VirtualBoard:
+    return start("local", name="own")
+
+
 def mounted_here() -> str:
     return Path("/proc/mounts").read_text()
 
 
-def test_has_users_and_a_name_of_its_own(start: Start) -> None:
-    virtual = start("local", name="own")
-    assert said(virtual, "id -un; hostname; pwd") == "board\nown\n/home/board"
+def test_has_users_and_a_name_of_its_own(own: VirtualBoard) -> None:
+    assert said(own, "id -un; hostname; pwd") == "board\nown\n/home/board"
 
 
-def test_is_of_this_machines_architecture_without_an_emulator(start: Start) -> None:
-    virtual = start("local", name="own")
-    assert not virtual.emulated
-    assert said(virtual, "uname -m") == platform.machine()
+def test_is_of_this_machines_architecture_without_an_emulator(own: VirtualBoard) -> None:
+    assert not own.emulated
+    assert said(own, "uname -m") == platform.machine()
 
 
 @pytest.mark.parametrize(
@@ -87,20 +91,18 @@ def test_an_older_suite_brings_an_older_glibc(start: Start) -> None:
     assert said(virtual, "getconf GNU_LIBC_VERSION") == "glibc 2.31"
 
 
-def test_takes_files_over_sftp(start: Start) -> None:
-    virtual = start("local", name="own")
-    with connect(virtual) as client, client.open_sftp() as sftp:
+def test_takes_files_over_sftp(own: VirtualBoard) -> None:
+    with connect(own) as client, client.open_sftp() as sftp:
         with sftp.open("sent", "wb") as stream:
             stream.write(b"content")
         assert sftp.stat("sent").st_size == 7
-    assert said(virtual, "cat sent; rm sent") == "content"
+    assert said(own, "cat sent; rm sent") == "content"
 
 
-def test_what_is_written_stays_on_the_board(start: Start) -> None:
-    first, second = start("local", name="own"), start("local", name="second")
-    said(first, "echo here >/tmp/file")
-    assert said(second, "ls /tmp") == ""
-    assert said(first, "cat /tmp/file") == "here"
+def test_what_is_written_stays_on_the_board(own: VirtualBoard, start: Start) -> None:
+    said(own, "echo here >/tmp/file")
+    assert said(start("local", name="second"), "ls /tmp") == ""
+    assert said(own, "cat /tmp/file") == "here"
 
 
 def test_its_disk_has_the_size_that_was_asked_for(start: Start) -> None:
@@ -109,27 +111,24 @@ def test_its_disk_has_the_size_that_was_asked_for(start: Start) -> None:
     assert 15 << 20 < int(said(virtual, "wc -c <big")) <= 16 << 20
 
 
-def test_only_its_own_key_logs_in(start: Start, tmp_path: Path) -> None:
-    virtual = start("local", name="own")
+def test_only_its_own_key_logs_in(own: VirtualBoard, tmp_path: Path) -> None:
     other = paramiko.RSAKey.generate(2048)
     with paramiko.SSHClient() as client:
-        client.load_host_keys(str(virtual.known_hosts))
+        client.load_host_keys(str(own.known_hosts))
         with pytest.raises(paramiko.AuthenticationException):
-            client.connect("127.0.0.1", virtual.port, virtual.user, pkey=other, allow_agent=False, look_for_keys=False)
+            client.connect("127.0.0.1", own.port, own.user, pkey=other, allow_agent=False, look_for_keys=False)
 
 
-def test_listens_on_loopback_only(start: Start) -> None:
-    virtual = start("local", name="own")
+def test_listens_on_loopback_only(own: VirtualBoard) -> None:
     listening = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    assert next(address for address in listening if address.endswith(f":{virtual.port:04X}")).startswith("0100007F")
+    assert next(address for address in listening if address.endswith(f":{own.port:04X}")).startswith("0100007F")
 
 
-def test_is_found_again_instead_of_started_twice(start: Start) -> None:
-    assert start("local", name="own") == start("local", name="own")
+def test_is_found_again_instead_of_started_twice(own: VirtualBoard, start: Start) -> None:
+    assert start("local", name="own") == own
 
 
-def test_one_of_another_kind_is_not_mistaken_for_it(start: Start) -> None:
-    start("local", name="own")
+def test_one_of_another_kind_is_not_mistaken_for_it(own: VirtualBoard, start: Start) -> None:
     with pytest.raises(VirtualBoardError, match="suite bookworm, not bullseye"):
         start("local", name="own", suite="bullseye")
 
@@ -172,8 +171,7 @@ def test_another_process_of_the_same_number_is_not_mistaken_for_it(start: Start)
 
 
 def test_the_command_line_starts_lists_and_ends(start: Start, board_command: Command) -> None:
-    code, out, err = board_command("virtual", "up", "local", "--name", "listed", "--json")
-    assert code == 0, err
+    out = output_of(board_command, "virtual", "up", "local", "--name", "listed", "--json")
     assert json.loads(out)["host"] == "127.0.0.1"
     assert "listed" in [each["name"] for each in json.loads(board_command("virtual", "list", "--json")[1])]
     assert "listed" in board_command("virtual", "list")[1]

@@ -16,10 +16,13 @@ import pytest
 from edgedeploy.agent.build import DEFAULT_TOOLCHAIN, Agent, agent_for, build_executable
 from edgedeploy.agent.recipe import agent_folder, own_sources
 from edgedeploy.board import load_board
+from edgedeploy.build import Built, build
 from edgedeploy.package.archive import manifest_bytes, read_package
 from edgedeploy.package.manifest import MANIFEST_NAME
+from edgedeploy.resolved import resolve
 from edgedeploy.triples import architecture_of, multiarch
 from edgedeploy.virtual.emulation import emulator
+from edgedeploy.zoo.source import find_source
 from support.patience import generous
 
 # The user's own, which is known before tests get folders of their own.
@@ -107,10 +110,25 @@ def unpack(archive: Path, folder: Path) -> Path:
     return folder
 
 
+def packaged(network: Path, board: str = "local") -> Built:
+    """A package of a network, which lies beside it."""
+    return build(find_source(str(network)), resolve(board), network.with_suffix(".tar.gz"))
+
+
+def unpacked(network: Path, board: str = "local") -> Path:
+    """The folder of a package of a network, as the agent takes it."""
+    return unpack(packaged(network, board).path, network.with_suffix(""))
+
+
 def call(agent: Path, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """One run of the agent."""
     command = [str(agent), *map(str, arguments)]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=generous(300), check=False)
+
+
+def request(command: str, content: bytes = b"", **fields: object) -> bytes:
+    """What an agent that serves is sent: a line, and the content that it announces."""
+    return json.dumps({"command": command, "bytes": len(content), **fields}).encode() + b"\n" + content
 
 
 def answer(agent: Path, *arguments: object) -> Any:

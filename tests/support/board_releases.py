@@ -14,6 +14,7 @@ from onnx import numpy_helper
 
 from edgedeploy.board import load_board
 from edgedeploy.build import build
+from edgedeploy.closing import Closing
 from edgedeploy.package.archive import read_package, write_package
 from edgedeploy.release.board import Inventory, inventory
 from edgedeploy.release.layout import Release
@@ -21,17 +22,23 @@ from edgedeploy.release.lock import locked
 from edgedeploy.release.push import Pushed, Trial, bring, push
 from edgedeploy.remote.address import address_of
 from edgedeploy.remote.connection import Connection
-from edgedeploy.remote.facts import BASE
+from edgedeploy.remote.facts import BASE as BASE
 from edgedeploy.resolved import resolve
 from edgedeploy.virtual.board import VirtualBoard
 from edgedeploy.zoo.source import Source, find_source
 from support.virtual_boards import Start
 
-__all__ = ["BASE", "Bench", "bench"]
+
+def with_manifest(package: Path, name: str, **fields: object) -> Path:
+    """A package beside another one, with other fields in its manifest."""
+    manifest, contents = read_package(package)
+    path = package.with_name(name)
+    write_package(path, manifest.model_copy(update=fields), contents)
+    return path
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Closing):
     """A virtual board and what is pushed to it; a context manager.
 
     Attributes:
@@ -49,11 +56,18 @@ class Bench:
     start: Start
     board: str = "local"
 
-    def __enter__(self) -> Bench:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
+    def close(self) -> None:
         self._line.close()
+
+    @property
+    def host(self) -> str:
+        """What the command line calls the board."""
+        return f"virtual:{self.virtual.name}"
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """Options that name the board and its profile."""
+        return ("--board", self.board, "--host", self.host)
 
     @cached_property
     def _line(self) -> Connection:
@@ -75,10 +89,7 @@ class Bench:
 
     def variant(self, number: int) -> Path:
         """The first package with another manifest."""
-        path = self.first.with_name(f"variant-{number}.tar.gz")
-        manifest, contents = read_package(self.first)
-        write_package(path, manifest.model_copy(update={"build_key": f"{number:064x}"}), contents)
-        return path
+        return with_manifest(self.first, f"variant-{number}.tar.gz", build_key=f"{number:064x}")
 
     def other(self) -> VirtualBoard:
         """A second board of the same kind."""
@@ -135,17 +146,9 @@ def _packages(_own_user_folders: None, tmp_path_factory: pytest.TempPathFactory)
     return first, second
 
 
-@pytest.fixture(scope="session")
-def local_agent(_needs_virtual_boards: None) -> Path:
-    """The agent for this machine."""
-    from edgedeploy.agent.build import agent_for
-
-    return agent_for(load_board("local")).path
-
-
 @pytest.fixture
-def bench(start: Start, local_agent: Path, _packages: tuple[Path, Path]) -> Iterator[Bench]:
-    with Bench(start("local", name="bench"), local_agent, *_packages, start) as made:
+def bench(start: Start, agent: Path, _packages: tuple[Path, Path]) -> Iterator[Bench]:
+    with Bench(start("local", name="bench"), agent, *_packages, start) as made:
         made.say(f"rm -rf {BASE}")
         yield made
         made.say(f"rm -rf {BASE}")

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from edgedeploy.remote.address import Address
+from edgedeploy.remote.connection import Connection
 from edgedeploy.rpc.tracker import Endpoint
 from support.patience import generous
 
@@ -66,3 +68,11 @@ def device(endpoint: Endpoint, key: str, port: int, secret: str) -> Iterator[Non
         assert told(stream, [UPDATE_INFO, {"key": f"server:{key}", "addr": ["127.0.0.1", port]}]) == 0
         assert told(stream, [PUT, key, [port, f"{key}:{secret}"], "127.0.0.1"]) == 0
         yield
+
+
+def left_on(address: Address) -> str:
+    """Agents that serve on a board, and folders of servers there."""
+    # The shell that runs this has it in its own command line, but not what the pattern matches.
+    script = "grep -la '[r]pc.--work-dir' /proc/[0-9]*/cmdline; ls ~/.local/share/edgedeploy/rpc"
+    with Connection(address) as connection:
+        return connection.run(script).text

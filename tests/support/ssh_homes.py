@@ -1,12 +1,17 @@
-"""A home folder for OpenSSH's client, which takes the one of /etc/passwd whatever $HOME says."""
+"""A home folder for OpenSSH's client, which takes the one of /etc/passwd whatever $HOME says; and keys."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
+import paramiko
 import pytest
+
+from edgedeploy.virtual.board import VirtualBoard
+from support.commands import need
 
 # What a user's configuration leaves open is as OpenSSH has it, with another home folder.
 SSH = """#!/bin/sh
@@ -32,3 +37,28 @@ def own_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     return ssh
+
+
+def write_config(ssh: Path, *stanzas: str) -> None:
+    """Configure OpenSSH's client, without which the test is skipped."""
+    need("ssh", "openssh-client")
+    (ssh / "config").write_text("\n".join(stanzas))
+
+
+def stanza(alias: str, board: VirtualBoard, *, key: bool = True, more: str = "") -> str:
+    """What is configured for a virtual board under another name, with its key or without one."""
+    identity = f"IdentityFile {board.key}" if key else ""
+    return f"Host {alias}\n HostName 127.0.0.1\n Port {board.port}\n User {board.user}\n {identity}\n {more}\n"
+
+
+def new_key() -> str:
+    """A public key that nobody has, as files of known hosts have it."""
+    key = paramiko.ECDSAKey.generate()
+    return f"{key.get_name()} {key.get_base64()}"
+
+
+def made_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
+    """A private key of OpenSSH's; its public one lies beside it."""
+    command = ["ssh-keygen", "-q", "-N", passphrase, "-t", kind, "-f", str(path)]
+    subprocess.run(command, check=True, capture_output=True)
+    return path

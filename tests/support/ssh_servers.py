@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from edgedeploy.remote import LOOPBACK
 from edgedeploy.remote.address import Address, address_of
 from edgedeploy.remote.connection import Connection
@@ -48,3 +50,10 @@ def own_servers(virtual: VirtualBoard, folder: Path) -> Iterator[Callable[..., A
         connection.run("for id in /proc/[0-9]*; do grep -q own/config $id/cmdline && kill ${id##*/}; done")
         for channel in channels:
             channel.close()
+
+
+@pytest.fixture
+def sshd(virtual: VirtualBoard, tmp_path: Path) -> Iterator[Callable[..., Address]]:
+    """Starts further servers on the board of a module's own fixture `virtual`."""
+    with own_servers(virtual, tmp_path) as start_one:
+        yield start_one

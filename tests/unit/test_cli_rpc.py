@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Command
+from support.commands import output_of
 from support.listeners import listening
 from support.patience import generous
 from support.rpc_clients import becomes, device
@@ -32,14 +33,18 @@ def _nothing_stays(command: Command) -> Iterator[None]:
 
 
 def status(command: Command) -> dict[str, object]:
-    code, out, err = command("rpc", "status", "--json")
-    assert code == 0, err
-    return dict(json.loads(out))
+    return dict(json.loads(output_of(command, "rpc", "status", "--json")))
 
 
 def port_of(command: Command) -> int:
     [part] = status(command)["running"]  # type: ignore[misc]
     return int(part["addresses"][0].rpartition(":")[2])
+
+
+def tracker_of(command: Command) -> int:
+    """The port of a tracker that was started in the background."""
+    output_of(command, "rpc", "tracker", "--port", 0, "--detach")
+    return port_of(command)
 
 
 def test_where_nothing_runs_that_is_said(command: Command) -> None:
@@ -49,8 +54,7 @@ def test_where_nothing_runs_that_is_said(command: Command) -> None:
 
 
 def test_a_tracker_in_the_background_is_listed_and_stopped(command: Command) -> None:
-    code, out, err = command("rpc", "tracker", "--port", 0, "--detach")
-    assert code == 0, err
+    out = output_of(command, "rpc", "tracker", "--port", 0, "--detach")
     port = port_of(command)
     assert f"127.0.0.1:{port}" in out
     assert listening(port)
@@ -70,8 +74,7 @@ def test_devices_names_do_not_reach_the_terminal_as_they_are(command: Command) -
 
 
 def test_a_tracker_whose_process_was_killed_leaves_nothing(command: Command) -> None:
-    command("rpc", "tracker", "--port", 0, "--detach")
-    port = port_of(command)
+    port = tracker_of(command)
     [part] = status(command)["running"]  # type: ignore[misc]
     os.kill(part["pid"], signal.SIGKILL)
     assert becomes(lambda: not listening(port))
@@ -108,14 +111,10 @@ def test_a_process_that_is_not_ours_is_not_ended(command: Command) -> None:
 
 
 def test_a_server_registers_with_the_tracker_that_runs_here(command: Command) -> None:
-    command("rpc", "tracker", "--port", 0, "--detach")
-    port = port_of(command)
-    code, out, err = command("rpc", "server", "--detach", "--key", "mine")
-    assert code == 0, err
-    assert "mine runs at" in out
+    port = tracker_of(command)
+    assert "mine runs at" in output_of(command, "rpc", "server", "--detach", "--key", "mine")
     assert becomes(lambda: "mine" in status(command)["trackers"][f"127.0.0.1:{port}"])  # type: ignore[index]
-    code, out, err = command("rpc", "server", "--detach", "--key", "mine")
-    assert "mine-2 runs at" in out
+    assert "mine-2 runs at" in output_of(command, "rpc", "server", "--detach", "--key", "mine")
     assert "mine-2" in command("rpc", "status")[1]
     assert command("rpc", "stop", "mine", "mine-2")[0] == 0
     known = status(command)["trackers"][f"127.0.0.1:{port}"]  # type: ignore[index]

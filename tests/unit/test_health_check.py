@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -13,14 +12,6 @@ import pytest
 from edgedeploy.board import load_board
 from edgedeploy.errors import InputError
 from edgedeploy.release.health import CHECK, HealthCheck
-
-
-@pytest.fixture(params=["dash", "bash --posix", "busybox sh"])
-def shell(request: pytest.FixtureRequest) -> list[str]:
-    words: list[str] = request.param.split()
-    if shutil.which(words[0]) is None:
-        pytest.skip(f"{words[0]} is not installed")
-    return words
 
 
 def checked(shell: list[str], folder: Path, command: str, limit_s: int = 30) -> subprocess.CompletedProcess[str]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from support.agents import packaged
 from support.networks import two_sides
 from support.opencl_devices import Program, buffer, load_kernels
 from support.patience import generous
 
-from edgedeploy.build import build
 from edgedeploy.errors import (
     DeviceMemoryError,
     KernelBuildError,
@@ -22,9 +22,7 @@ from edgedeploy.errors import (
     OpenCLError,
     WorkGroupError,
 )
-from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opencl import device_named
-from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.compiles
 
@@ -233,9 +231,7 @@ def test_the_errors_of_devices_are_one_family() -> None:
 def test_a_command_that_meets_a_fault_ends_with_the_documented_code(
     program: Program, faulty: dict[str, str], tmp_path: Path, fault: str, says: str
 ) -> None:
-    package = build(
-        find_source(str(two_sides(tmp_path / "net.onnx"))), resolve("local-opencl"), tmp_path / "net.tar.gz"
-    ).path
+    package = packaged(two_sides(tmp_path / "net.onnx"), "local-opencl").path
     run = f"import sys; sys.argv = ['edgedeploy', 'run', {str(package)!r}]; from edgedeploy.cli import main; main()"
     begin = time.monotonic()
     done = program(run, FAULT=fault, EDGEDEPLOY_OPENCL_TIMEOUT_S="2", **faulty)

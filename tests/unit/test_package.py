@@ -17,6 +17,7 @@ import pytest
 from conftest import Command
 from pydantic import BaseModel, ValidationError
 from support.archives import add, bomb, entry, header
+from support.commands import output_of
 from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, files_with, manifest, packed
 
 from edgedeploy.errors import PackageError, UnsupportedError
@@ -25,24 +26,26 @@ from edgedeploy.package.archive import manifest_bytes, read_manifest, read_packa
 from edgedeploy.package.manifest import Case, Manifest, packageable
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "net.tar.gz"
-    write_package(path, manifest(), CONTENTS)
-    assert read_package(path) == (manifest(), CONTENTS)
-    assert read_manifest(path) == manifest()
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    """A package with nothing wrong in it."""
+    write_package(tmp_path / "sound.tar.gz", manifest(), CONTENTS)
+    return tmp_path / "sound.tar.gz"
 
 
-def test_equal_contents_give_equal_bytes(tmp_path: Path) -> None:
-    first, second = tmp_path / "first.tar.gz", tmp_path / "second.tar.gz"
-    write_package(first, manifest(), CONTENTS)
+def test_what_is_written_is_read(sound: Path) -> None:
+    assert read_package(sound) == (manifest(), CONTENTS)
+    assert read_manifest(sound) == manifest()
+
+
+def test_equal_contents_give_equal_bytes(sound: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second.tar.gz"
     write_package(second, manifest(), dict(reversed(CONTENTS.items())))
-    assert first.read_bytes() == second.read_bytes()
+    assert sound.read_bytes() == second.read_bytes()
 
 
-def test_names_no_owner_and_no_time(tmp_path: Path) -> None:
-    path = tmp_path / "net.tar.gz"
-    write_package(path, manifest(), CONTENTS)
-    with tarfile.open(path) as archive:
+def test_names_no_owner_and_no_time(sound: Path) -> None:
+    with tarfile.open(sound) as archive:
         members = archive.getmembers()
     assert [member.name for member in members] == ["manifest.json", *sorted(CONTENTS)]
     assert {(member.mtime, member.uid, member.gid, member.uname) for member in members} == {(0, 0, 0, "")}
@@ -156,24 +159,19 @@ def test_a_sound_package_takes_its_size_of_memory_and_to_verify_it_none(tmp_path
     assert (why, peak < 16 << 20) == ("", True)
 
 
-def test_says_of_a_sound_package_what_it_is(tmp_path: Path, command: Command) -> None:
-    path = tmp_path / "net.tar.gz"
-    write_package(path, manifest(), CONTENTS)
-    assert "is sound: net for local, 3 files, 4,024 bytes" in command("package", "verify", path)[1]
-    assert json.loads(command("package", "verify", path, "--json")[1])[0]["model"] == "net"
+def test_says_of_a_sound_package_what_it_is(sound: Path, command: Command) -> None:
+    assert "is sound: net for local, 3 files, 4,024 bytes" in command("package", "verify", sound)[1]
+    assert json.loads(command("package", "verify", sound, "--json")[1])[0]["model"] == "net"
 
 
-def test_shows_what_a_package_is_for_and_what_it_needs(tmp_path: Path, command: Command) -> None:
-    path = tmp_path / "net.tar.gz"
-    write_package(path, manifest(), CONTENTS)
-    code, out, _ = command("package", "show", path)
-    assert code == 0
+def test_shows_what_a_package_is_for_and_what_it_needs(sound: Path, command: Command) -> None:
+    out = output_of(command, "package", "show", sound)
     rows = {line[:15].strip(): line[15:].strip() for line in out.splitlines() if line[:1].strip()}
     assert rows["model"] == "net"
     assert rows["threads"] == str(manifest().threads)
     assert manifest().linker in rows["linked by"]
     assert "model.so  4,000 bytes" in out
-    assert json.loads(command("package", "show", path, "--json")[1]) == manifest().model_dump(
+    assert json.loads(command("package", "show", sound, "--json")[1]) == manifest().model_dump(
         mode="json", by_alias=True
     )
 
@@ -187,15 +185,6 @@ def test_shows_what_the_networks_file_says_of_its_heads(tmp_path: Path, command:
     assert "last  yolo, 1 anchors" in out
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive"])
-def test_shows_nothing_of_what_is_no_package(content: bytes, tmp_path: Path, command: Command) -> None:
-    path = tmp_path / "net.tar.gz"
-    path.write_bytes(content)
-    code, out, err = command("package", "show", path)
-    assert (code, out) == (8, "")
-    assert "not a sound package" in err
-
-
 @pytest.mark.parametrize(("name", "shown"), [("", "."), ("/", "/")])
 def test_a_folder_is_said_to_be_none(command: Command, name: str, shown: str) -> None:
     for what in ("show", "verify"):
@@ -205,22 +194,23 @@ def test_a_folder_is_said_to_be_none(command: Command, name: str, shown: str) ->
 
 
 @pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
-def test_refuses_a_truncated_file(share: float, tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole.tar.gz", tmp_path / "cut.tar.gz"
-    write_package(whole, manifest(), CONTENTS)
-    cut.write_bytes(whole.read_bytes()[: int(whole.stat().st_size * share)])
+def test_refuses_a_truncated_file(share: float, sound: Path) -> None:
+    sound.write_bytes(sound.read_bytes()[: int(sound.stat().st_size * share)])
     with pytest.raises(PackageError):
-        read_package(cut)
+        read_package(sound)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"text", gzip.compress(b"not a tar archive" * 100)], ids=["nothing", "text", "gzip of text"]
 )
-def test_refuses_what_is_no_archive(content: bytes, tmp_path: Path) -> None:
+def test_refuses_what_is_no_archive_and_shows_nothing_of_it(content: bytes, tmp_path: Path, command: Command) -> None:
     path = tmp_path / "net.tar.gz"
     path.write_bytes(content)
     with pytest.raises(PackageError):
         read_package(path)
+    code, out, err = command("package", "show", path)
+    assert (code, out) == (8, "")
+    assert "not a sound package" in err
 
 
 @pytest.mark.parametrize("what", UNSOUND)

@@ -1,0 +1,67 @@
+"""This machine's agent as a fixture; agents that serve TVM's RPC, and what clients send them first."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from edgedeploy.agent.build import agent_for
+from edgedeploy.board import load_board
+
+# tvm/rpc/base.py
+MAGIC = struct.pack("<i", 0xFF271)
+
+# A server whose tests are killed should not stay.
+ENDING_WITH_US = ("setpriv", "--pdeathsig", "TERM")
+
+
+@pytest.fixture(scope="session")
+def agent(_own_user_folders: None) -> Path:
+    """The agent for this machine."""
+    return agent_for(load_board("local")).path
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that listens for clients of key `k`, and its folder for sessions."""
+
+    process: subprocess.Popen[str]
+    port: int
+    work: Path
+
+    def beat(self) -> None:
+        """Send a sign of life."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end_input(self) -> None:
+        """Send no more signs of life."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+@contextmanager
+def serving(agent: Path | Sequence[str], work: Path, *options: str, stderr: int | None = None) -> Iterator[Server]:
+    called = [str(agent)] if isinstance(agent, Path) else agent
+    command = [*ENDING_WITH_US, *called, "rpc", "--port", "0", "--key", "k", "--work-dir", str(work), *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Server(process, json.loads(process.stdout.readline())["port"], work)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def greeting(text: bytes) -> bytes:
+    """What a client says of itself."""
+    return MAGIC + struct.pack("<i", len(text)) + text

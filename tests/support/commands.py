@@ -1,0 +1,21 @@
+"""The command line in tests, where it is to do what it is asked for; and programs of others that tests need."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+
+def output_of(command: Callable[..., tuple[int, str, str]], *arguments: object) -> str:
+    """What a command prints, which must succeed; `command` is one of the fixtures that run the command line."""
+    code, out, err = command(*arguments)
+    assert code == 0, out + err
+    return out
+
+
+def need(program: str, package: str) -> None:
+    """Skip the test where a program is not installed, which a package of Debian's has."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed: apt install {package}")
