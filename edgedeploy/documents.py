@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edgedeploy.errors import ConfigurationError
 
@@ -18,9 +20,28 @@ Listed = Annotated[list[Item], Field(fail_fast=True)]
 
 
 class Record(BaseModel):
-    """Base of everything that is read from YAML or JSON: unknown fields are errors, values never change."""
+    """Base of everything that is read from YAML or JSON: unknown fields are errors, values never change.
+
+    Attributes:
+        earlier_names: of fields that were renamed: from the old name, which is still read, to the new one.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    earlier_names: ClassVar[dict[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_present_names(cls, content: Any) -> Any:
+        if not cls.earlier_names or not isinstance(content, dict):
+            return content
+        for old in cls.earlier_names.keys() & content.keys():
+            _note_renamed(old, cls.earlier_names[old])
+        return {cls.earlier_names.get(name, name): value for name, value in content.items()}
+
+
+@cache
+def _note_renamed(old: str, new: str) -> None:
+    logging.getLogger(__name__).warning("the field `%s` is called `%s` now; the old name will go", old, new)
 
 
 def read_document(path: Path, model: type[Document]) -> Document:

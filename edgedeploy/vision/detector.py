@@ -74,6 +74,7 @@ class Detector(Decoder):
 
     # What the classes are called where the network's entry names no labels.
     names: ClassVar[list[str]] = []
+    earlier_names: ClassVar[dict[str, str]] = {"overlap": "iou_threshold"}
 
     threshold: Fraction
     iou_threshold: Fraction

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from edgedeploy import documents
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.zoo.entry import MODELS
@@ -33,6 +34,19 @@ def test_demos_name_networks_and_images_that_can_be_had(name: str) -> None:
 
 def test_a_demo_is_data(tmp_path: Path) -> None:
     load(tmp_path, DIGITS)
+
+
+def test_a_renamed_field_is_still_read_and_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    documents._note_renamed.cache_clear()
+    decoder = "{kind: retinaface, threshold: 0.5, %s: 0.25}"
+    for name in ("overlap", "overlap", "iou_threshold"):
+        text = DIGITS.replace("{kind: classification}", decoder % name).replace(
+            "log: classification", "log: retinaface"
+        )
+        assert load(tmp_path, text).decoder.iou_threshold == 0.25
+    assert [record.message for record in caplog.records] == [
+        "the field `overlap` is called `iou_threshold` now; the old name will go"
+    ]
 
 
 @pytest.mark.parametrize(
