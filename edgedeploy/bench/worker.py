@@ -23,6 +23,7 @@ from edgedeploy.bench.engines import find_engine
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
 from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.workers import send
 
 # How long an answer may take: converting and loading, or a turn of inferences, which may also take so many times as
 # long as its inferences are known to.
@@ -88,7 +89,7 @@ class Worker(Closing):
 
     def _ask(self, *request: Any, patience: float = _PATIENCE_S) -> Any:
         try:
-            self._connection.send(request)
+            send(self._connection, request)
         except OSError as error:
             raise self._lost() from error
         return self._answer(patience)
@@ -124,18 +125,18 @@ def _serve(name: str, task: Task, connection: Connection) -> None:
     _silence(task.folder / "said.txt")
     try:
         loaded = find_engine(name).load(task)
-        connection.send((True, (_warm_up(loaded), loaded.device)))
+        send(connection, (True, (_warm_up(loaded), loaded.device)))
         while True:
             request, *arguments = connection.recv()
-            connection.send((True, loaded.outputs() if request == "outputs" else _turn(loaded, *arguments)))
+            send(connection, (True, loaded.outputs() if request == "outputs" else _turn(loaded, *arguments)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except CannotRunError as error:
-        connection.send((False, str(error)))
+        send(connection, (False, str(error)))
     except EdgedeployError as error:
-        connection.send((False, error))
+        send(connection, (False, error))
     except BaseException as error:
-        connection.send((False, _reason(error)))
+        send(connection, (False, _reason(error)))
 
 
 def _silence(path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from edgedeploy.doctor.check import Finding, failed, failure
 from edgedeploy.errors import EdgedeployError, last_line
 from edgedeploy.hosts import busyness
+from edgedeploy.workers import send
 
 _END_S = 5
 
@@ -65,4 +66,4 @@ def _serve(connection: Connection, function: Callable[..., Finding], arguments: 
         finding = failure(error)
     except Exception as error:
         finding = failed(f"{type(error).__name__}: {last_line(error)}"[:500])
-    connection.send(finding)
+    send(connection, finding)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import threading
@@ -121,7 +122,7 @@ class Worker(Closing):
     def _send(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.start()
         try:
-            self._open().send((function, arguments))
+            send(self._open(), (function, arguments))
         except OSError as error:
             raise self._crashed() from error
 
@@ -157,6 +158,18 @@ class Worker(Closing):
             process.join(_END_S)
 
 
+def send(connection: Connection, message: object) -> None:
+    """Send what can be pickled to another process, whose `recv` gives it.
+
+    `Connection.send` writes from an exported buffer of a BytesIO. Where the write fails, its frame keeps both, and
+    from Python 3.13 on the garbage collector complains about them at some later time.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    connection.send_bytes(pickle.dumps(message))
+
+
 def _closed() -> WorkerError:
     return WorkerError("the worker was closed")
 
@@ -171,11 +184,11 @@ def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> 
             os.dup2(stream.fileno(), descriptor)
     try:
         prepare()
-        connection.send(("end", None))
+        send(connection, ("end", None))
         while True:
             function, arguments = connection.recv()
             for answer in _answers(function, arguments):
-                connection.send(answer)
+                send(connection, answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         watching.join()  # the other side is gone, or about to kill this one
 

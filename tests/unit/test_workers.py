@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 from support.patience import generous
 
-from edgedeploy.tune.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError
+from edgedeploy.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError, send
 
 
 @pytest.fixture
@@ -55,6 +56,23 @@ def test_a_crash_is_told_with_the_last_words(worker: Worker) -> None:
     with pytest.raises(WorkerCrashError, match=r"it crashed \(SIGABRT\): the reason"):
         worker.call(os.abort, timeout_s=10)
     assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
+
+
+def test_a_failed_write_leaves_nothing_that_the_collector_complains_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    try:
+        send(ours, bytes(1000))
+    except BrokenPipeError as error:
+        cycle: list[object] = [error]
+        cycle.append(cycle)
+        del cycle
+    else:
+        pytest.fail("the other side is closed")
+    gc.collect()
+    assert not complaints
 
 
 def test_items_come_one_by_one(worker: Worker) -> None:
@@ -120,7 +138,7 @@ CALLING = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 from pathlib import Path
-from edgedeploy.tune.workers import Worker
+from edgedeploy.workers import Worker
 
 if __name__ == "__main__":
     worker = Worker(os.getpid, Path(sys.argv[1]))
