@@ -139,20 +139,13 @@ def bench(
 
 def _print(report: Report) -> None:
     """The report as tables on the terminal."""
-    from rich.table import Table
-
     from edgedeploy.bench.report import heading, notes, tables
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_table, stdout
 
     console = stdout()
     console.print(heading(report))
     for title, cells in tables(report):
         console.print("", title, sep="\n")
-        table = Table(box=None, pad_edge=False)
-        for index, name in enumerate(cells[0]):
-            table.add_column(name, justify="right" if index else "left")
-        for line in cells[1:]:
-            table.add_row(*line)
-        console.print(table)
+        print_table(cells[0], cells[1:], right=cells[0][1:])
     for note in notes(report):
         console.print(f"note: {note}")

@@ -35,21 +35,19 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
     if context.invoked_subcommand is not None:
         return
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.resolved import resolve
 
     boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
     if json_output:
         print_json([{"name": name, **_as_dict(board)} for name, board in boards.items()])
         return
-    from rich.table import Table
-
-    table = Table("board", "description", box=None, pad_edge=False)
-    for title in ("triple", "CPU", "cores", "toolchain"):
-        table.add_column(title, no_wrap=True, overflow="fold")
-    for name, board in boards.items():
-        table.add_row(name, board.description, board.triple, board.cpu, str(board.cores), board.toolchain)
-    stdout().print(table)
+    whole = ("triple", "CPU", "cores", "toolchain")
+    rows = (
+        [name, each.description, each.triple, each.cpu, str(each.cores), each.toolchain]
+        for name, each in boards.items()
+    )
+    print_table(["board", "description", *whole], rows, whole=whole)
 
 
 @app.command()

@@ -213,7 +213,7 @@ def _with_name(path: Path, name: str) -> Path:
 
 
 def _list(json_output: bool) -> None:
-    from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.demo.spec import DEMOS
 
     demos = {path.stem: each for path, each in readable(DEMOS)}
@@ -222,9 +222,5 @@ def _list(json_output: bool) -> None:
             [{"name": name, "model": each.model, "description": each.description} for name, each in demos.items()]
         )
         return
-    from rich.table import Table
-
-    table = Table("demo", "model", "description", box=None, pad_edge=False)
-    for name, each in demos.items():
-        table.add_row(name, each.model, each.description)
-    stdout().print(table)
+    rows = ([name, each.model, each.description] for name, each in demos.items())
+    print_table(["demo", "model", "description"], rows)

@@ -70,7 +70,7 @@ def push(
 
     Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
-    from edgedeploy.cli.console import foreign, print_json, quiet_if, stdout
+    from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import addresses
@@ -92,7 +92,8 @@ def push(
     if json_output:
         print_json([_as_dict(*result) for result in results])
     else:
-        stdout().print(_table(results))
+        titles = ["board", "model", "release", "result", "sent, bytes", "time, s"]
+        print_table(titles, (_row(*result) for result in results), right=titles[-2:])
         for address, model, outcome in results:
             if not isinstance(outcome, EdgedeployError) and outcome.health:
                 said = outcome.health.expandtabs().splitlines()
@@ -173,29 +174,15 @@ def _push_all(
         return [result for results in at_once(serve, targets, places) for result in results]
 
 
-def _table(results: list[Result]) -> Any:
-    from rich.table import Table
-
+def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> list[str]:
     from edgedeploy.errors import EdgedeployError
 
-    table = Table("board", "model", "release", "result", box=None, pad_edge=False)
-    table.add_column("sent, bytes", justify="right")
-    table.add_column("time, s", justify="right")
-    for address, model, outcome in results:
-        if isinstance(outcome, EdgedeployError):
-            table.add_row(str(address), model or "", "", f"failed: {outcome.what}", "", "")
-        else:
-            files = f" ({', '.join(outcome.uploaded)})" if outcome.uploaded else ""
-            sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
-            table.add_row(
-                str(address),
-                outcome.model,
-                outcome.id or "",
-                outcome.state + files,
-                f"{sent:,}",
-                f"{outcome.seconds:.1f}",
-            )
-    return table
+    if isinstance(outcome, EdgedeployError):
+        return [str(address), model or "", "", f"failed: {outcome.what}", "", ""]
+    files = f" ({', '.join(outcome.uploaded)})" if outcome.uploaded else ""
+    sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
+    result, seconds = outcome.state + files, f"{outcome.seconds:.1f}"
+    return [str(address), outcome.model, outcome.id or "", result, f"{sent:,}", seconds]
 
 
 def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> dict[str, Any]:

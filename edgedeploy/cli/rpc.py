@@ -14,8 +14,6 @@ from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictO
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from edgedeploy.progress import Progress
     from edgedeploy.rpc.running import Part
     from edgedeploy.rpc.server import BoardServer
@@ -194,14 +192,14 @@ def status(
     if not parts and not known:
         stdout().print("no tracker and no server of TVM's RPC was started here")
     if parts:
-        stdout().print(_parts_table(parts))
+        _print_parts(parts)
     for address, found in known.items():
         if isinstance(found, RpcError):
             stdout().print(str(found))
         elif not found:
             stdout().print(f"tracker {address} has no devices")
         else:
-            stdout().print(_devices_table(address, found))
+            _print_devices(address, found)
 
 
 @app.command()
@@ -277,38 +275,26 @@ def _print_detached(part: Part) -> None:
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`")
 
 
-def _parts_table(parts: list[Part]) -> Table:
-    from rich.table import Table
+def _print_parts(parts: list[Part]) -> None:
+    from edgedeploy.cli.console import foreign, print_table
 
-    from edgedeploy.cli.console import foreign
-
-    table = Table("name", "what", "at", "key", "boards", "registered at", "process", box=None, pad_edge=False)
+    rows = []
     for part in parts:
-        table.add_row(
-            part.name,
-            part.kind,
-            foreign(*part.addresses),
-            part.key or "",
-            foreign(*part.hosts),
-            part.tracker or "",
-            str(part.process.pid),
-        )
-    return table
+        what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
+        rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
+    print_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows)
 
 
-def _devices_table(address: str, found: Summary) -> Table:
+def _print_devices(address: str, found: Summary) -> None:
     """The devices of a tracker, which anybody may have registered there."""
-    from rich.table import Table
+    from edgedeploy.cli.console import foreign, print_table
 
-    from edgedeploy.cli.console import foreign
-
-    table = Table(f"key at {address}", "devices", box=None, pad_edge=False)
-    for column in ("free", "clients waiting"):
-        table.add_column(column, justify="right")
-    for key, devices in found.items():
-        addresses = foreign(*devices.addresses or ["none"])
-        table.add_row(key, addresses, str(devices.free), str(devices.pending))
-    return table
+    rows = (
+        [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
+        for key, devices in found.items()
+    )
+    numbers = ["free", "clients waiting"]
+    print_table([f"key at {address}", "devices", *numbers], rows, right=numbers)
 
 
 def _as_dict(part: Part) -> dict[str, Any]:

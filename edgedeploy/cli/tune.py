@@ -272,23 +272,20 @@ def report(
 
 def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
     """Show what there is to tune."""
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.tune.task import tasks_of
 
     found = {source.name: tasks_of(source.read(), profile) for source in sources}
     if json_output:
         print_json({name: [_described(task) for task in tasks] for name, tasks in found.items()})
         return
-    from rich.table import Table
-
+    titles = ["task", "function", "weight", "MFLOP", "candidates"]
     for name, tasks in found.items():
-        table = Table(box=None, pad_edge=False, title=name, title_justify="left")
-        for title in ("task", "function", "weight", "MFLOP", "candidates"):
-            table.add_column(title, justify="left" if title == "function" else "right")
-        for task in tasks:
-            mflop, candidates = f"{task.mflop:.2f}", str(len(task.candidates))
-            table.add_row(str(task.number), task.name, str(task.weight), mflop, candidates)
-        stdout().print(table)
+        rows = (
+            [str(task.number), task.name, str(task.weight), f"{task.mflop:.2f}", str(len(task.candidates))]
+            for task in tasks
+        )
+        print_table(titles, rows, right=set(titles) - {"function"}, title=name)
 
 
 def _described(task: Task) -> dict[str, Any]:
