@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import (
-    HostOption,
     JsonOption,
     LastBoardOption,
-    StrictOption,
-    VirtualOption,
+    Where,
     board_or_last,
     complete_board,
 )
+from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board
@@ -126,11 +125,11 @@ def new(
 
 
 @app.command()
+@flattened
 def probe(
     board: LastBoardOption = None,
-    host: HostOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: Where,
     json_output: JsonOption = False,
 ) -> None:
     """Probe a board over SSH, and store what it reports.
@@ -146,14 +145,13 @@ def probe(
     from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
     from edgedeploy.opencl.profile import opencl_of
-    from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
     from edgedeploy.remote.facts import probe as ask
 
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress)
-    [address] = addresses(resolved, host or (), virtual=virtual, progress=progress)
-    with Connection(address, strict=strict_host_key, progress=progress) as connection:
+    [address] = where.addresses(resolved, progress)
+    with Connection(address, strict=where.strict_host_key, progress=progress) as connection:
         facts = ask(connection)
         if opencl_of(resolved.profile):
             facts = facts.model_copy(update={"opencl": devices_on(connection, resolved.profile)})

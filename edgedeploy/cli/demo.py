@@ -9,14 +9,12 @@ import typer
 
 from edgedeploy.cli.options import (
     MOST,
-    HostOrHereOption,
     JsonOption,
     LastBoardOption,
-    StrictOption,
     ThreadsOption,
-    VirtualOption,
     Weights,
     WeightsOption,
+    WhereOrHere,
     board_or_last,
     complete_model,
     import_options,
@@ -60,9 +58,8 @@ def demo(
         ),
     ] = None,
     board: LastBoardOption = None,
-    host: HostOrHereOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: WhereOrHere,
     model: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +87,6 @@ def demo(
             "--frames", metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera."
         ),
     ] = None,
-    *,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -129,14 +125,13 @@ def demo(
     from edgedeploy.demo.saving import saving
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import EdgedeployError, InputError
-    from edgedeploy.runtime.opening import Place
     from edgedeploy.vision.source import open_source
 
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
-    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
+    place = where.place(resolved)
     printer = Printer(json_output, several=name == ALL)
 
     def perform(each: str) -> bool:

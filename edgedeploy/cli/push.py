@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import (
-    HealthCheckOption,
-    HealthCheckTimeoutOption,
-    HostsOption,
+    Health,
     JsonOption,
     LastBoardOption,
-    StrictOption,
-    VirtualOption,
+    WhereAll,
     board_or_last,
     complete_model,
 )
@@ -45,16 +42,13 @@ def push(
         ),
     ] = None,
     board: LastBoardOption = None,
-    host: HostsOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: WhereAll,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Dry run: report what would be sent, and send nothing.")
     ] = False,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
-    health_check: HealthCheckOption = None,
-    health_check_timeout: HealthCheckTimeoutOption = None,
-    *,
+    health: Health,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -72,19 +66,16 @@ def push(
     """
     from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
-    from edgedeploy.release.health import HealthCheck
-    from edgedeploy.remote.address import addresses
 
     if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides)
-    health = HealthCheck.chosen(resolved.profile, health_check, health_check_timeout)
+    options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved)}
     names = models or _built_packages(resolved)
-    targets = addresses(resolved, host or (), virtual=virtual, progress=progress)
-    options = {"dry_run": dry_run, "keep": keep, "health": health}
+    targets, strict = where.addresses(resolved, progress), where.strict_host_key
     results = _push_all(
-        targets, lambda: _releases(names, resolved, progress), options, strict=strict_host_key, progress=progress
+        targets, lambda: _releases(names, resolved, progress), options, strict=strict, progress=progress
     )
     failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
     if failures and len(results) == 1:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption, one_host_option
+from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, one_host_option
+from edgedeploy.cli.overrides import flattened
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
@@ -79,10 +80,11 @@ def tracker(
 
 
 @app.command()
+@flattened
 def server(
     board: BoardOption = "local",
-    host: HostsOption = None,
-    virtual: VirtualOption = False,
+    *,
+    where: WhereAll,
     tracker_at: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +95,6 @@ def server(
     threads: Annotated[
         int | None, typer.Option("--threads", "-t", min=1, help="Threads of a session; by default one per processor.")
     ] = None,
-    strict_host_key: StrictOption = False,
     detach: DetachOption = False,
 ) -> None:
     """Run a server on a board, or on several of one kind, reached through SSH alone; on this machine for `local`.
@@ -105,7 +106,6 @@ def server(
     """
     from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.remote import LOOPBACK
-    from edgedeploy.remote.address import addresses
     from edgedeploy.resolved import resolve
     from edgedeploy.rpc.running import Part, detached, registered
     from edgedeploy.rpc.server import BoardServer
@@ -118,18 +118,20 @@ def server(
     progress: Progress = ConsoleProgress()
     if detach:
         arguments = ["server", "--board", board, "--key", key]
-        arguments += [part for each in host or () for part in ("--host", each)]
+        arguments += [part for each in where.host or () for part in ("--host", each)]
         arguments += ["--tracker", str(endpoint)] if endpoint else []
         arguments += ["--threads", str(threads)] if threads else []
-        flags = {"--virtual": virtual, "--strict-host-key": strict_host_key}
+        flags = {"--virtual": where.virtual, "--strict-host-key": where.strict_host_key}
         _print_detached(detached([*arguments, *(flag for flag, given in flags.items() if given)]))
         return
-    here = resolved.profile.runs_here and not host and not virtual
-    places = [None] if here else addresses(resolved, host or (), virtual=virtual, progress=progress)
+    here = resolved.profile.runs_here and not where.host and not where.virtual
+    places = [None] if here else where.addresses(resolved, progress)
     with _ending(), ExitStack() as stack:
         servers = [
             stack.enter_context(
-                BoardServer(place, resolved.profile, endpoint, key, progress, threads=threads, strict=strict_host_key)
+                BoardServer(
+                    place, resolved.profile, endpoint, key, progress, threads=threads, strict=where.strict_host_key
+                )
             )
             for place in places
         ]
@@ -144,9 +146,9 @@ def server(
             tracker=str(endpoint) if endpoint else None,
         )
         with registered(part), suppress(KeyboardInterrupt):
-            where = f"registered at {endpoint}" if endpoint else "without a tracker"
+            tracked = f"registered at {endpoint}" if endpoint else "without a tracker"
             for each in servers:
-                stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {where}")
+                stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {tracked}")
             stdout().print("end with Ctrl-C")
             _keep_alive(servers)
 
