@@ -17,10 +17,11 @@ from edgedeploy.cli.options import (
 from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
     from edgedeploy.facts import Facts
 
 app = typer.Typer(invoke_without_command=True)
+
+_STATED: Any = {"mode": "json", "exclude_none": True}
 
 BoardName = Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)]
 
@@ -39,7 +40,7 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
 
     boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
     if json_output:
-        print_json([{"name": name, **_as_dict(board)} for name, board in boards.items()])
+        print_json([{"name": name, **board.model_dump(**_STATED)} for name, board in boards.items()])
         return
     whole = ("triple", "CPU", "cores", "toolchain")
     rows = (
@@ -67,9 +68,9 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
             {
                 "name": path.stem,
                 "file": str(path),
-                **_as_dict(board),
+                **board.model_dump(**_STATED),
                 "target": board.target(),
-                "probed": [each.model_dump(mode="json", exclude={"board"}, exclude_none=True) for each in probed],
+                "probed": [each.model_dump(exclude={"board"}, **_STATED) for each in probed],
             }
         )
         return
@@ -163,10 +164,6 @@ def probe(
     stdout().print(f"{address}: {facts.line()}")
     _print_facts(facts)
     stdout().print(f"stored in {path}")
-
-
-def _as_dict(board: Board) -> dict[str, Any]:
-    return board.model_dump(mode="json", exclude_none=True)
 
 
 def _print_facts(facts: Facts) -> None:

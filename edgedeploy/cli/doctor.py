@@ -50,7 +50,9 @@ def doctor(
 def _results(board: str, where: Where, progress: Progress) -> list[Result]:
     """What the checks find; where packages are missing that the checks themselves need, only that."""
     try:
-        from edgedeploy.doctor.diagnosis import diagnose
+        from edgedeploy.doctor.case import case_of
+        from edgedeploy.doctor.diagnosis import CHECKS
+        from edgedeploy.doctor.examination import examine
         from edgedeploy.resolved import resolve
     except ImportError:
         from edgedeploy.doctor.check import Result, State
@@ -62,7 +64,9 @@ def _results(board: str, where: Where, progress: Progress) -> list[Result]:
         return [Result(packages, finding)]
     # What hangs is for the checks to find, each in its time.
     resolved = resolve(board, ask_device=False)
-    return diagnose(resolved, where.host or (), virtual=where.virtual, strict=where.strict_host_key, progress=progress)
+    hosts, strict = where.host or (), where.strict_host_key
+    with case_of(resolved, hosts, virtual=where.virtual, strict=strict, progress=progress) as case:
+        return examine(case, CHECKS, progress=progress)
 
 
 def _print(results: list[Result]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,18 +24,17 @@ if TYPE_CHECKING:
 MOST = 2**31 - 1  # of what is counted; more than anyone waits for, and TVM's timer takes it
 
 
-def complete_board(incomplete: str) -> list[str]:
-    """Names of boards that begin with what was typed."""
-    from edgedeploy.board import BOARDS
+def complete(catalog: str) -> Callable[[str], list[str]]:
+    """What completes names of a catalogue, `module:name`, which is imported then; the shell itself completes paths."""
 
-    return [name for name in BOARDS.names() if name.startswith(incomplete)]
+    def beginning(incomplete: str) -> list[str]:
+        return [name for name in resolve_name(catalog).names() if name.startswith(incomplete)]
+
+    return beginning
 
 
-def complete_model(incomplete: str) -> list[str]:
-    """Names of the zoo that begin with what was typed; the shell itself completes paths."""
-    from edgedeploy.zoo.entry import MODELS
-
-    return [name for name in MODELS.names() if name.startswith(incomplete)]
+complete_board = complete("edgedeploy.board:BOARDS")
+complete_model = complete("edgedeploy.zoo.entry:MODELS")
 
 
 def complete_records(incomplete: str) -> list[str]:

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgedeploy.cli.options import complete
+
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
 
 
-def complete_toolchain(incomplete: str) -> list[str]:
-    """Names of toolchains that begin with what was typed."""
-    from edgedeploy.toolchain import TOOLCHAINS
-
-    return [name for name in TOOLCHAINS.names() if name.startswith(incomplete)]
+complete_toolchain = complete("edgedeploy.toolchain:TOOLCHAINS")
 
 
 def complete_triple(incomplete: str) -> list[str]:

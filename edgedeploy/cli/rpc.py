@@ -189,7 +189,8 @@ def status(
             else {key: asdict(each) for key, each in found.items()}
             for address, found in known.items()
         }
-        print_json({"running": [_as_dict(part) for part in parts], "trackers": devices})
+        running_here = [{**part.model_dump(exclude={"process"}), "pid": part.process.pid} for part in parts]
+        print_json({"running": running_here, "trackers": devices})
         return
     if not parts and not known:
         stdout().print("no tracker and no server of TVM's RPC was started here")
@@ -297,7 +298,3 @@ def _print_devices(address: str, found: Summary) -> None:
     )
     numbers = ["free", "clients waiting"]
     print_table([f"key at {address}", "devices", *numbers], rows, right=numbers)
-
-
-def _as_dict(part: Part) -> dict[str, Any]:
-    return {**part.model_dump(exclude={"process"}), "pid": part.process.pid}

@@ -28,7 +28,7 @@ from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Finding, State
-from edgedeploy.doctor.diagnosis import CHECKS, diagnose
+from edgedeploy.doctor.diagnosis import CHECKS
 from edgedeploy.doctor.examination import examine
 from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.remote.address import Address, address_of
@@ -211,7 +211,8 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
         thread = threading.Thread(target=greet)
         thread.start()
         started = time.monotonic()
-        results = diagnose(resolve("rpi4"), [f"pi@127.0.0.1:{listener.getsockname()[1]}"], limit_s=6)
+        with case_of(resolve("rpi4"), [f"pi@127.0.0.1:{listener.getsockname()[1]}"]) as case:
+            results = examine(case, CHECKS, limit_s=6)
         assert time.monotonic() - started < generous(10)
         thread.join()
         for stream in streams:
