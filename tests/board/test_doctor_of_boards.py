@@ -16,15 +16,14 @@ from pathlib import Path
 
 import paramiko
 import pytest
-import yaml
 from conftest import Command
 from support.patience import generous
+from support.profiles import write_profile
 from support.rpc_clients import becomes
 from support.ssh_homes import own_home
 from support.ssh_servers import own_servers
 from support.virtual_boards import Start
 
-from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Finding, State
@@ -251,9 +250,7 @@ def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
 
 @pytest.mark.slow
 def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, tmp_path: Path) -> None:
-    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {"glibc": "2.99"}
-    (tmp_path / "new.yaml").write_text(yaml.safe_dump(stated))
-    with case_of(resolve(str(tmp_path / "new.yaml")), ["virtual:patient"]) as case:
+    with case_of(resolve(write_profile(tmp_path, "local", glibc="2.99")), ["virtual:patient"]) as case:
         found = look(case, *WAY, "architecture", "glibc")["glibc"]
     assert found.state is State.FAILED
     assert found.found.startswith("2.36, the profile states 2.99")
