@@ -7,6 +7,7 @@ import gc
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 import pytest
 from support.patience import generous
 
-from edgedeploy.errors import InputError
+from edgedeploy.errors import EdgedeployError, InputError
 from edgedeploy.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError, send
 
 
@@ -47,6 +48,15 @@ def test_an_error_of_edgedeploys_own_is_the_cause(worker: Worker) -> None:
         worker.call(refusing, timeout_s=10)
     assert isinstance(caught.value.__cause__, InputError)
     assert caught.value.__cause__.hints == ("name another",)
+
+
+def test_every_error_of_edgedeploys_own_can_be_sent() -> None:
+    kinds = [EdgedeployError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        error = kind("it happened", why="so")
+        assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+    assert len(kinds) > 20
 
 
 def test_what_a_call_started_ends_with_it(worker: Worker) -> None:
@@ -157,7 +167,6 @@ CALLING = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 from pathlib import Path
-from edgedeploy.errors import InputError
 from edgedeploy.workers import Worker
 
 if __name__ == "__main__":
