@@ -13,14 +13,12 @@ import argparse
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import onnx
 from assembly import Loop, innermost_loops
-from layers import read_layers
+from layers import networks
 from mca import Analyser
 from rich.console import Console
 from rich.table import Table
@@ -29,8 +27,6 @@ from edgedeploy.board import load_board
 from edgedeploy.cli.console import print_error
 from edgedeploy.compile.pipeline import Compiled, compile_network
 from edgedeploy.errors import EdgedeployError
-from edgedeploy.frontends.onnx import read_onnx
-from edgedeploy.network import Network
 
 REGISTER_OR_LABEL = re.compile(r"\b[dqrsvwx]\d+\b|\.L\w+")
 
@@ -63,18 +59,6 @@ class Record:
     arithmetic_bound: float
     load_bound: float
     ratio: float
-
-
-def networks(paths: list[Path]) -> Iterator[tuple[str, Network]]:
-    """The networks to look at, by name."""
-    yield from ((path.name, read_onnx(path)) for path in paths)
-    if paths:
-        return
-    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
-        path = Path(folder) / "layer.onnx"
-        for name, layer in read_layers().items():
-            onnx.save(layer.model(), path)
-            yield name, read_onnx(path)
 
 
 def hot_loops(compiled: Compiled) -> list[Loop]:

@@ -24,9 +24,8 @@ from typing import Any
 os.environ.update(TVM_NUM_THREADS="1", TVM_BIND_THREADS="0")
 
 import numpy as np
-import onnx
 import tvm
-from layers import read_layers
+from layers import networks
 from rich.console import Console
 from rich.table import Table
 from tvm import te
@@ -36,7 +35,7 @@ from edgedeploy.board import Board, load_board
 from edgedeploy.compile.linking import link
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.compile.types import lanes_for
-from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 # Functions of fewer operations are left out: calling them takes as long as their work.
 LEAST_OPERATIONS = 1_000_000
@@ -90,9 +89,9 @@ def best_time(library: Any, function: str, shapes: list[tuple[int, ...]], repeat
     return float(min(timer(*tensors).results))
 
 
-def rates(path: Path, name: str, board: Board, peak: float, repeats: int) -> Iterator[Rate]:
+def rates(network: Network, name: str, board: Board, peak: float, repeats: int) -> Iterator[Rate]:
     """The functions of a network, in its order."""
-    compiled = compile_network(read_onnx(path), board)
+    compiled = compile_network(network, board)
     with tempfile.TemporaryDirectory() as folder:
         link(compiled.code, Path(folder) / "model.so", board)
         library = tvm.runtime.load_module(str(Path(folder) / "model.so")).imports[0]
@@ -114,15 +113,12 @@ def main() -> int:
     arguments = parser.parse_args()
     board = load_board("local")
     peak = measured_peak(board, arguments.repeats)
-    found: list[Rate] = []
-    with tempfile.TemporaryDirectory() as folder:
-        networks = {path.stem: path for path in arguments.networks}
-        if not networks:
-            for number, (name, layer) in enumerate(read_layers().items()):
-                networks[name] = Path(folder) / f"{number}.onnx"
-                onnx.save(layer.model(), networks[name])
-        for name, path in networks.items():
-            found += rates(path, name, board, peak, arguments.repeats)
+    named = networks(arguments.networks)
+    found = [
+        rate
+        for name, network in named
+        for rate in rates(network, name.removesuffix(".onnx"), board, peak, arguments.repeats)
+    ]
     if arguments.json:
         json.dump({"peak_gflops": peak, "rows": [asdict(rate) for rate in found]}, sys.stdout, indent=2)
         print()

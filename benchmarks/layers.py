@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,9 @@ import numpy as np
 import onnx
 import yaml
 from onnx import TensorProto, helper, numpy_helper
+
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
 
 OPSET = 13
 
@@ -69,3 +74,15 @@ def read_layers() -> dict[str, Layer]:
     """The layers of `layers.yaml`, by name."""
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     return {name: Layer(**fields) for name, fields in yaml.safe_load(text).items()}
+
+
+def networks(paths: Sequence[Path]) -> Iterator[tuple[str, Network]]:
+    """The networks of ONNX files by their names, or, without any, the layers of `layers.yaml`."""
+    yield from ((path.name, read_onnx(path)) for path in paths)
+    if paths:
+        return
+    with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
+        path = Path(folder) / "layer.onnx"
+        for name, layer in read_layers().items():
+            onnx.save(layer.model(), path)
+            yield name, read_onnx(path)

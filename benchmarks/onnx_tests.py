@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import re
 import resource
-import signal
 import sys
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib.metadata import version
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from queue import SimpleQueue
 from textwrap import fill
-from time import monotonic
 from typing import Any
 
 import onnx
@@ -36,8 +35,7 @@ from onnx_cases import CONSTANTS, Test, cases, difference, inputs_of, with_const
 from edgedeploy.files import replacing
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.resolved import resolve
-
-ROOT = Path(__file__).resolve().parent.parent
+from edgedeploy.workers import Worker, WorkerError
 
 OUTCOMES = ("pass", "wrong", "caught", "refused", "untyped", "crash")
 
@@ -93,111 +91,53 @@ def by_edgedeploy(test: Test) -> tuple[str, str]:
     return ("wrong", wrong) if wrong else ("pass", "")
 
 
-def _work(connection: Connection) -> None:
-    """Run case after case, as the parent names them: onnxruntime's result first, then ours."""
+def judge(test: Test) -> Iterator[Any]:
+    """Onnxruntime's result of a case first, then ours: should that end the process, the first is known."""
+    yield by_onnxruntime(test)
+    yield by_edgedeploy(test)
+
+
+def prepare() -> None:
+    """In a process that runs cases: limits, and what takes long to import."""
+    import edgedeploy.build
+    import edgedeploy.compile.pipeline
+    import edgedeploy.frontends.onnx_importer  # noqa: F401
+
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(quiet, stream)
     warnings.simplefilter("ignore")
-    while True:
-        index = connection.recv()
-        if index is None:
-            return
-        test = _TESTS[index]
-        connection.send(by_onnxruntime(test))
-        connection.send(by_edgedeploy(test))
 
 
-_TESTS: list[Test] = []
-
-
-@dataclass
-class _Worker:
-    """A process that runs cases, and the case it is at."""
-
-    process: Any
-    connection: Connection
-    index: int
-    deadline: float
-    onnxruntime: bool = False
-
-
-def run(chosen: Sequence[Test], processes: int, seen: Callable[[Result], None] = lambda _: None) -> list[Result]:
+def run(
+    chosen: Sequence[Test],
+    processes: int,
+    seen: Callable[[Result], None] = lambda _: None,
+    judge: Callable[[Test], Iterator[Any]] = judge,
+) -> list[Result]:
     """Run all cases in some processes, each of which is replaced when it crashes or a case passes its deadline."""
-    import onnxruntime  # noqa: F401  # what workers need is loaded once, before they are forked
+    idle: SimpleQueue[Worker] = SimpleQueue()
 
-    import edgedeploy.build
-    import edgedeploy.compile.linking
-    import edgedeploy.compile.pipeline
-    import edgedeploy.frontends.onnx_importer
-    import edgedeploy.frontends.onnx_network
-    import edgedeploy.package.archive
-    import edgedeploy.records.best  # noqa: F401
+    def one(test: Test) -> Result:
+        worker, answers = idle.get(), list[Any]()
+        try:
+            for answer in worker.stream(judge, test, timeout_s=DEADLINE_S):
+                answers.append(answer)
+        except WorkerError as error:
+            answers = [*(answers[:1] or [False]), ("crash", str(error))]
+        finally:
+            idle.put(worker)
+        right, (outcome, message) = answers
+        return Result(test.name, test.operator, test.opset, test.expanded, outcome, message[:500], right)
 
-    _TESTS[:] = chosen
-    context = multiprocessing.get_context("fork")
-    waiting = iter(range(len(chosen)))
-    workers: list[_Worker] = []
-    results: dict[int, Result] = {}
-
-    def start(index: int) -> None:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs,), daemon=True)
-        process.start()
-        theirs.close()
-        ours.send(index)
-        workers.append(_Worker(process, ours, index, monotonic() + DEADLINE_S))
-
-    def finish(worker: _Worker, outcome: str, message: str) -> None:
-        test = chosen[worker.index]
-        result = Result(test.name, test.operator, test.opset, test.expanded, outcome, message[:500], worker.onnxruntime)
-        results[worker.index] = result
-        seen(result)
-
-    def replace(worker: _Worker, message: str) -> None:
-        worker.process.kill()
-        worker.process.join()
-        worker.connection.close()
-        workers.remove(worker)
-        finish(worker, "crash", message)
-        index = next(waiting, None)
-        if index is not None:
-            start(index)
-
-    for index in list(_first(waiting, processes)):
-        start(index)
-    while workers:
-        ready = wait([worker.connection for worker in workers], timeout=1)
-        for worker in [worker for worker in workers if worker.connection in ready]:
-            try:
-                message = worker.connection.recv()
-            except (EOFError, ConnectionError):
-                worker.process.join()
-                replace(worker, f"the process ended with {worker.process.exitcode}")
-                continue
-            if isinstance(message, bool):
-                worker.onnxruntime = message
-                continue
-            finish(worker, *message)
-            index = next(waiting, None)
-            if index is None:
-                worker.connection.send(None)
-                worker.process.join()
-                workers.remove(worker)
-            else:
-                worker.index, worker.deadline, worker.onnxruntime = index, monotonic() + DEADLINE_S, False
-                worker.connection.send(index)
-        for worker in [worker for worker in workers if monotonic() > worker.deadline]:
-            replace(worker, f"it took more than {DEADLINE_S:g} s")
-    return [results[index] for index in sorted(results)]
-
-
-def _first(values: Iterator[int], count: int) -> Iterator[int]:
-    for _, value in zip(range(count), values, strict=False):
-        yield value
+    results = []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool, ExitStack() as stack:
+        for number in range(processes):
+            idle.put(stack.enter_context(Worker(prepare, Path(folder, f"{number}.txt"))))
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        for result in pool.map(one, chosen):
+            seen(result)
+            results.append(result)
+    return results
 
 
 PAGE = """\

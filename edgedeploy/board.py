@@ -17,11 +17,9 @@ from edgedeploy.devices import AnyDevice, Device
 from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.hosts import host_facts
-from edgedeploy.triples import architecture_of
+from edgedeploy.triples import Fma, Positive, Vector, architecture_of
 
 Filled = TypeVar("Filled", bound=Record)
-
-Positive = Annotated[int, Field(gt=0)]
 
 # How long a health check may take unless the profile or the command line says otherwise.
 HEALTH_CHECK_S = 60
@@ -46,23 +44,6 @@ def check_command(text: str) -> str:
 # Fields of a profile, by name, that go before what its file states.
 Overrides = Mapping[str, Any]
 NO_OVERRIDES: Overrides = {}
-
-
-class Vector(Record):
-    """The vector unit: register width in bits, and how many registers instructions can name.
-
-    One without a vector unit has 32 bits: its vectors are single values of float32.
-    """
-
-    bits: Literal[32, 64, 128, 256, 512]
-    registers: Positive
-
-
-class Fma(Record):
-    """Fused multiply-add of full vectors of float32: latency in cycles, and how many start per cycle."""
-
-    latency: Positive
-    per_cycle: Annotated[float, Field(gt=0)]
 
 
 class Cache(Record):

@@ -72,7 +72,7 @@ class OpenShapeError(InputError):
         input: the input's name.
     """
 
-    def __init__(self, what: str, *, input: str, why: str | None = None, hints: Sequence[str] = ()) -> None:
+    def __init__(self, what: str, *, input: str = "", why: str | None = None, hints: Sequence[str] = ()) -> None:
         super().__init__(what, why=why, hints=hints)
         self.input = input
 

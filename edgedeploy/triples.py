@@ -15,6 +15,8 @@ from pydantic import Field
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 
+Positive = Annotated[int, Field(gt=0)]
+
 
 class FloatAbi(Record):
     """How an ELF header's `e_flags` state the calling convention of floats.
@@ -54,19 +56,27 @@ class Core(Record):
     features: list[str] = []
 
 
-class VectorUnit(Record):
-    """The vector unit of a machine that has these features: register width in bits, and how many registers."""
+class Vector(Record):
+    """The vector unit: register width in bits, and how many registers instructions can name.
+
+    One without a vector unit has 32 bits: its vectors are single values of float32.
+    """
+
+    bits: Literal[32, 64, 128, 256, 512]
+    registers: Positive
+
+
+class VectorUnit(Vector):
+    """That of a machine that has these features."""
 
     features: list[str] = []
-    bits: int
-    registers: int
 
 
-class FmaUnit(Record):
+class Fma(Record):
     """Fused multiply-add of full vectors of float32: latency in cycles, and how many start per cycle."""
 
-    latency: int
-    per_cycle: float
+    latency: Positive
+    per_cycle: Annotated[float, Field(gt=0)]
 
 
 class Architecture(Record):
@@ -118,7 +128,7 @@ class Architecture(Record):
     feature_words: dict[str, str] = {}
     implied_features: dict[str, list[str]] = {}
     vectors: Annotated[list[VectorUnit], Field(min_length=1)] = [VectorUnit(bits=128, registers=32)]
-    fma: FmaUnit = FmaUnit(latency=4, per_cycle=2)
+    fma: Fma = Fma(latency=4, per_cycle=2)
 
     @property
     def name(self) -> str:

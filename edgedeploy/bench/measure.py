@@ -18,7 +18,7 @@ from edgedeploy.bench.engines.engine import CannotRunError, Engine, Task
 from edgedeploy.bench.machine import this_machine
 from edgedeploy.bench.networks import Candidate
 from edgedeploy.bench.report import Report, Row, Skipped
-from edgedeploy.bench.worker import Turn, Worker
+from edgedeploy.bench.worker import EngineWorker, Turn
 from edgedeploy.errors import CompileError, EdgedeployError, ModelError
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.timing import EndToEnd, Timing
@@ -32,7 +32,7 @@ _EXTRA_PROCESSORS = 0.25
 
 
 class Player(Protocol):
-    """What runs interleaved: a `Worker`, a network on a board, or a test's stand-in.
+    """What runs interleaved: a `EngineWorker`, a network on a board, or a test's stand-in.
 
     Attributes:
         typical: the median time of an inference once warm, in seconds.
@@ -226,7 +226,7 @@ def _measure_network(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgedeploy-bench-")))
         file = network.write(folder)
-        workers: dict[str, Worker] = {}
+        workers: dict[str, EngineWorker] = {}
         with progress.stage(f"load {network.name}"):
             for engine in engines.values():
                 try:
@@ -256,7 +256,7 @@ def _measure_network(
         yield Row(network.name, name, version, device, threads, times[name], ratio, found.relative, found.absolute)
 
 
-def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> Worker:
+def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> EngineWorker:
     """An engine's process with the network loaded."""
     if file.suffix != engine.suffix:
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
@@ -266,11 +266,11 @@ def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads
     prepared = network.prepared
     accelerated = prepared.manifest.device is not None
     task = Task(file, prepared.package_path, network.tensors(), outputs, threads, scratch, accelerated)
-    return Worker(engine, task)
+    return EngineWorker(engine, task)
 
 
 def reference_outputs(
-    network: Candidate, file: Path, folder: Path, threads: int, running: Worker | None = None
+    network: Candidate, file: Path, folder: Path, threads: int, running: EngineWorker | None = None
 ) -> dict[str, np.ndarray]:
     """What the reference makes of the inputs: by its worker if it is measured, else by one of its own.
 

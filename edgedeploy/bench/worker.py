@@ -7,13 +7,10 @@ others are measured: it answers only when its threads have come to rest.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
+from functools import partial
 from time import perf_counter, process_time, sleep
 from typing import Any
 
@@ -23,9 +20,9 @@ from edgedeploy.bench.engines import find_engine
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Loaded, Task
 from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.workers import Worker, WorkerError
 
-# How long an answer may take: converting and loading, or a turn of inferences, which may also take so many times as
-# long as its inferences are known to.
+# How long an answer may take: a turn of inferences may also take so many times as long as its inferences are known to.
 _PATIENCE_S, _TIMES_AS_LONG = 600.0, 10.0
 # The warm-up goes on until both are reached.
 _WARMUP_CALLS, _WARMUP_S = 3, 0.2
@@ -49,7 +46,7 @@ class Turn:
     kernel_seconds: list[float] | None = None
 
 
-class Worker(Closing):
+class EngineWorker(Closing):
     """An engine's process with one network loaded; a context manager that ends it.
 
     Raises:
@@ -58,91 +55,53 @@ class Worker(Closing):
     """
 
     def __init__(self, engine: Engine, task: Task) -> None:
-        self.engine = engine
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(engine.name, task, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
+        self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt")
         # The median time of an inference once warm, in seconds, and what runs it.
         self.typical: float
         self.device: str
-        self.typical, self.device = self._answer()
+        self.typical, self.device = self._asked(self._worker.start)
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""
         patience = max(_PATIENCE_S, _TIMES_AS_LONG * self.typical * (warmup + count))
-        return self._ask("turn", warmup, count, patience=patience)
+        return self._asked(self._worker.call, _turn, warmup, count, timeout_s=patience)
 
     def outputs(self) -> dict[str, np.ndarray]:
         """The outputs of the last inference by name."""
-        return self._ask("outputs")
+        return self._asked(self._worker.call, _outputs, timeout_s=_PATIENCE_S)
 
     def close(self) -> None:
         """End the process."""
-        self._connection.close()
-        self._process.join(timeout=5)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        self._worker.close()
 
-    def _ask(self, *request: Any, patience: float = _PATIENCE_S) -> Any:
+    def _asked(self, ask: Callable[..., Any], *arguments: Any, **limits: float) -> Any:
         try:
-            self._connection.send(request)
-        except OSError as error:
-            raise self._lost() from error
-        return self._answer(patience)
-
-    def _answer(self, patience: float = _PATIENCE_S) -> Any:
-        try:
-            if not self._connection.poll(patience):
-                self._process.kill()
-                self.close()
-                raise CannotRunError(f"it gave no answer within {patience:.0f} s")
-            worked, answer = self._connection.recv()
-        except (EOFError, OSError) as error:
-            raise self._lost() from error
-        except KeyboardInterrupt:
-            self._process.kill()  # it would go on to the end of its work
-            raise
-        if not worked:
+            return ask(*arguments, **limits)
+        except WorkerError as error:
             self.close()
-            raise CannotRunError(str(answer)) from (answer if isinstance(answer, EdgedeployError) else None)
-        return answer
+            cause = error.__cause__
+            if isinstance(cause, EdgedeployError | CannotRunError):
+                raise CannotRunError(str(cause)) from cause
+            raise CannotRunError(str(error)) from error
+        except KeyboardInterrupt:
+            self.close()  # it would go on to the end of its work
+            raise
 
-    def _lost(self) -> CannotRunError:
-        self.close()
-        code = self._process.exitcode or 0
-        how = f"crashed ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
-        return CannotRunError(f"its process {how}")
+
+# In the process of an engine: what it has ready.
+_loaded: Loaded
 
 
-def _serve(name: str, task: Task, connection: Connection) -> None:
-    """The process: load, warm up, then do as told until the other side goes away."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's business
+def _load(name: str, task: Task) -> tuple[float, str]:
+    """Load and warm up; the typical time of an inference in seconds, and what runs it."""
+    global _loaded
     os.environ["OMP_NUM_THREADS"] = str(task.threads)
-    _silence(task.folder / "said.txt")
-    try:
-        loaded = find_engine(name).load(task)
-        connection.send((True, (_warm_up(loaded), loaded.device)))
-        while True:
-            request, *arguments = connection.recv()
-            connection.send((True, loaded.outputs() if request == "outputs" else _turn(loaded, *arguments)))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
-    except CannotRunError as error:
-        connection.send((False, str(error)))
-    except EdgedeployError as error:
-        connection.send((False, error))
-    except BaseException as error:
-        connection.send((False, _reason(error)))
+    _loaded = find_engine(name).load(task)
+    return _warm_up(_loaded), _loaded.device
 
 
-def _silence(path: Path) -> None:
-    """Send what native code prints to a file: standard output belongs to the results."""
-    with path.open("wb") as stream:
-        for descriptor in (1, 2):
-            os.dup2(stream.fileno(), descriptor)
+def _outputs() -> dict[str, np.ndarray]:
+    return _loaded.outputs()
 
 
 def _warm_up(loaded: Loaded) -> float:
@@ -155,8 +114,8 @@ def _warm_up(loaded: Loaded) -> float:
     return float(np.median(seconds))
 
 
-def _turn(loaded: Loaded, warmup: int, count: int) -> Turn:
-    run = loaded.run
+def _turn(warmup: int, count: int) -> Turn:
+    run = _loaded.run
     for _ in range(warmup):
         run()
     seconds, kernels = [], []
@@ -165,8 +124,8 @@ def _turn(loaded: Loaded, warmup: int, count: int) -> Turn:
         started = perf_counter()
         run()
         seconds.append(perf_counter() - started)
-        if loaded.kernel_seconds:
-            kernels.append(loaded.kernel_seconds())
+        if _loaded.kernel_seconds:
+            kernels.append(_loaded.kernel_seconds())
     processors = (process_time() - busy) / sum(seconds)
     _rest()
     return Turn(seconds, processors, kernels or None)
@@ -180,10 +139,3 @@ def _rest() -> None:
         sleep(_REST_S)
         if process_time() - used < _REST_S / 10:
             return
-
-
-def _reason(error: BaseException) -> str:
-    """The line of an exception that says the most: engines wrap theirs in lists of source files."""
-    lines: Sequence[str] = [line.strip() for line in str(error).splitlines() if line.strip()]
-    line = lines[-1] if lines else "no message"
-    return f"{type(error).__name__}: {line}"[:300]

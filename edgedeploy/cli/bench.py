@@ -10,14 +10,12 @@ from edgedeploy.cli.options import (
     MOST,
     BoardOption,
     EpsilonOption,
-    HostOrHereOption,
     InputShapeOption,
     JsonOption,
-    StrictOption,
     ThreadsOption,
-    VirtualOption,
     Weights,
     WeightsOption,
+    WhereOrHere,
     complete_model,
     import_options,
     parse_shapes,
@@ -49,9 +47,8 @@ def bench(
         ),
     ],
     board: BoardOption = "local",
-    host: HostOrHereOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: WhereOrHere,
     against: Annotated[
         str | None,
         typer.Option(
@@ -78,7 +75,6 @@ def bench(
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
-    *,
     overrides: Overrides,
     json_output: JsonOption = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print tables in Markdown.")] = False,
@@ -109,7 +105,6 @@ def bench(
     from edgedeploy.cli.console import print_json, print_lines, quiet_if
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
-    from edgedeploy.runtime.opening import Place
     from edgedeploy.runtime.session import check_threads, processors
 
     if json_output and markdown:
@@ -119,7 +114,7 @@ def bench(
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
     peers = find_peers(against)
     resolved = resolve(board, overrides)
-    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
+    place = where.place(resolved)
     progress = quiet_if(json_output)
     if runs is None and resolved.profile.accelerator:
         runs = RUNS_ON_DEVICES
@@ -139,20 +134,13 @@ def bench(
 
 def _print(report: Report) -> None:
     """The report as tables on the terminal."""
-    from rich.table import Table
-
     from edgedeploy.bench.report import heading, notes, tables
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_table, stdout
 
     console = stdout()
     console.print(heading(report))
     for title, cells in tables(report):
         console.print("", title, sep="\n")
-        table = Table(box=None, pad_edge=False)
-        for index, name in enumerate(cells[0]):
-            table.add_column(name, justify="right" if index else "left")
-        for line in cells[1:]:
-            table.add_row(*line)
-        console.print(table)
+        print_table(cells[0], cells[1:], right=cells[0][1:])
     for note in notes(report):
         console.print(f"note: {note}")

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import (
-    HostOption,
     JsonOption,
     LastBoardOption,
-    StrictOption,
-    VirtualOption,
+    Where,
     board_or_last,
     complete_board,
 )
+from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
-    from edgedeploy.board import Board
     from edgedeploy.facts import Facts
 
 app = typer.Typer(invoke_without_command=True)
+
+_STATED: Any = {"mode": "json", "exclude_none": True}
 
 BoardName = Annotated[str, typer.Argument(help="A board's name or file.", autocompletion=complete_board)]
 
@@ -35,21 +35,19 @@ def list_boards(context: typer.Context, json_output: JsonOption = False) -> None
     if context.invoked_subcommand is not None:
         return
     from edgedeploy.board import BOARDS
-    from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.resolved import resolve
 
     boards = {path.stem: resolve(path.stem).profile for path, _ in readable(BOARDS)}
     if json_output:
-        print_json([{"name": name, **_as_dict(board)} for name, board in boards.items()])
+        print_json([{"name": name, **board.model_dump(**_STATED)} for name, board in boards.items()])
         return
-    from rich.table import Table
-
-    table = Table("board", "description", box=None, pad_edge=False)
-    for title in ("triple", "CPU", "cores", "toolchain"):
-        table.add_column(title, no_wrap=True, overflow="fold")
-    for name, board in boards.items():
-        table.add_row(name, board.description, board.triple, board.cpu, str(board.cores), board.toolchain)
-    stdout().print(table)
+    whole = ("triple", "CPU", "cores", "toolchain")
+    rows = (
+        [name, each.description, each.triple, each.cpu, str(each.cores), each.toolchain]
+        for name, each in boards.items()
+    )
+    print_table(["board", "description", *whole], rows, whole=whole)
 
 
 @app.command()
@@ -70,9 +68,9 @@ def show(name: BoardName, json_output: JsonOption = False) -> None:
             {
                 "name": path.stem,
                 "file": str(path),
-                **_as_dict(board),
+                **board.model_dump(**_STATED),
                 "target": board.target(),
-                "probed": [each.model_dump(mode="json", exclude={"board"}, exclude_none=True) for each in probed],
+                "probed": [each.model_dump(exclude={"board"}, **_STATED) for each in probed],
             }
         )
         return
@@ -128,11 +126,11 @@ def new(
 
 
 @app.command()
+@flattened
 def probe(
     board: LastBoardOption = None,
-    host: HostOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: Where,
     json_output: JsonOption = False,
 ) -> None:
     """Probe a board over SSH, and store what it reports.
@@ -148,14 +146,13 @@ def probe(
     from edgedeploy.doctor.opencl import devices_on
     from edgedeploy.facts import Probed, store
     from edgedeploy.opencl.profile import opencl_of
-    from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
     from edgedeploy.remote.facts import probe as ask
 
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress)
-    [address] = addresses(resolved, host or (), virtual=virtual, progress=progress)
-    with Connection(address, strict=strict_host_key, progress=progress) as connection:
+    [address] = where.addresses(resolved, progress)
+    with Connection(address, strict=where.strict_host_key, progress=progress) as connection:
         facts = ask(connection)
         if opencl_of(resolved.profile):
             facts = facts.model_copy(update={"opencl": devices_on(connection, resolved.profile)})
@@ -167,10 +164,6 @@ def probe(
     stdout().print(f"{address}: {facts.line()}")
     _print_facts(facts)
     stdout().print(f"stored in {path}")
-
-
-def _as_dict(board: Board) -> dict[str, Any]:
-    return board.model_dump(mode="json", exclude_none=True)
 
 
 def _print_facts(facts: Facts) -> None:

@@ -238,30 +238,22 @@ def _print_code(built: Built, board: Board) -> None:
 
 
 def _print_explanation(explanation: Mapping[str, Any]) -> None:
-    from rich.table import Table
+    from edgedeploy.cli.console import print_table, stdout
 
-    from edgedeploy.cli.console import stdout
-
-    table = Table("function", "calls", "template", "tile", "threads", "MFLOP", "", box=None, pad_edge=False)
+    rows = []
     for record in explanation["functions"]:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []
         notes += ["slower than it could be, for smaller rounding errors"] if record["exact"] else []
         notes += [f"on the CPU: {record['cpu']}"] if record["cpu"] else []
-        table.add_row(
-            record["function"],
-            str(record["calls"]),
-            record["template"] or ("free reshape" if record["free"] else "TVM's own"),
-            record["tile"],
-            "all" if record["parallel"] else "one",
-            f"{record['mflop']:.2f}",
-            "; ".join(notes),
-        )
-    stdout().print(table)
-    if explanation["removed"]:
-        removed = Table("layer", "channels", "left", box=None, pad_edge=False, title="removed", title_justify="left")
-        for layer in explanation["removed"]:
-            removed.add_row(layer["layer"], str(layer["before"]), str(layer["after"]))
-        stdout().print(removed)
+        template = record["template"] or ("free reshape" if record["free"] else "TVM's own")
+        threads = "all" if record["parallel"] else "one"
+        work = f"{record['mflop']:.2f}"
+        row = [record["function"], str(record["calls"]), template, record["tile"], threads, work, "; ".join(notes)]
+        rows.append(row)
+    print_table(["function", "calls", "template", "tile", "threads", "MFLOP", ""], rows)
+    if removed := explanation["removed"]:
+        rows = [[layer["layer"], str(layer["before"]), str(layer["after"])] for layer in removed]
+        print_table(["layer", "channels", "left"], rows, title="removed")
     for operator, why in explanation["slow_operators"].items():
         stdout().print(f"slow operator: {operator} ({why})")
     fallbacks = sum(record["fallback"] for record in explanation["functions"])

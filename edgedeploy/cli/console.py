@@ -6,11 +6,11 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgedeploy import interruption
 from edgedeploy.errors import ConfigurationError, EdgedeployError
@@ -119,6 +119,34 @@ def _lines(text: str) -> list[str]:
     """A text whose further lines somebody else wrote, with a bar before those."""
     first, *further = text.expandtabs().splitlines() or [""]
     return [first, *(f"  | {line}" for line in further)]
+
+
+def print_table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+    title: str | None = None,
+) -> None:
+    """Print a table as a result.
+
+    Args:
+        titles: of the columns.
+        rows: a cell for each column: a string, or what `foreign` makes.
+        right: columns of numbers, which are aligned at the right.
+        whole: columns whose texts are not broken between words.
+        title: what stands above it.
+    """
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    for name in titles:
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(name, justify=justify, no_wrap=name in whole, overflow="fold" if name in whole else "ellipsis")
+    for row in rows:
+        table.add_row(*row)
+    stdout().print(table)
 
 
 def foreign(*lines: str, style: str = "") -> Text:

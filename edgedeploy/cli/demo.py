@@ -9,14 +9,12 @@ import typer
 
 from edgedeploy.cli.options import (
     MOST,
-    HostOrHereOption,
     JsonOption,
     LastBoardOption,
-    StrictOption,
     ThreadsOption,
-    VirtualOption,
     Weights,
     WeightsOption,
+    WhereOrHere,
     board_or_last,
     complete_model,
     import_options,
@@ -60,9 +58,8 @@ def demo(
         ),
     ] = None,
     board: LastBoardOption = None,
-    host: HostOrHereOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: WhereOrHere,
     model: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +87,6 @@ def demo(
             "--frames", metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera."
         ),
     ] = None,
-    *,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -129,14 +125,13 @@ def demo(
     from edgedeploy.demo.saving import saving
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import EdgedeployError, InputError
-    from edgedeploy.runtime.opening import Place
     from edgedeploy.vision.source import open_source
 
     if name == ALL and model:
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
-    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
+    place = where.place(resolved)
     printer = Printer(json_output, several=name == ALL)
 
     def perform(each: str) -> bool:
@@ -213,7 +208,7 @@ def _with_name(path: Path, name: str) -> Path:
 
 
 def _list(json_output: bool) -> None:
-    from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.demo.spec import DEMOS
 
     demos = {path.stem: each for path, each in readable(DEMOS)}
@@ -222,9 +217,5 @@ def _list(json_output: bool) -> None:
             [{"name": name, "model": each.model, "description": each.description} for name, each in demos.items()]
         )
         return
-    from rich.table import Table
-
-    table = Table("demo", "model", "description", box=None, pad_edge=False)
-    for name, each in demos.items():
-        table.add_row(name, each.model, each.description)
-    stdout().print(table)
+    rows = ([name, each.model, each.description] for name, each in demos.items())
+    print_table(["demo", "model", "description"], rows)

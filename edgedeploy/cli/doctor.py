@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from edgedeploy.cli.options import BoardOption, HostOption, JsonOption, StrictOption, VirtualOption
+from edgedeploy.cli.options import BoardOption, JsonOption, Where
+from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red", "not applicable": "dim"}
 
 
+@flattened
 def doctor(
     board: BoardOption = "local",
-    host: HostOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: Where,
     json_output: JsonOption = False,
 ) -> None:
     """Check this machine and a board, and suggest what to do about faults.
@@ -36,7 +37,7 @@ def doctor(
     from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.errors import NotReadyError
 
-    results = _results(board, host, virtual=virtual, strict=strict_host_key, progress=quiet_if(json_output))
+    results = _results(board, where, quiet_if(json_output))
     failures = [result.check.name for result in results if result.finding.state == "failed"]
     if json_output:
         print_json({"board": board, "ready": not failures, "checks": [_as_dict(result) for result in results]})
@@ -46,10 +47,12 @@ def doctor(
         raise NotReadyError(f"{board} is not ready", why=f"not in order: {', '.join(failures)}")
 
 
-def _results(board: str, host: list[str] | None, *, virtual: bool, strict: bool, progress: Progress) -> list[Result]:
+def _results(board: str, where: Where, progress: Progress) -> list[Result]:
     """What the checks find; where packages are missing that the checks themselves need, only that."""
     try:
-        from edgedeploy.doctor.diagnosis import diagnose
+        from edgedeploy.doctor.case import case_of
+        from edgedeploy.doctor.diagnosis import CHECKS
+        from edgedeploy.doctor.examination import examine
         from edgedeploy.resolved import resolve
     except ImportError:
         from edgedeploy.doctor.check import Result, State
@@ -61,7 +64,9 @@ def _results(board: str, host: list[str] | None, *, virtual: bool, strict: bool,
         return [Result(packages, finding)]
     # What hangs is for the checks to find, each in its time.
     resolved = resolve(board, ask_device=False)
-    return diagnose(resolved, host or (), virtual=virtual, strict=strict, progress=progress)
+    hosts, strict = where.host or (), where.strict_host_key
+    with case_of(resolved, hosts, virtual=where.virtual, strict=strict, progress=progress) as case:
+        return examine(case, CHECKS, progress=progress)
 
 
 def _print(results: list[Result]) -> None:

@@ -34,22 +34,16 @@ def list_models(context: typer.Context, json_output: JsonOption = False) -> None
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import print_json, print_table
 
-    entries = _all_entries()
+    summaries = [_summary(path, model) for path, model in _all_entries()]
     if json_output:
-        print_json([_summary(path, model) for path, model in entries])
+        print_json(summaries)
         return
     from rich.filesize import decimal
-    from rich.table import Table
 
-    table = Table("model", "task", box=None, pad_edge=False)
-    table.add_column("size", justify="right")
-    table.add_column("files")
-    for path, model in entries:
-        summary = _summary(path, model)
-        table.add_row(path.stem, model.task, decimal(summary["size"]), summary["state"])
-    stdout().print(table)
+    rows = ([each["name"], each["task"], decimal(each["size"]), each["state"]] for each in summaries)
+    print_table(["model", "task", "size", "files"], rows, right=["size"])
 
 
 @app.command()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,24 +15,26 @@ if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.progress import Progress
+    from edgedeploy.release.health import HealthCheck
+    from edgedeploy.remote.address import Address
     from edgedeploy.resolved import ResolvedBoard
+    from edgedeploy.runtime.opening import Place
 
 
 MOST = 2**31 - 1  # of what is counted; more than anyone waits for, and TVM's timer takes it
 
 
-def complete_board(incomplete: str) -> list[str]:
-    """Names of boards that begin with what was typed."""
-    from edgedeploy.board import BOARDS
+def complete(catalog: str) -> Callable[[str], list[str]]:
+    """What completes names of a catalogue, `module:name`, which is imported then; the shell itself completes paths."""
 
-    return [name for name in BOARDS.names() if name.startswith(incomplete)]
+    def beginning(incomplete: str) -> list[str]:
+        return [name for name in resolve_name(catalog).names() if name.startswith(incomplete)]
+
+    return beginning
 
 
-def complete_model(incomplete: str) -> list[str]:
-    """Names of the zoo that begin with what was typed; the shell itself completes paths."""
-    from edgedeploy.zoo.entry import MODELS
-
-    return [name for name in MODELS.names() if name.startswith(incomplete)]
+complete_board = complete("edgedeploy.board:BOARDS")
+complete_model = complete("edgedeploy.zoo.entry:MODELS")
 
 
 def complete_records(incomplete: str) -> list[str]:
@@ -153,36 +158,6 @@ LastBoardOption = Annotated[
         autocompletion=complete_board,
     ),
 ]
-HostOption = Annotated[list[str] | None, one_host_option("Where the board is, if not where its profile says.")]
-HostOrHereOption = Annotated[
-    list[str] | None,
-    one_host_option("Where the board is, if not where its profile says; `local`: this machine."),
-]
-HostsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--host", metavar="USER@HOST", help="Where the board is, if not where its profile says; several may be given."
-    ),
-]
-HealthCheckOption = Annotated[
-    str | None,
-    typer.Option(
-        "--health-check",
-        metavar="COMMAND",
-        help="A shell command that checks, on the board, whether the release in use works; the profile's unless "
-        "given, none if empty.",
-    ),
-]
-HealthCheckTimeoutOption = Annotated[
-    int | None,
-    typer.Option(
-        "--health-check-timeout", metavar="S", min=1, max=86400, help="Time limit of the health check: 60 s by default."
-    ),
-]
-VirtualOption = Annotated[
-    bool, typer.Option("--virtual", help="Use the virtual board of this profile; it is started if need be.")
-]
-StrictOption = Annotated[bool, typer.Option("--strict-host-key", help="Refuse a board whose host key is not known.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value for scripts.")]
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", "-t", min=1, help="Threads to use; the board's cores by default.")
@@ -223,3 +198,74 @@ EpsilonOption = Annotated[
         help="What batch normalisation adds to the variance, for Darknet networks; 1e-5 unless given, OpenCV has 1e-6.",
     ),
 ]
+_HOST = "Where the board is, if not where its profile says"
+VirtualOption = Annotated[
+    bool, typer.Option("--virtual", help="Use the virtual board of this profile; it is started if need be.")
+]
+StrictOption = Annotated[bool, typer.Option("--strict-host-key", help="Refuse a board whose host key is not known.")]
+HealthCheckOption = Annotated[
+    str | None,
+    typer.Option(
+        "--health-check",
+        metavar="COMMAND",
+        help="A shell command that checks, on the board, whether the release in use works; the profile's unless "
+        "given, none if empty.",
+    ),
+]
+HealthCheckTimeoutOption = Annotated[
+    int | None,
+    typer.Option(
+        "--health-check-timeout", metavar="S", min=1, max=86400, help="Time limit of the health check: 60 s by default."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where the board is: options of a command that `flattened` gives it."""
+
+    host: Annotated[list[str] | None, one_host_option(f"{_HOST}.")] = None
+    virtual: VirtualOption = False
+    strict_host_key: StrictOption = False
+
+    def place(self, board: ResolvedBoard) -> Place:
+        """Where networks run; an InputError if the options contradict each other."""
+        from edgedeploy.runtime.opening import Place
+
+        return Place(board, self.host[0] if self.host else None, self.virtual, self.strict_host_key)
+
+    def addresses(self, board: ResolvedBoard, progress: Progress) -> list[Address]:
+        """The boards that are meant, with the errors of `remote.address.addresses`."""
+        from edgedeploy.remote.address import addresses
+
+        return addresses(board, self.host or (), virtual=self.virtual, progress=progress)
+
+
+@dataclass(frozen=True)
+class WhereOrHere(Where):
+    """The same, or this machine."""
+
+    host: Annotated[list[str] | None, one_host_option(f"{_HOST}; `local`: this machine.")] = None
+
+
+@dataclass(frozen=True)
+class WhereAll(Where):
+    """Where one board is, or several of one kind."""
+
+    host: Annotated[
+        list[str] | None, typer.Option("--host", metavar="USER@HOST", help=f"{_HOST}; several may be given.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a release in use is checked: options of a command that `flattened` gives it."""
+
+    health_check: HealthCheckOption = None
+    health_check_timeout: HealthCheckTimeoutOption = None
+
+    def of(self, board: ResolvedBoard) -> HealthCheck | None:
+        """The check of the options or the board's profile; an InputError if the option's cannot be a command."""
+        from edgedeploy.release.health import HealthCheck
+
+        return HealthCheck.chosen(board.profile, self.health_check, self.health_check_timeout)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgedeploy.cli.options import complete
+
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
 
 
-def complete_toolchain(incomplete: str) -> list[str]:
-    """Names of toolchains that begin with what was typed."""
-    from edgedeploy.toolchain import TOOLCHAINS
-
-    return [name for name in TOOLCHAINS.names() if name.startswith(incomplete)]
+complete_toolchain = complete("edgedeploy.toolchain:TOOLCHAINS")
 
 
 def complete_triple(incomplete: str) -> list[str]:
@@ -161,16 +160,20 @@ def overridable(command: Callable[..., None], without: Collection[str] = ()) -> 
 
 
 def flattened(
-    command: Callable[..., None], without: Collection[str] = (), **records: Callable[..., Any]
+    command: Callable[..., None], without: Collection[str] = (), **makers: Callable[..., Any]
 ) -> Callable[..., None]:
-    """Give a command options that it gets together, as records.
+    """Give a command options that it gets together, as records: its parameters that are dataclasses, and others.
 
     Args:
         command: the command.
         without: options that it does not get.
-        records: by parameter of the command, what makes its value: a dataclass, or a function. Its own parameters are
-            the options.
+        makers: by parameter of the command, a function that makes its value, and whose own parameters are the options.
     """
+    own = _parameters(command)
+    annotations = {name: parameter.annotation for name, parameter in own.items()}
+    records = makers | {
+        name: each for name, each in annotations.items() if isinstance(each, type) and is_dataclass(each)
+    }
     options = {
         name: {option: parameter for option, parameter in _parameters(make).items() if option not in without}
         for name, make in records.items()
@@ -184,7 +187,7 @@ def flattened(
         command(**arguments, **made)
 
     parameters: list[inspect.Parameter] = []
-    for name, parameter in _parameters(command).items():
+    for name, parameter in own.items():
         parameters += options[name].values() if name in options else [parameter]
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     with_records.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]

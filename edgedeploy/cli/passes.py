@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 def complete_pass(incomplete: str) -> list[str]:
@@ -38,7 +35,7 @@ def show_passes(disabled: Sequence[str], json_output: bool) -> None:
 
     Those of other packages that are disabled are not loaded.
     """
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import print_json, print_table, stdout
     from edgedeploy.compile.passes.installed import load_installed
     from edgedeploy.compile.passes.order import ordered
 
@@ -56,11 +53,11 @@ def show_passes(disabled: Sequence[str], json_output: bool) -> None:
     if json_output:
         print_json(records)
         return
-    table = _table("pass", "", "expects", "leaves", "package")
-    for record in records:
-        name = f"{record['name']} *" if record["required"] else record["name"]
-        table.add_row(name, *(record[key] for key in ("what", "expects", "leaves", "package")))
-    stdout().print(table)
+    keys = ("what", "expects", "leaves", "package")
+    rows = (
+        [f"{each['name']}{' *' if each['required'] else ''}", *(str(each[key]) for key in keys)] for each in records
+    )
+    print_table(["pass", "", *keys[1:]], rows)
     stdout().print("* required: it cannot be disabled")
 
 
@@ -71,16 +68,7 @@ def pass_times(times: Sequence[tuple[str, float]]) -> list[dict[str, Any]]:
 
 def print_pass_times(times: Sequence[tuple[str, float]]) -> None:
     """The same as a table, with their sum."""
-    from edgedeploy.cli.console import stdout
+    from edgedeploy.cli.console import print_table
 
-    table = _table("pass", "ms")
-    table.columns[1].justify = "right"
-    for name, seconds in [*times, ("all", sum(seconds for _, seconds in times))]:
-        table.add_row(name, f"{seconds * 1e3:.1f}")
-    stdout().print(table)
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    return Table(*columns, box=None, pad_edge=False)
+    whole = [*times, ("all", sum(seconds for _, seconds in times))]
+    print_table(["pass", "ms"], ([name, f"{seconds * 1e3:.1f}"] for name, seconds in whole), right=["ms"])

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import (
-    HealthCheckOption,
-    HealthCheckTimeoutOption,
-    HostsOption,
+    Health,
     JsonOption,
     LastBoardOption,
-    StrictOption,
-    VirtualOption,
+    WhereAll,
     board_or_last,
     complete_model,
 )
@@ -45,16 +42,13 @@ def push(
         ),
     ] = None,
     board: LastBoardOption = None,
-    host: HostsOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: WhereAll,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Dry run: report what would be sent, and send nothing.")
     ] = False,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
-    health_check: HealthCheckOption = None,
-    health_check_timeout: HealthCheckTimeoutOption = None,
-    *,
+    health: Health,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -70,21 +64,18 @@ def push(
 
     Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
-    from edgedeploy.cli.console import foreign, print_json, quiet_if, stdout
+    from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
-    from edgedeploy.release.health import HealthCheck
-    from edgedeploy.remote.address import addresses
 
     if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides)
-    health = HealthCheck.chosen(resolved.profile, health_check, health_check_timeout)
+    options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved)}
     names = models or _built_packages(resolved)
-    targets = addresses(resolved, host or (), virtual=virtual, progress=progress)
-    options = {"dry_run": dry_run, "keep": keep, "health": health}
+    targets, strict = where.addresses(resolved, progress), where.strict_host_key
     results = _push_all(
-        targets, lambda: _releases(names, resolved, progress), options, strict=strict_host_key, progress=progress
+        targets, lambda: _releases(names, resolved, progress), options, strict=strict, progress=progress
     )
     failures = [outcome for _, _, outcome in results if isinstance(outcome, EdgedeployError)]
     if failures and len(results) == 1:
@@ -92,7 +83,8 @@ def push(
     if json_output:
         print_json([_as_dict(*result) for result in results])
     else:
-        stdout().print(_table(results))
+        titles = ["board", "model", "release", "result", "sent, bytes", "time, s"]
+        print_table(titles, (_row(*result) for result in results), right=titles[-2:])
         for address, model, outcome in results:
             if not isinstance(outcome, EdgedeployError) and outcome.health:
                 said = outcome.health.expandtabs().splitlines()
@@ -173,29 +165,15 @@ def _push_all(
         return [result for results in at_once(serve, targets, places) for result in results]
 
 
-def _table(results: list[Result]) -> Any:
-    from rich.table import Table
-
+def _row(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> list[str]:
     from edgedeploy.errors import EdgedeployError
 
-    table = Table("board", "model", "release", "result", box=None, pad_edge=False)
-    table.add_column("sent, bytes", justify="right")
-    table.add_column("time, s", justify="right")
-    for address, model, outcome in results:
-        if isinstance(outcome, EdgedeployError):
-            table.add_row(str(address), model or "", "", f"failed: {outcome.what}", "", "")
-        else:
-            files = f" ({', '.join(outcome.uploaded)})" if outcome.uploaded else ""
-            sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
-            table.add_row(
-                str(address),
-                outcome.model,
-                outcome.id or "",
-                outcome.state + files,
-                f"{sent:,}",
-                f"{outcome.seconds:.1f}",
-            )
-    return table
+    if isinstance(outcome, EdgedeployError):
+        return [str(address), model or "", "", f"failed: {outcome.what}", "", ""]
+    files = f" ({', '.join(outcome.uploaded)})" if outcome.uploaded else ""
+    sent = sum(outcome.uploaded.values()) if outcome.id is None else outcome.sent
+    result, seconds = outcome.state + files, f"{outcome.seconds:.1f}"
+    return [str(address), outcome.model, outcome.id or "", result, f"{sent:,}", seconds]
 
 
 def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployError) -> dict[str, Any]:

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.console import ConsoleProgress, print_json, stderr, stdout
+from edgedeploy.cli.console import ConsoleProgress, print_json, print_table, stderr, stdout
 from edgedeploy.cli.options import JsonOption, RecordsArgument, complete_records
 from edgedeploy.text import count, milliseconds, times
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from edgedeploy.records.exchange import Merged
     from edgedeploy.records.overview import TaskOverview
     from edgedeploy.records.trial import Trial
@@ -46,24 +44,15 @@ def list_records(json_output: JsonOption = False) -> None:
         stdout().print("there are no tuning records; `edgedeploy tune` makes some")
         return
     from rich.filesize import decimal
-    from rich.table import Table
 
-    table = Table("board", "cpu", "triple", box=None, pad_edge=False)
-    for title in ("tasks", "trials", "failures", "best speed-up", "size"):
-        table.add_column(title, justify="right")
+    rows = []
     for each in summaries:
         cpu = cpu_of(each["target"])
-        table.add_row(
-            each["board"],
-            str(cpu.get("mcpu", "")),
-            str(cpu.get("mtriple", "")),
-            f"{each['workloads']}",
-            f"{each['trials']}",
-            f"{each['failures']}",
-            times(each["best_speed_up"]),
-            decimal(each["bytes"]),
-        )
-    stdout().print(table)
+        named = [each["board"], str(cpu.get("mcpu", "")), str(cpu.get("mtriple", ""))]
+        counts = [str(each[key]) for key in ("workloads", "trials", "failures")]
+        rows.append([*named, *counts, times(each["best_speed_up"]), decimal(each["bytes"])])
+    numbers = ["tasks", "trials", "failures", "best speed-up", "size"]
+    print_table(["board", "cpu", "triple", *numbers], rows, right=numbers)
 
 
 @app.command()
@@ -103,7 +92,7 @@ def show(
         hosts = ", ".join(run.hosts)
         tasks_of_run = count(len(run.tasks), "task")
         console.print(f"run {run.run}: {run.model} on {hosts}, {tasks_of_run}, {run.tuner}, seed {run.seed}")
-    console.print(_task_table(tasks))
+    _print_tasks(tasks)
 
 
 @app.command()
@@ -120,7 +109,7 @@ def best(name: RecordsArgument, json_output: JsonOption = False) -> None:
     if json_output:
         print_json([vars(each) for each in tasks])
         return
-    stdout().print(_task_table(tasks, candidates=True))
+    _print_tasks(tasks, candidates=True)
 
 
 @app.command()
@@ -245,48 +234,29 @@ def _show_task(trials: list[Trial], json_output: bool) -> None:
     if json_output:
         print_json([trial.model_dump(mode="json") for trial in trials])
         return
-    from rich.table import Table
-
-    table = Table("trial", "time (UTC)", "host", box=None, pad_edge=False)
-    table.add_column("ms", justify="right")
-    table.add_column("temperature", justify="right")
-    table.add_column("candidate or failure")
+    rows = []
     for trial in trials:
         conditions = trial.conditions
         warmth = conditions.temperature_c if conditions else None
         error = " ".join((trial.error or "").split())[-_ERROR_LETTERS:]
         said = f"{trial.failure}: {error}" if trial.failure else _candidate(trial.configuration)
-        table.add_row(
-            f"{trial.number}{' final' if trial.final else ''}",
-            f"{trial.time:%Y-%m-%d %H:%M:%S}",
-            trial.host,
-            milliseconds(trial.median_ms),
-            f"{warmth:.0f} °C" if warmth is not None else "",
-            said,
-        )
-    stdout().print(table)
+        name = f"{trial.number}{' final' if trial.final else ''}"
+        measured = [milliseconds(trial.median_ms), f"{warmth:.0f} °C" if warmth is not None else ""]
+        rows.append([name, f"{trial.time:%Y-%m-%d %H:%M:%S}", trial.host, *measured, said])
+    numbers = ["ms", "temperature"]
+    print_table(["trial", "time (UTC)", "host", *numbers, "candidate or failure"], rows, right=numbers)
 
 
-def _task_table(tasks: list[TaskOverview], *, candidates: bool = False) -> Table:
-    from rich.table import Table
-
-    table = Table("task", "workload", box=None, pad_edge=False)
-    for title in ("trials", "failures", "default ms", "best ms", "speed-up"):
-        table.add_column(title, justify="right")
-    if candidates:
-        table.add_column("candidate")
+def _print_tasks(tasks: list[TaskOverview], *, candidates: bool = False) -> None:
+    rows = []
     for each in tasks:
-        table.add_row(
-            each.task,
-            each.workload,
-            f"{each.trials}",
-            f"{each.failures}",
-            milliseconds(each.default_ms),
-            milliseconds(each.best_ms),
-            times(each.speed_up),
-            *([_candidate(each.configuration)] if candidates else []),
+        counts = [str(each.trials), str(each.failures)]
+        measured = [milliseconds(each.default_ms), milliseconds(each.best_ms), times(each.speed_up)]
+        rows.append(
+            [each.task, each.workload, *counts, *measured, *([_candidate(each.configuration)] if candidates else [])]
         )
-    return table
+    numbers = ["trials", "failures", "default ms", "best ms", "speed-up"]
+    print_table(["task", "workload", *numbers, *(["candidate"] if candidates else [])], rows, right=numbers)
 
 
 def _candidate(configuration: dict[str, Any] | None) -> str:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import (
-    HealthCheckOption,
-    HealthCheckTimeoutOption,
-    HostOption,
+    Health,
     JsonOption,
     LastBoardOption,
-    StrictOption,
-    VirtualOption,
+    Where,
     board_or_last,
 )
+from edgedeploy.cli.overrides import flattened
 
 if TYPE_CHECKING:
     from edgedeploy.progress import Progress
@@ -29,11 +27,11 @@ ModelArgument = Annotated[str, typer.Argument(help="The model's name on the boar
 
 
 @app.command("list")
+@flattened
 def list_releases(
     board: LastBoardOption = None,
-    host: HostOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: Where,
     history: Annotated[
         bool, typer.Option("--history", help="Show which releases were in use, when, and on whose behalf.")
     ] = False,
@@ -45,36 +43,37 @@ def list_releases(
 
     Examples: edgedeploy releases list --board rpi4; edgedeploy releases list --board rpi4 --history --json
     """
-    from edgedeploy.cli.console import print_json, quiet_if, stdout
+    from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.release.board import inventories
     from edgedeploy.remote.connection import Connection
 
     progress = quiet_if(json_output)
-    address = _address(board, host, virtual, progress)
-    with Connection(address, strict=strict_host_key, progress=progress) as connection:
+    address = _address(board, where, progress)
+    with Connection(address, strict=where.strict_host_key, progress=progress) as connection:
         found = inventories(connection)
     if history:
         entries = [(model, entry) for model, each in found.items() for entry in each.record.entries]
         if json_output:
             print_json([{"model": model, **_as_dict(entry)} for model, entry in entries])
         else:
-            stdout().print(_history_table(entries))
-    elif json_output:
-        print_json([row for model, each in found.items() for row in _rows(model, each)])
+            _print_history(entries)
+        return
+    rows = [row for model, each in found.items() for row in _rows(model, each)]
+    if json_output:
+        print_json(rows)
     else:
-        stdout().print(_table([row for model, each in found.items() for row in _rows(model, each)]))
+        _print(rows)
 
 
 @app.command()
+@flattened
 def activate(
     model: ModelArgument,
     release: Annotated[str, typer.Argument(help="The release's name.")],
     board: LastBoardOption = None,
-    host: HostOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
-    health_check: HealthCheckOption = None,
-    health_check_timeout: HealthCheckTimeoutOption = None,
+    *,
+    where: Where,
+    health: Health,
 ) -> None:
     """Switch to a release that lies on the board, after a self-test. If it fails a check in use, the board goes back.
 
@@ -83,32 +82,31 @@ def activate(
     from edgedeploy.release.layout import check_id
 
     check_id(release)
-    _switch(model, release, board, host, virtual, strict_host_key, health_check, health_check_timeout)
+    _switch(model, release, board, where, health)
 
 
 @app.command()
+@flattened
 def rollback(
     model: ModelArgument,
     board: LastBoardOption = None,
-    host: HostOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
-    health_check: HealthCheckOption = None,
-    health_check_timeout: HealthCheckTimeoutOption = None,
+    *,
+    where: Where,
+    health: Health,
 ) -> None:
     """Switch to the release that was in use before, after a self-test. Called again, it goes back further.
 
     Example: edgedeploy releases rollback digits --board rpi4
     """
-    _switch(model, None, board, host, virtual, strict_host_key, health_check, health_check_timeout)
+    _switch(model, None, board, where, health)
 
 
 @app.command()
+@flattened
 def gc(
     board: LastBoardOption = None,
-    host: HostOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: Where,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of each model to keep.")] = 3,
 ) -> None:
     """Remove old releases, all trials, and files that belong to none.
@@ -124,8 +122,8 @@ def gc(
     from edgedeploy.text import count
 
     progress = quiet_if(False)
-    address = _address(board, host, virtual, progress)
-    with Connection(address, strict=strict_host_key, progress=progress) as connection, locked(connection):
+    address = _address(board, where, progress)
+    with Connection(address, strict=where.strict_host_key, progress=progress) as connection, locked(connection):
         removed = sweep(connection, keep=keep)
     for folder in removed:
         area, _, name = folder.partition("/")
@@ -134,44 +132,38 @@ def gc(
         stdout().print(f"no model has more than {count(keep, 'release')}, and there are no trials")
 
 
-def _switch(
-    model: str,
-    release: str | None,
-    board: str | None,
-    host: list[str] | None,
-    virtual: bool,
-    strict: bool,
-    health_check: str | None,
-    health_check_timeout: int | None,
-) -> None:
+def _switch(model: str, release: str | None, board: str | None, where: Where, health: Health) -> None:
     """Switch to a release, or to the one before."""
     from edgedeploy.cli.console import quiet_if, stdout
-    from edgedeploy.release.health import HealthCheck
     from edgedeploy.release.layout import check_model
     from edgedeploy.release.lock import locked
     from edgedeploy.release.switching import activate as activate_release
     from edgedeploy.release.switching import previous
-    from edgedeploy.remote.address import addresses
     from edgedeploy.remote.connection import Connection
 
     check_model(model)
     progress = quiet_if(False)
     resolved = board_or_last(board, progress)
-    health = HealthCheck.chosen(resolved.profile, health_check, health_check_timeout)
-    [address] = addresses(resolved, host or (), virtual=virtual, progress=progress)
-    with Connection(address, strict=strict, progress=progress) as connection, locked(connection) as check:
+    check_in_use = health.of(resolved)
+    [address] = where.addresses(resolved, progress)
+    with (
+        Connection(address, strict=where.strict_host_key, progress=progress) as connection,
+        locked(connection) as check,
+    ):
         to = release or previous(connection, model)
-        activate_release(connection, model, to, check, returning=release is None, health=health, progress=progress)
+        activate_release(
+            connection, model, to, check, returning=release is None, health=check_in_use, progress=progress
+        )
         stdout().print(f"{connection.address} now uses {model} {to}")
 
 
-def _address(board: str | None, host: list[str] | None, virtual: bool, progress: Progress) -> Address:
+def _address(board: str | None, where: Where, progress: Progress) -> Address:
     """Where the releases lie; a board that is not named need not be known where `--host` says it."""
-    from edgedeploy.remote.address import addresses, parse_address
+    from edgedeploy.remote.address import parse_address
 
-    if board is None and host and not virtual:
-        return parse_address(host[0])
-    [address] = addresses(board_or_last(board, progress), host or (), virtual=virtual, progress=progress)
+    if board is None and where.host and not where.virtual:
+        return parse_address(where.host[0])
+    [address] = where.addresses(board_or_last(board, progress), progress)
     return address
 
 
@@ -209,33 +201,26 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> Any:
-    from rich.table import Table
+def _print(releases: list[dict[str, Any]]) -> None:
+    from edgedeploy.cli.console import foreign, print_table
 
-    from edgedeploy.cli.console import foreign
-
-    table = Table("model", "release", "made (UTC)", "state", box=None, pad_edge=False)
-    table.add_column("KiB", justify="right")
-    table.add_column("last")
-    for row in rows:
-        last = row["history"][-1] if row["history"] else None
+    rows = []
+    for each in releases:
+        last = each["history"][-1] if each["history"] else None
         told = f"{last['event']} {_shown(last['time'])} by {last['who']}" if last else ""
-        table.add_row(
-            row["model"], row["id"], _shown(row["made"]), row["state"], f"{row['kibibytes']:,}", foreign(told)
-        )
-    return table
+        size = f"{each['kibibytes']:,}"
+        rows.append([each["model"], each["id"], _shown(each["made"]), each["state"], size, foreign(told)])
+    print_table(["model", "release", "made (UTC)", "state", "KiB", "last"], rows, right=["KiB"])
 
 
-def _history_table(entries: list[tuple[str, Entry]]) -> Any:
-    from rich.table import Table
+def _print_history(entries: list[tuple[str, Entry]]) -> None:
+    from edgedeploy.cli.console import foreign, print_table
 
-    from edgedeploy.cli.console import foreign
-
-    table = Table("time (UTC)", "model", "release", "what", "by", box=None, pad_edge=False)
+    rows = []
     for model, entry in entries:
         what = f"{entry.event.value}: {entry.reason}" if entry.reason else entry.event.value
-        table.add_row(_shown(entry.time.isoformat()), model, entry.id, foreign(what), foreign(entry.who))
-    return table
+        rows.append([_shown(entry.time.isoformat()), model, entry.id, foreign(what), foreign(entry.who)])
+    print_table(["time (UTC)", "model", "release", "what", "by"], rows)
 
 
 def _shown(time: str) -> str:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import BoardOption, HostsOption, JsonOption, StrictOption, VirtualOption, one_host_option
+from edgedeploy.cli.options import BoardOption, JsonOption, WhereAll, one_host_option
+from edgedeploy.cli.overrides import flattened
 from edgedeploy.rpc import DEFAULT_PORT
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from edgedeploy.progress import Progress
     from edgedeploy.rpc.running import Part
     from edgedeploy.rpc.server import BoardServer
@@ -81,10 +80,11 @@ def tracker(
 
 
 @app.command()
+@flattened
 def server(
     board: BoardOption = "local",
-    host: HostsOption = None,
-    virtual: VirtualOption = False,
+    *,
+    where: WhereAll,
     tracker_at: Annotated[
         str | None,
         typer.Option(
@@ -95,7 +95,6 @@ def server(
     threads: Annotated[
         int | None, typer.Option("--threads", "-t", min=1, help="Threads of a session; by default one per processor.")
     ] = None,
-    strict_host_key: StrictOption = False,
     detach: DetachOption = False,
 ) -> None:
     """Run a server on a board, or on several of one kind, reached through SSH alone; on this machine for `local`.
@@ -107,7 +106,6 @@ def server(
     """
     from edgedeploy.cli.console import ConsoleProgress, stdout
     from edgedeploy.remote import LOOPBACK
-    from edgedeploy.remote.address import addresses
     from edgedeploy.resolved import resolve
     from edgedeploy.rpc.running import Part, detached, registered
     from edgedeploy.rpc.server import BoardServer
@@ -120,18 +118,20 @@ def server(
     progress: Progress = ConsoleProgress()
     if detach:
         arguments = ["server", "--board", board, "--key", key]
-        arguments += [part for each in host or () for part in ("--host", each)]
+        arguments += [part for each in where.host or () for part in ("--host", each)]
         arguments += ["--tracker", str(endpoint)] if endpoint else []
         arguments += ["--threads", str(threads)] if threads else []
-        flags = {"--virtual": virtual, "--strict-host-key": strict_host_key}
+        flags = {"--virtual": where.virtual, "--strict-host-key": where.strict_host_key}
         _print_detached(detached([*arguments, *(flag for flag, given in flags.items() if given)]))
         return
-    here = resolved.profile.runs_here and not host and not virtual
-    places = [None] if here else addresses(resolved, host or (), virtual=virtual, progress=progress)
+    here = resolved.profile.runs_here and not where.host and not where.virtual
+    places = [None] if here else where.addresses(resolved, progress)
     with _ending(), ExitStack() as stack:
         servers = [
             stack.enter_context(
-                BoardServer(place, resolved.profile, endpoint, key, progress, threads=threads, strict=strict_host_key)
+                BoardServer(
+                    place, resolved.profile, endpoint, key, progress, threads=threads, strict=where.strict_host_key
+                )
             )
             for place in places
         ]
@@ -146,9 +146,9 @@ def server(
             tracker=str(endpoint) if endpoint else None,
         )
         with registered(part), suppress(KeyboardInterrupt):
-            where = f"registered at {endpoint}" if endpoint else "without a tracker"
+            tracked = f"registered at {endpoint}" if endpoint else "without a tracker"
             for each in servers:
-                stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {where}")
+                stdout().print(f"{each.name} serves key {key} at {LOOPBACK}:{each.port}, {tracked}")
             stdout().print("end with Ctrl-C")
             _keep_alive(servers)
 
@@ -189,19 +189,20 @@ def status(
             else {key: asdict(each) for key, each in found.items()}
             for address, found in known.items()
         }
-        print_json({"running": [_as_dict(part) for part in parts], "trackers": devices})
+        running_here = [{**part.model_dump(exclude={"process"}), "pid": part.process.pid} for part in parts]
+        print_json({"running": running_here, "trackers": devices})
         return
     if not parts and not known:
         stdout().print("no tracker and no server of TVM's RPC was started here")
     if parts:
-        stdout().print(_parts_table(parts))
+        _print_parts(parts)
     for address, found in known.items():
         if isinstance(found, RpcError):
             stdout().print(str(found))
         elif not found:
             stdout().print(f"tracker {address} has no devices")
         else:
-            stdout().print(_devices_table(address, found))
+            _print_devices(address, found)
 
 
 @app.command()
@@ -277,39 +278,23 @@ def _print_detached(part: Part) -> None:
     stdout().print(f"{part.name} runs at {where}; end it with `edgedeploy rpc stop {part.name}`")
 
 
-def _parts_table(parts: list[Part]) -> Table:
-    from rich.table import Table
+def _print_parts(parts: list[Part]) -> None:
+    from edgedeploy.cli.console import foreign, print_table
 
-    from edgedeploy.cli.console import foreign
-
-    table = Table("name", "what", "at", "key", "boards", "registered at", "process", box=None, pad_edge=False)
+    rows = []
     for part in parts:
-        table.add_row(
-            part.name,
-            part.kind,
-            foreign(*part.addresses),
-            part.key or "",
-            foreign(*part.hosts),
-            part.tracker or "",
-            str(part.process.pid),
-        )
-    return table
+        what = [part.name, part.kind, foreign(*part.addresses), part.key or ""]
+        rows.append([*what, foreign(*part.hosts), part.tracker or "", str(part.process.pid)])
+    print_table(["name", "what", "at", "key", "boards", "registered at", "process"], rows)
 
 
-def _devices_table(address: str, found: Summary) -> Table:
+def _print_devices(address: str, found: Summary) -> None:
     """The devices of a tracker, which anybody may have registered there."""
-    from rich.table import Table
+    from edgedeploy.cli.console import foreign, print_table
 
-    from edgedeploy.cli.console import foreign
-
-    table = Table(f"key at {address}", "devices", box=None, pad_edge=False)
-    for column in ("free", "clients waiting"):
-        table.add_column(column, justify="right")
-    for key, devices in found.items():
-        addresses = foreign(*devices.addresses or ["none"])
-        table.add_row(key, addresses, str(devices.free), str(devices.pending))
-    return table
-
-
-def _as_dict(part: Part) -> dict[str, Any]:
-    return {**part.model_dump(exclude={"process"}), "pid": part.process.pid}
+    rows = (
+        [key, foreign(*devices.addresses or ["none"]), str(devices.free), str(devices.pending)]
+        for key, devices in found.items()
+    )
+    numbers = ["free", "clients waiting"]
+    print_table([f"key at {address}", "devices", *numbers], rows, right=numbers)

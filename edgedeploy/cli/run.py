@@ -12,14 +12,12 @@ from edgedeploy.cli.options import (
     MOST,
     BoardOption,
     EpsilonOption,
-    HostOrHereOption,
     InputShapeOption,
     JsonOption,
-    StrictOption,
     ThreadsOption,
-    VirtualOption,
     Weights,
     WeightsOption,
+    WhereOrHere,
     complete_model,
     file_option,
     import_options,
@@ -53,9 +51,8 @@ def run(
         ),
     ],
     board: BoardOption = "local",
-    host: HostOrHereOption = None,
-    virtual: VirtualOption = False,
-    strict_host_key: StrictOption = False,
+    *,
+    where: WhereOrHere,
     inputs: Annotated[
         Path | None, typer.Option("--inputs", "-i", help="A .npz file with one array for each input, by name.")
     ] = None,
@@ -79,7 +76,6 @@ def run(
     input_shape: InputShapeOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
-    *,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -98,7 +94,7 @@ def run(
     from edgedeploy.package.archive import read_manifest
     from edgedeploy.resolved import resolve
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
-    from edgedeploy.runtime.opening import Place, opened
+    from edgedeploy.runtime.opening import opened
     from edgedeploy.runtime.session import check_tensors
 
     given = read_arrays(inputs) if inputs else None
@@ -116,8 +112,7 @@ def run(
         package = prepare(model, resolved, input_shapes=shapes, options=options, progress=progress).package_path
         manifest = read_manifest(package)
         name, label = model, board
-    place = Place(resolved, host[0] if host else None, virtual, strict_host_key)
-    with opened(package, place, threads, progress) as network:
+    with opened(package, where.place(resolved), threads, progress) as network:
         runner = network.runner
         tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in manifest.inputs}
         check_tensors(tensors, runner.inputs)

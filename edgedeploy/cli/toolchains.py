@@ -25,7 +25,7 @@ def list_toolchains(context: typer.Context, json_output: JsonOption = False) -> 
     """
     if context.invoked_subcommand is not None:
         return
-    from edgedeploy.cli.console import print_json, readable, stdout
+    from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.toolchain import TOOLCHAINS, is_installed
 
     toolchains = {path.stem: toolchain for path, toolchain in readable(TOOLCHAINS)}
@@ -37,14 +37,12 @@ def list_toolchains(context: typer.Context, json_output: JsonOption = False) -> 
             ]
         )
         return
-    from rich.table import Table
-
-    table = Table("toolchain", "description", "links for", "installed", box=None, pad_edge=False)
+    rows = []
     for name, toolchain in toolchains.items():
         architectures = ", ".join(toolchain.architectures) if toolchain.architectures else "all"
         installed = "yes" if is_installed(toolchain) else f"no: {toolchain.install}"
-        table.add_row(name, toolchain.description, architectures, installed)
-    stdout().print(table)
+        rows.append([name, toolchain.description, architectures, installed])
+    print_table(["toolchain", "description", "links for", "installed"], rows)
 
 
 @app.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,20 +13,18 @@ from typer.core import TyperGroup
 from edgedeploy.cli.options import (
     BoardOption,
     EpsilonOption,
-    HostsOption,
     InputShapeOption,
     RecordsArgument,
-    StrictOption,
-    VirtualOption,
     Weights,
     WeightsOption,
+    WhereAll,
     complete_model,
     complete_records,
     file_option,
     import_options,
     parse_shapes,
 )
-from edgedeploy.cli.overrides import flattened, overridable
+from edgedeploy.cli.overrides import overridable
 
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
@@ -65,12 +62,9 @@ class Tuner(str, Enum):
 
 
 @dataclass(frozen=True)
-class _Boards:
-    """Where candidates are measured."""
+class _Devices:
+    """The devices that candidates are measured on, if not those of the boards, and how boards run meanwhile."""
 
-    host: HostsOption = None
-    virtual: VirtualOption = False
-    strict_host_key: StrictOption = False
     rpc_tracker: Annotated[
         str | None,
         typer.Option("--rpc-tracker", metavar="HOST:PORT", help="Measure on the devices of this tracker."),
@@ -88,7 +82,7 @@ class _Boards:
         ),
     ] = None
 
-    def of(self, board: ResolvedBoard) -> Boards:
+    def boards(self, board: ResolvedBoard, where: WhereAll) -> Boards:
         """The boards of a kind.
 
         Raises:
@@ -96,16 +90,15 @@ class _Boards:
         """
         from edgedeploy.errors import InputError
         from edgedeploy.rpc.tracker import Endpoint
-        from edgedeploy.runtime.opening import Place
         from edgedeploy.tune.tuning import Boards
 
-        if self.rpc_tracker and (self.host or self.virtual or self.set_governor):
+        if self.rpc_tracker and (where.host or where.virtual or self.set_governor):
             raise InputError("--rpc-tracker does not go with --host, --virtual and --set-governor")
         if self.rpc_key and not self.rpc_tracker:
             raise InputError("--rpc-key needs --rpc-tracker")
         return Boards(
-            place=Place(board, self.host[0] if self.host else None, self.virtual, self.strict_host_key),
-            hosts=self.host or [],
+            place=where.place(board),
+            hosts=where.host or [],
             rpc_tracker=Endpoint.parse(self.rpc_tracker) if self.rpc_tracker else None,
             rpc_key=self.rpc_key,
             governor=self.set_governor,
@@ -159,7 +152,6 @@ class _Timing:
 
 @app.command(_RUN)
 @overridable
-@partial(flattened, boards=_Boards, search=_Search, timing=_Timing)
 def tune_models(
     models: Annotated[
         list[str],
@@ -167,7 +159,8 @@ def tune_models(
     ],
     board: BoardOption = "local",
     *,
-    boards: _Boards,
+    where: WhereAll,
+    devices: _Devices,
     search: _Search,
     timing: _Timing,
     tasks: Annotated[
@@ -222,7 +215,7 @@ def tune_models(
     if shapes and len(models) > 1:
         raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
     resolved = resolve(board, overrides)
-    measuring, profile = boards.of(resolved), resolved.profile
+    measuring, profile = devices.boards(resolved, where), resolved.profile
     check_target(profile)
     known = [find_folder(each) for each in tuning_records or []]
     options = Options(**{**vars(search), "tuner": search.tuner.value})
@@ -272,23 +265,20 @@ def report(
 
 def _list_tasks(sources: list[Source], profile: Board, *, json_output: bool) -> None:
     """Show what there is to tune."""
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.tune.task import tasks_of
 
     found = {source.name: tasks_of(source.read(), profile) for source in sources}
     if json_output:
         print_json({name: [_described(task) for task in tasks] for name, tasks in found.items()})
         return
-    from rich.table import Table
-
+    titles = ["task", "function", "weight", "MFLOP", "candidates"]
     for name, tasks in found.items():
-        table = Table(box=None, pad_edge=False, title=name, title_justify="left")
-        for title in ("task", "function", "weight", "MFLOP", "candidates"):
-            table.add_column(title, justify="left" if title == "function" else "right")
-        for task in tasks:
-            mflop, candidates = f"{task.mflop:.2f}", str(len(task.candidates))
-            table.add_row(str(task.number), task.name, str(task.weight), mflop, candidates)
-        stdout().print(table)
+        rows = (
+            [str(task.number), task.name, str(task.weight), f"{task.mflop:.2f}", str(len(task.candidates))]
+            for task in tasks
+        )
+        print_table(titles, rows, right=set(titles) - {"function"}, title=name)
 
 
 def _described(task: Task) -> dict[str, Any]:

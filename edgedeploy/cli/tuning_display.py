@@ -13,7 +13,7 @@ from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, stderr, stdout
+from edgedeploy.cli.console import ConsoleProgress, foreign, print_json_line, print_table, stderr, stdout
 from edgedeploy.progress import Progress, paced
 from edgedeploy.records.events import (
     Event,
@@ -306,18 +306,11 @@ class _Activity:
 
 def print_results(ended: RunEnded, started: RunStarted | None) -> None:
     """What was tuned, the table of its tasks and the times of one inference, on standard output."""
-    from rich.table import Table
-
     console = stdout()
     if started:
         console.print(f"{started.model} on {started.board}")
     if ended.results:
-        table = Table(box=None, pad_edge=False)
-        for index, title in enumerate(TITLES):
-            table.add_column(title, justify="right" if index else "left", no_wrap=index > 0, overflow="fold")
-        for line in cells(ended.results):
-            table.add_row(*line)
-        console.print(table)
+        print_table(TITLES, cells(ended.results), right=TITLES[1:], whole=TITLES[1:])
     console.print(end_to_end(ended.before_ms, ended.after_ms))
 
 

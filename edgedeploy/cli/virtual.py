@@ -68,31 +68,19 @@ def list_running(json_output: JsonOption = False) -> None:
 
     Example: edgedeploy virtual list
     """
-    from edgedeploy.cli.console import print_json, stdout
+    from edgedeploy.cli.console import print_json, print_table
     from edgedeploy.virtual.board import HOST, running
 
     boards = running()
     if json_output:
         print_json([_as_dict(virtual) for virtual in boards])
         return
-    from rich.table import Table
-
-    table = Table(
-        "virtual board", "board", "suite", "architecture", "emulated", "address", "process", box=None, pad_edge=False
-    )
+    rows = []
     for virtual in boards:
-        address = f"{virtual.user}@{HOST}:{virtual.port}"
-        emulated = "yes" if virtual.emulated else "no"
-        table.add_row(
-            virtual.name,
-            virtual.board,
-            virtual.suite,
-            virtual.architecture,
-            emulated,
-            address,
-            str(virtual.process.pid),
-        )
-    stdout().print(table)
+        how = [virtual.suite, virtual.architecture, "yes" if virtual.emulated else "no"]
+        where = [f"{virtual.user}@{HOST}:{virtual.port}", str(virtual.process.pid)]
+        rows.append([virtual.name, virtual.board, *how, *where])
+    print_table(["virtual board", "board", "suite", "architecture", "emulated", "address", "process"], rows)
 
 
 @app.command()

@@ -1,16 +1,10 @@
-"""All checks, and what they make of a board."""
+"""All checks, in the order in which they are told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from edgedeploy.doctor import board, host, login, opencl, tools
 from edgedeploy.doctor import packages as python
-from edgedeploy.doctor.case import case_of
-from edgedeploy.doctor.check import Check, Result
-from edgedeploy.doctor.examination import LIMIT_S, examine
-from edgedeploy.progress import SILENT, Progress
-from edgedeploy.resolved import ResolvedBoard
+from edgedeploy.doctor.check import Check
 
 CHECKS: tuple[Check, ...] = (
     host.system,
@@ -41,29 +35,3 @@ CHECKS: tuple[Check, ...] = (
     opencl.gpu_nodes,
     opencl.devices,
 )
-
-
-def diagnose(
-    examined: ResolvedBoard,
-    hosts: Sequence[str] = (),
-    *,
-    virtual: bool = False,
-    strict: bool = False,
-    limit_s: float = LIMIT_S,
-    progress: Progress = SILENT,
-) -> list[Result]:
-    """Examine a board, and this machine as what builds for it.
-
-    Args:
-        examined: the board.
-        hosts: where it is, if not where its profile says.
-        virtual: examine its virtual one, which is started if need be, before the time counts.
-        strict: refuse a host key that is not known.
-        limit_s: the time for all checks.
-        progress: is told of each check that is done.
-
-    Raises:
-        InputError: there is no such address.
-    """
-    with case_of(examined, hosts, virtual=virtual, strict=strict, progress=progress) as case:
-        return examine(case, CHECKS, limit_s=limit_s, progress=progress)

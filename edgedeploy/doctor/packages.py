@@ -31,10 +31,9 @@ def packages(case: Case) -> Finding:
             "edgedeploy itself is not installed, so that nothing says which packages it needs",
             f"{_pip()} -e . in the checkout",
         )
-    faults = [fault for each in wanted if (fault := _fault(each))]
+    faults = {fault: each for each in wanted if (fault := _fault(each))}
     if faults:
-        missing = [each for each in wanted if _fault(each)]
-        return failed("; ".join(faults), f"{_pip()} {shlex.join(map(_plain, missing))}")
+        return failed("; ".join(faults), f"{_pip()} {shlex.join(map(_plain, faults.values()))}")
     versions = {each.name: importlib.metadata.version(each.name) for each in wanted}
     named = ", ".join(f"{name} {versions[name]}" for name in ("apache-tvm", "apache-tvm-ffi") if name in versions)
     found = f"{len(versions)} packages, in versions that fit: {named}, ..."

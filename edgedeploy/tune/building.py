@@ -25,7 +25,7 @@ from edgedeploy.files import cannot_write
 from edgedeploy.runtime.native import MEASURING, THREAD_POOL
 from edgedeploy.runtime.session import processors
 from edgedeploy.toolchain import link_shared
-from edgedeploy.tune.workers import Worker, WorkerError
+from edgedeploy.workers import Worker, WorkerError
 
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc

@@ -30,7 +30,7 @@ from edgedeploy.tune.remote import (
     Refused,
     session,
 )
-from edgedeploy.tune.workers import Worker, WorkerError
+from edgedeploy.workers import Worker, WorkerError
 
 # A session begins functions for so long; the server ends it when the last one has had its time as well.
 SESSION_S = 5.0

@@ -16,19 +16,18 @@ from pathlib import Path
 
 import paramiko
 import pytest
-import yaml
 from conftest import Command
 from support.commands import need, output_of
 from support.patience import generous
+from support.profiles import write_profile
 from support.rpc_clients import becomes
 from support.ssh_homes import made_key, new_key, own_home, stanza, write_config
 from support.virtual_boards import Start
 
-from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import Case, case_of
 from edgedeploy.doctor.check import Finding, State
-from edgedeploy.doctor.diagnosis import CHECKS, diagnose
+from edgedeploy.doctor.diagnosis import CHECKS
 from edgedeploy.doctor.examination import examine
 from edgedeploy.opencl.profile import OpenCL
 from edgedeploy.remote.address import Address, address_of
@@ -204,7 +203,8 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
         thread = threading.Thread(target=greet)
         thread.start()
         started = time.monotonic()
-        results = diagnose(resolve("rpi4"), [f"pi@127.0.0.1:{listener.getsockname()[1]}"], limit_s=6)
+        with case_of(resolve("rpi4"), [f"pi@127.0.0.1:{listener.getsockname()[1]}"]) as case:
+            results = examine(case, CHECKS, limit_s=6)
         assert time.monotonic() - started < generous(10)
         thread.join()
         for stream in streams:
@@ -241,9 +241,7 @@ def test_a_full_disk_is_found_by_writing_to_it(start: Start) -> None:
 
 @pytest.mark.slow
 def test_an_older_glibc_than_the_profile_states_is_found(virtual: VirtualBoard, tmp_path: Path) -> None:
-    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {"glibc": "2.99"}
-    (tmp_path / "new.yaml").write_text(yaml.safe_dump(stated))
-    with case_of(resolve(str(tmp_path / "new.yaml")), ["virtual:patient"]) as case:
+    with case_of(resolve(write_profile(tmp_path, "local", glibc="2.99")), ["virtual:patient"]) as case:
         found = fault(case, *WAY, "architecture", "glibc")
     assert found.found.startswith("2.36, the profile states 2.99")
 

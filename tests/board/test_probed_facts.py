@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Command
 from support.commands import output_of
+from support.profiles import write_profile
 
-from edgedeploy.catalog import builtin_folder
 from edgedeploy.facts import Facts, Probed, store, stored
 from edgedeploy.resolved import resolve
 
@@ -25,10 +25,7 @@ def _nothing_was_probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.fixture
 def open_profile(tmp_path: Path) -> str:
     """A profile that states neither cores nor glibc."""
-    lines = (builtin_folder() / "boards" / "rpi4.yaml").read_text().splitlines()
-    path = tmp_path / "mine.yaml"
-    path.write_text("\n".join(line for line in lines if not line.startswith(("cores:", "glibc:"))))
-    return str(path)
+    return write_profile(tmp_path, "rpi4", cores=None, glibc=None)
 
 
 def remember(host: str, hour: int = 0, board: str = "mine", **facts: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import re
@@ -25,7 +26,7 @@ from edgedeploy.bench import engines, measure, networks, report
 from edgedeploy.bench.engines import litert, mnn
 from edgedeploy.bench.engines.engine import CannotRunError, Task
 from edgedeploy.bench.machine import Machine
-from edgedeploy.bench.worker import Turn, Worker
+from edgedeploy.bench.worker import EngineWorker, Turn
 from edgedeploy.errors import DownloadError, PackageError
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS
 from edgedeploy.progress import SILENT
@@ -435,7 +436,7 @@ def task(folder: Path) -> Task:
 
 def test_a_worker_keeps_its_engine_ready(tmp_path: Path) -> None:
     given = task(tmp_path)
-    with Worker(engines.REFERENCE, given) as worker:
+    with EngineWorker(engines.REFERENCE, given) as worker:
         assert worker.typical > 0
         assert len(worker.turn(1, 4).seconds) == 4
         [expected] = onnxruntime.InferenceSession(given.file).run(None, given.inputs)
@@ -443,9 +444,10 @@ def test_a_worker_keeps_its_engine_ready(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_crashes_says_so(tmp_path: Path) -> None:
-    with Worker(engines.REFERENCE, task(tmp_path)) as worker:
-        assert worker._process.pid is not None
-        os.kill(worker._process.pid, signal.SIGSEGV)
+    with EngineWorker(engines.REFERENCE, task(tmp_path)) as worker:
+        [process] = multiprocessing.active_children()
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSEGV)
         with pytest.raises(CannotRunError, match="SIGSEGV"):
             worker.turn(1, 1)
 
@@ -455,12 +457,12 @@ def test_an_engine_that_cannot_read_a_network_gives_its_reason(tmp_path: Path) -
     graph = Graph()
     graph.save(given.file, graph.node("NoSuchOperator", graph.input("data", [1, 3, 8, 8])))
     with pytest.raises(CannotRunError, match="NoSuchOperator"):
-        Worker(engines.REFERENCE, given)
+        EngineWorker(engines.REFERENCE, given)
 
 
 def test_what_keeps_edgedeploy_itself_from_running_is_known(tmp_path: Path) -> None:
     with pytest.raises(CannotRunError, match=r"absent\.tar\.gz") as caught:
-        Worker(engines.OURS, task(tmp_path))
+        EngineWorker(engines.OURS, task(tmp_path))
     assert isinstance(caught.value.__cause__, PackageError)
 
 
@@ -475,7 +477,7 @@ def test_a_package_that_is_not_for_this_machine_is_that_and_no_fault_of_the_comp
 def test_mnn_is_used_without_its_tools_which_install_packages(tmp_path: Path) -> None:
     assert "MNN.tools" not in mnn._CONVERTER
     given = task(tmp_path)
-    with Worker(mnn.ENGINE, given) as worker:
+    with EngineWorker(mnn.ENGINE, given) as worker:
         assert worker.turn(1, 1).seconds
     assert (given.folder / "network.mnn").is_file()
     assert b"pip install" not in (given.folder / "said.txt").read_bytes()

@@ -52,20 +52,6 @@ def test_tvm_accepts_every_target(name: str) -> None:
     assert target.kind.name == ("opencl" if name.endswith("-opencl") else "llvm")
 
 
-def test_llvm_knows_every_cpu_that_a_profile_names() -> None:
-    from tvm.target import codegen
-
-    for name in BUNDLED:
-        board = load_board(name)
-        assert board.cpu in codegen.llvm_get_cpu_archlist(_llvm_target(board.triple)), name
-
-
-def _llvm_target(triple: str) -> object:
-    import tvm
-
-    return tvm.target.Target({"kind": "llvm", "mtriple": triple})
-
-
 def test_32_bit_arm_passes_floats_in_vector_registers() -> None:
     target = load_board("rpi-armhf").target()
     assert target["mfloat-abi"] == "hard"

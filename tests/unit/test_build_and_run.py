@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 from pathlib import Path
@@ -273,10 +274,22 @@ def test_inputs_of_wider_floats_are_converted(command: Command, net: Path) -> No
     assert command("run", net, "-i", "in.npz")[0] == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"PK\3\4 half a zip"])
-def test_an_input_file_that_is_no_npz_is_refused(command: Command, net: Path, content: bytes) -> None:
+def array_without_a_name() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.zeros(3))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", ""), (b"text", ""), (b"PK\3\4 half a zip", ""), (array_without_a_name(), "without a name")],
+    ids=["empty", "text", "half a zip", "an array without a name"],
+)
+def test_an_input_file_that_is_no_npz_is_refused(command: Command, net: Path, content: bytes, message: str) -> None:
     Path("in.npz").write_bytes(content)
-    assert command("run", net, "-i", "in.npz")[0] == 7
+    code, _, err = command("run", net, "-i", "in.npz")
+    assert code == 7
+    assert message in err
 
 
 def test_more_threads_than_processors_are_refused(command: Command, net: Path) -> None:
@@ -403,13 +416,6 @@ def test_a_linker_that_writes_nothing_is_a_toolchain_error(command: Command, net
     code, _, err = command("build", net, "--toolchain", "idle")
     assert code == 11
     assert "made nothing" in err
-
-
-def test_an_array_without_a_name_is_refused(command: Command, net: Path) -> None:
-    np.save("one.npy", np.zeros(3))
-    code, _, err = command("run", net, "-i", "one.npy")
-    assert code == 7
-    assert "without a name" in err
 
 
 def test_networks_of_doubles_run(command: Command, tmp_path: Path) -> None:

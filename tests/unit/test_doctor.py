@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import Command
 from support.patience import generous
+from support.profiles import write_profile
 
 from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import host, isolation, packages, tools
@@ -51,14 +51,6 @@ def local() -> Iterator[Case]:
         yield case
 
 
-def profile(folder: Path, base: str, **fields: object) -> str:
-    """A profile that differs from another in some fields; None takes one away."""
-    stated = yaml.safe_load((builtin_folder() / "boards" / f"{base}.yaml").read_text()) | fields
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump({name: value for name, value in stated.items() if value is not None}))
-    return str(path)
-
-
 # The command
 
 
@@ -75,7 +67,7 @@ def test_a_machine_on_which_everything_works_is_ready(command: Command) -> None:
 def test_what_is_not_in_order_stands_in_lines_with_what_to_do_and_in_the_exit_code(
     command: Command, tmp_path: Path
 ) -> None:
-    board = profile(tmp_path, "rpi4", cpu="cortex-a7777", ssh=None)
+    board = write_profile(tmp_path, "rpi4", cpu="cortex-a7777", ssh=None)
     code, out, err = command("doctor", "--board", board)
     assert code == 22
     assert "host: TVM: failed: LLVM knows no CPU 'cortex-a7777' of aarch64: near names: cortex-a77" in out
@@ -197,7 +189,7 @@ def test_where_a_package_is_missing_that_the_doctor_itself_needs_it_says_so(tmp_
 @pytest.fixture
 def gnu(tmp_path: Path) -> str:
     """A Raspberry Pi 4 whose code Debian's cross compiler links."""
-    return profile(tmp_path, "rpi4", toolchain="gnu-aarch64", ssh=None)
+    return write_profile(tmp_path, "rpi4", toolchain="gnu-aarch64", ssh=None)
 
 
 def test_a_toolchain_that_is_not_in_the_path_is_missing(

@@ -10,11 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import Command
 from support.patience import generous
+from support.profiles import write_profile
 
-from edgedeploy.catalog import builtin_folder
 from edgedeploy.doctor import opencl
 from edgedeploy.doctor.case import case_of
 from edgedeploy.doctor.check import Finding, State
@@ -40,12 +39,7 @@ def board(tmp_path: Path) -> str:
 
 
 def profile(folder: Path, **device: str) -> str:
-    stated = yaml.safe_load((builtin_folder() / "boards" / "local.yaml").read_text()) | {
-        "devices": [{"backend": "opencl", **device}]
-    }
-    path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump(stated))
-    return str(path)
+    return write_profile(folder, "local", devices=[{"backend": "opencl", **device}])
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from conftest import ROOT, Command
+from conftest import Command
+from support.profiles import write_profile
 
 from edgedeploy.bench.engines import openvino
 from edgedeploy.errors import NoOpenCLError
@@ -18,15 +18,6 @@ pytestmark = pytest.mark.compiles
 
 BOARD = "local-opencl"
 QUICK = ("--against", "onnxruntime", "--json")
-
-
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
-    """The profile of a board like this machine that is reached over SSH."""
-    profile = yaml.safe_load((ROOT / "boards" / f"{BOARD}.yaml").read_text(encoding="utf-8"))
-    path = tmp_path / "elsewhere.yaml"
-    path.write_text(yaml.safe_dump({**profile, "ssh": {"host": "board.invalid", "user": "nobody"}}), encoding="utf-8")
-    return path
 
 
 def test_kernels_and_the_whole_are_measured_beside_another_engine(opencl: Any, command: Command) -> None:
@@ -55,8 +46,9 @@ def test_the_tables_show_both_and_name_the_device(opencl: Any, command: Command)
 
 @pytest.mark.slow
 def test_what_was_built_for_another_board_is_measured_here_on_request(
-    opencl: Any, command: Command, elsewhere: Path
+    opencl: Any, command: Command, tmp_path: Path
 ) -> None:
+    elsewhere = write_profile(tmp_path, BOARD, ssh={"host": "board.invalid", "user": "nobody"})
     code, out, err = command("bench", "digits", "--board", elsewhere, "--host", "local", "--runs", 5, *QUICK)
     assert code == 0, err
     rows = json.loads(out)["rows"]

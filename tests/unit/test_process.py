@@ -43,18 +43,16 @@ def ended(command: str, folder: Path, redirection: str = "", **environment: str)
 # Standard streams
 
 
+@pytest.mark.parametrize(
+    ("redirection", "why"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_full_standard_output_is_an_error_of_its_own(command: str, tmp_path: Path) -> None:
-    code, said = ended(command, tmp_path, ">/dev/full")
+def test_a_full_or_closed_standard_output_is_an_error_of_its_own(
+    command: str, redirection: str, why: str, tmp_path: Path
+) -> None:
+    code, said = ended(command, tmp_path, redirection)
     assert code == OutputError.exit_code
-    assert "cannot write standard output: No space left on device" in said
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_so_is_a_closed_one(command: str, tmp_path: Path) -> None:
-    code, said = ended(command, tmp_path, ">&-")
-    assert code == OutputError.exit_code
-    assert "cannot write standard output: Bad file descriptor" in said
+    assert f"cannot write standard output: {why}" in said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

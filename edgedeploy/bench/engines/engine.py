@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from edgedeploy.workers import WorkerError
+
 # What runs a network unless an engine says otherwise.
 CPU = "CPU"
 
@@ -87,5 +89,5 @@ class Engine:
         return importlib.metadata.version(self.distribution)
 
 
-class CannotRunError(Exception):
+class CannotRunError(WorkerError):
     """An engine cannot run a network, for a reason that the engine's module knows how to say."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +20,8 @@ from pathlib import Path
 import pytest
 from support.patience import generous
 
-from edgedeploy.tune.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError
+from edgedeploy.errors import EdgedeployError, InputError
+from edgedeploy.workers import Worker, WorkerCrashError, WorkerError, WorkerTimeoutError, send
 
 
 @pytest.fixture
@@ -40,6 +43,31 @@ def test_an_error_is_told_and_the_process_goes_on(worker: Worker) -> None:
     assert worker.call(os.getpid, timeout_s=10) == pid
 
 
+def test_an_error_of_edgedeploys_own_is_the_cause(worker: Worker) -> None:
+    with pytest.raises(WorkerError, match="InputError: no such image: it is gone") as caught:
+        worker.call(refusing, timeout_s=10)
+    assert isinstance(caught.value.__cause__, InputError)
+    assert caught.value.__cause__.hints == ("name another",)
+
+
+def test_every_error_of_edgedeploys_own_can_be_sent() -> None:
+    kinds = [EdgedeployError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        error = kind("it happened", why="so")
+        assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+    assert len(kinds) > 20
+
+
+def test_what_a_call_started_ends_with_it(worker: Worker) -> None:
+    pid = worker.call(starting, timeout_s=10)
+    worker.close()
+    deadline = time.monotonic() + generous(10)
+    while Path(f"/proc/{pid}/exe").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}/exe").exists()
+
+
 def test_a_call_that_takes_too_long_is_ended_and_the_next_one_is_answered(worker: Worker) -> None:
     pid = worker.call(os.getpid, timeout_s=10)
     began = time.monotonic()
@@ -57,6 +85,23 @@ def test_a_crash_is_told_with_the_last_words(worker: Worker) -> None:
     assert worker.call(math.sqrt, 4.0, timeout_s=10) == 2
 
 
+def test_a_failed_write_leaves_nothing_that_the_collector_complains_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    complaints: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    ours, theirs = multiprocessing.Pipe()
+    theirs.close()
+    try:
+        send(ours, bytes(1000))
+    except BrokenPipeError as error:
+        cycle: list[object] = [error]
+        cycle.append(cycle)
+        del cycle
+    else:
+        pytest.fail("the other side is closed")
+    gc.collect()
+    assert not complaints
+
+
 def test_items_come_one_by_one(worker: Worker) -> None:
     assert list(worker.stream(counting, 3, timeout_s=10)) == [0, 1, 2]
     items = worker.stream(counting, 1000, timeout_s=10)
@@ -66,8 +111,10 @@ def test_items_come_one_by_one(worker: Worker) -> None:
 
 
 def test_a_worker_that_cannot_prepare_itself_says_why(tmp_path: Path) -> None:
-    with Worker(failing, tmp_path / "log.txt") as worker, pytest.raises(WorkerCrashError, match="no such module"):
-        worker.start()
+    with Worker(failing, tmp_path / "log.txt") as worker:
+        for _ in range(2):  # it is not taken for prepared afterwards
+            with pytest.raises(WorkerError, match="ImportError: no such module"):
+                worker.start()
 
 
 def test_a_closed_worker_is_gone_and_stays_so(tmp_path: Path) -> None:
@@ -120,7 +167,7 @@ CALLING = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs are started without
 from pathlib import Path
-from edgedeploy.tune.workers import Worker
+from edgedeploy.workers import Worker
 
 if __name__ == "__main__":
     worker = Worker(os.getpid, Path(sys.argv[1]))
@@ -154,6 +201,14 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path, ending: signal.Signals, c
 
 def counting(count: int) -> Iterator[int]:
     yield from range(count)
+
+
+def refusing() -> None:
+    raise InputError("no such image", why="it is gone", hints=["name another"])
+
+
+def starting() -> int:
+    return subprocess.Popen(["sleep", "1000"]).pid
 
 
 def failing() -> None:

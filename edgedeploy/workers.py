@@ -1,24 +1,27 @@
-"""Processes that do what may crash, hang, or keep the interpreter busy, one call after the other.
+"""Processes that do what may crash, hang, disturb others or keep the interpreter busy, one call after the other.
 
-A worker is started by its first call and kept for the next ones. What takes too long is ended with its process; the
-next call starts another. A worker ends with the process that started it, however that ends.
+A worker is started by its first call and kept for the next ones. What takes too long is ended with its process and all
+that this started; the next call starts another. A worker ends with the process that started it, however that ends.
 """
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from edgedeploy.closing import Closing
-from edgedeploy.errors import last_line
+from edgedeploy.errors import EdgedeployError, last_line
 
 # How long a process may take to start and to import what it needs: seconds, but other programs may be busy.
 START_S = 900.0
@@ -28,7 +31,10 @@ _MESSAGE_LENGTH = 500
 
 
 class WorkerError(Exception):
-    """A call gave no result: it raised an error, whose last line is the message. The worker goes on."""
+    """A call gave no result: it raised an error, whose last line is the message. The worker goes on.
+
+    An `EdgedeployError`, or a `WorkerError`, is its cause.
+    """
 
 
 class WorkerTimeoutError(WorkerError):
@@ -49,7 +55,8 @@ class Worker(Closing):
         """Nothing is started yet.
 
         Args:
-            prepare: a function of a module, that each new process runs first: imports that take long.
+            prepare: a function of a module, or a `partial` of one, that each new process runs first: imports that
+                take long.
             log: takes what the process prints; each new process starts it anew. Its folder is the caller's to remove,
                 and the worker's if the caller is killed.
         """
@@ -59,24 +66,32 @@ class Worker(Closing):
         self._closed = False
         self._starting = threading.Lock()
 
-    def start(self) -> None:
-        """Start the process, unless it runs, and wait until it is prepared.
+    def start(self, timeout_s: float = START_S) -> Any:
+        """Start the process, unless it runs, and wait until it is prepared; what the preparation returned.
+
+        Args:
+            timeout_s: how long both may take.
 
         Raises:
-            WorkerError: it fails, crashes, or takes longer than `START_S`.
+            WorkerError: the preparation failed; WorkerTimeoutError and WorkerCrashError, as `call`.
         """
         with self._starting:  # what `close` is to end is there when it looks
             if self._closed:
                 raise _closed()
             if self._process is not None and self._process.is_alive():
-                return
+                return None
             self._end()
             context = multiprocessing.get_context("spawn")
             self._connection, theirs = context.Pipe()
             self._process = context.Process(target=_serve, args=(theirs, self._prepare, self._log), daemon=True)
             self._process.start()
             theirs.close()
-        self._receive(START_S)
+            atexit.register(self.close)  # before multiprocessing ends the process, but not what it started
+        try:
+            return self._receive(timeout_s)[1]
+        except WorkerError:
+            self._end()
+            raise
 
     def call(self, function: Callable[..., Any], *arguments: Any, timeout_s: float) -> Any:
         """What the function returns.
@@ -121,7 +136,7 @@ class Worker(Closing):
     def _send(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.start()
         try:
-            self._open().send((function, arguments))
+            send(self._open(), (function, arguments))
         except OSError as error:
             raise self._crashed() from error
 
@@ -135,7 +150,8 @@ class Worker(Closing):
         except (EOFError, OSError) as error:
             raise self._crashed() from error
         if kind == "error":
-            raise WorkerError(value)
+            message, cause = value
+            raise WorkerError(message) from cause
         return kind, value
 
     def _crashed(self) -> WorkerCrashError:
@@ -143,8 +159,8 @@ class Worker(Closing):
         if process is not None:
             process.join(_END_S)  # its pipe ends before it does
         self._end()
-        code = process.exitcode if process is not None else None
-        how = f"it crashed ({signal.Signals(-code).name})" if code is not None and code < 0 else "its process ended"
+        code = (process.exitcode if process is not None else None) or 0
+        how = f"it crashed ({signal.Signals(-code).name})" if code < 0 else f"its process ended with exit code {code}"
         said = self._log.read_text(errors="replace").strip() if self._log.is_file() else ""
         return WorkerCrashError(f"{how}: {said.splitlines()[-1][:_MESSAGE_LENGTH]}" if said else how)
 
@@ -152,9 +168,24 @@ class Worker(Closing):
         process = self._process
         # Closed with the last reference to it: a call that `close` breaks still reads from it, in another thread.
         self._process = self._connection = None
-        if process is not None:
-            process.kill()
+        if process is not None and process.pid is not None:
+            atexit.unregister(self.close)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()  # it may not have had a group of its own yet
             process.join(_END_S)
+
+
+def send(connection: Connection, message: object) -> None:
+    """Send what can be pickled to another process, whose `recv` gives it.
+
+    `Connection.send` writes from an exported buffer of a BytesIO. Where the write fails, its frame keeps both, and
+    from Python 3.13 on the garbage collector complains about them at some later time.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    connection.send_bytes(pickle.dumps(message))
 
 
 def _closed() -> WorkerError:
@@ -163,19 +194,20 @@ def _closed() -> WorkerError:
 
 def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> None:
     """The process: does as told until the other side goes away."""
+    os.setsid()  # a group of its own, of which nothing survives it
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's business
     watching = threading.Thread(target=_end_with_parent, args=(log.parent,), daemon=True)
     watching.start()
     with log.open("wb") as stream:  # what is on standard output belongs to the results
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
+    function: Callable[..., Any] = prepare
+    arguments: tuple[Any, ...] = ()
     try:
-        prepare()
-        connection.send(("end", None))
         while True:
-            function, arguments = connection.recv()
             for answer in _answers(function, arguments):
-                connection.send(answer)
+                send(connection, answer)
+            function, arguments = connection.recv()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         watching.join()  # the other side is gone, or about to kill this one
 
@@ -190,7 +222,8 @@ def _answers(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Iterat
             result = None
         yield "end", result
     except Exception as error:
-        yield "error", f"{type(error).__name__}: {last_line(error)}"[:_MESSAGE_LENGTH]
+        message = f"{type(error).__name__}: {last_line(error)}"[:_MESSAGE_LENGTH]
+        yield "error", (message, error if isinstance(error, EdgedeployError | WorkerError) else None)
 
 
 def _end_with_parent(folder: Path) -> None:
@@ -199,4 +232,4 @@ def _end_with_parent(folder: Path) -> None:
     if parent is not None:
         wait([parent.sentinel])
         shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)
