@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,58 @@ from tvm import relax
 from edgedeploy.compile.types import LayerTypes
 
 
-def rewritten(mutator: relax.PyExprMutator, module: tvm.IRModule) -> tvm.IRModule:
-    """The module with what a mutator makes of its function `main`, without what nothing uses then."""
-    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(mutator.builder_.get())
+class Rewriter(relax.PyExprMutator):
+    """A walk over the function `main` of a network, in which subclasses replace calls."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.module = module
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        """What to put in the place of a call, if anything.
+
+        Args:
+            call: as it is now that what it reads has been rewritten.
+            original: as it was.
+        """
+        return None
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite a call."""
+        now = self.visit_expr_post_order(call)
+        found = self.replacement(now, call)
+        return now if found is None else found
+
+    def emit(self, expression: relax.Expr) -> relax.Var:
+        """A new variable before the call, bound to an expression."""
+        return self.builder_.emit(expression)
+
+    def bound_value(self, expression: Any) -> Any:
+        """What a variable of the new function is bound to; any other expression is its own value."""
+        return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+
+    @cached_property
+    def uses(self) -> Counter[relax.Var]:
+        """How often the network uses each variable, before anything is rewritten."""
+        found: list[Any] = []
+        relax.analysis.post_order_visit(self.module["main"].body, found.append)
+        return Counter(each for each in found if isinstance(each, relax.Var))
+
+
+# TVM calls back the methods of decorated classes alone, which cannot be inherited from.
+_callable_by_tvm = cache(relax.expr_functor.mutator)
+
+
+def walked(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+    """The module with its function `main` as a rewriter makes it; `arguments` are the rewriter's own."""
+    walk = _callable_by_tvm(rewriter)(module, *arguments)
+    walk.builder_.update_func(module.get_global_var("main"), walk.visit_expr(module["main"]))
+    return walk.builder_.get()
+
+
+def rewritten(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+    """As `walked`, without what nothing uses then."""
+    return relax.transform.DeadCodeElimination()(walked(rewriter, module, *arguments))
 
 
 def is_call(expression: Any, operator: str) -> bool:
@@ -45,11 +94,6 @@ def result_types(call: relax.Call) -> list[relax.TensorType]:
     return list(returned.fields) if isinstance(returned, relax.TupleType) else [returned]
 
 
-def bound_value(mutator: relax.PyExprMutator, expression: Any) -> Any:
-    """What a variable of the function that a mutator builds is bound to; any other expression is its own value."""
-    return mutator.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
-
-
 def constant_value(expression: Any) -> np.ndarray | None:
     """The array that an expression holds if it is a constant."""
     if isinstance(expression, tvm.ir.GenericConst) and isinstance(expression.value, tvm.runtime.Tensor):
@@ -68,16 +112,10 @@ def types_of(call: relax.Call) -> LayerTypes:
     return LayerTypes(data, weights, accumulator=result, result=result)
 
 
-def use_counts(function: relax.Function) -> dict[Any, int]:
-    """How often each variable is used in a function."""
-    counts: dict[Any, int] = {}
-
-    def count(expression: Any) -> None:
-        if isinstance(expression, relax.Var):
-            counts[expression] = counts.get(expression, 0) + 1
-
-    relax.analysis.post_order_visit(function.body, count)
-    return counts
+def is_oihw(convolution: relax.Call) -> bool:
+    """Whether a convolution works on feature maps in NCHW with weights in OIHW."""
+    attrs = convolution.attrs
+    return bool(attrs.data_layout == attrs.out_layout == "NCHW" and attrs.kernel_layout == "OIHW")
 
 
 def constant(values: Any, dtype: str | None = None) -> Any:

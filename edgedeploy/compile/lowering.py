@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of, types_of
+from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, rewritten, shape_of, types_of
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.types import FLOAT32
@@ -24,18 +24,16 @@ def lower_layers(module: tvm.IRModule) -> tvm.IRModule:
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
     for it, it reads the NCHW feature map instead: its input values are broadcast one by one, from wherever they lie.
     """
-    return rewritten(_Lowerer(module), module)
+    return rewritten(_Lowerer, module)
 
 
-@relax.expr_functor.mutator
-class _Lowerer(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _Lowerer(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if is_call(call, "relax.matmul"):
             return self._product(call)
         if is_call(call, "relax.nn.conv2d") and call.attrs.data_layout == "NHWC":
             return self._convolution(call)
-        return call
+        return None
 
     def _convolution(self, call: relax.Call) -> relax.Expr:
         data, weights = call.args
@@ -61,7 +59,7 @@ class _Lowerer(relax.PyExprMutator):
 
     def _nchw(self, data: relax.Expr) -> relax.Expr | None:
         """The NCHW tensor that a value in NHWC was transposed from."""
-        transpose = bound_value(self, data)
+        transpose = self.bound_value(data)
         if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
             return None
         return transpose.args[0] if [int(axis) for axis in transpose.attrs.axes] == NHWC_OF_NCHW else None
