@@ -11,7 +11,7 @@ import tvm
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.schedules import Scheduled, Template, schedule_function
 from edgedeploy.compile.schedules.kernel import after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,13 +52,10 @@ class Rewriter(relax.PyExprMutator):
         return Counter(each for each in found if isinstance(each, relax.Var))
 
 
-# TVM calls back the methods of decorated classes alone, which cannot be inherited from.
-_callable_by_tvm = cache(relax.expr_functor.mutator)
-
-
 def walked(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
     """The module with its function `main` as a rewriter makes it; `arguments` are the rewriter's own."""
-    walk = _callable_by_tvm(rewriter)(module, *arguments)
+    # TVM calls the methods of such classes alone, and these cannot be inherited from.
+    walk = relax.expr_functor.mutator(rewriter)(module, *arguments)
     walk.builder_.update_func(module.get_global_var("main"), walk.visit_expr(module["main"]))
     return walk.builder_.get()
 
@@ -75,9 +72,9 @@ def is_call(expression: Any, operator: str) -> bool:
     )
 
 
-def calls_of(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Call]]:
-    """The calls of generated functions in a network, with the variables that their results are bound to."""
-    for block in module["main"].body.blocks:
+def calls_of(function: relax.Function) -> Iterator[tuple[relax.Var, relax.Call]]:
+    """The calls of generated functions in a function, with the variables that their results are bound to."""
+    for block in function.body.blocks:
         for binding in block.bindings:
             if is_call(binding.value, "relax.call_tir"):
                 yield binding.var, binding.value
@@ -106,6 +103,13 @@ def shape_of(expression: Any) -> list[int]:
     return [int(size) for size in expression.ty.shape]
 
 
+def axes_of(expression: Any) -> list[int] | None:
+    """The order in which a transpose puts the axes of its tensor; None for anything else, and where it says none."""
+    if not is_call(expression, "relax.permute_dims") or not expression.attrs.axes:
+        return None
+    return [int(axis) for axis in expression.attrs.axes]
+
+
 def types_of(call: relax.Call) -> LayerTypes:
     """The types of a convolution or a product; TVM's operators sum up in the type of their results."""
     data, weights, result = (str(each.ty.dtype) for each in (*call.args[:2], call))
@@ -129,4 +133,4 @@ def constant(values: Any, dtype: str | None = None) -> Any:
 
 def call_counts(module: tvm.IRModule) -> Counter[str]:
     """How often one inference calls each function, by name."""
-    return Counter(function_name(call) for _, call in calls_of(module))
+    return Counter(function_name(call) for _, call in calls_of(module["main"]))

@@ -8,7 +8,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    axes_of,
+    constant,
+    constant_value,
+    is_call,
+    rewritten,
+    shape_of,
+)
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 from edgedeploy.compile.optraits import teach_layout_conversion
 
@@ -50,14 +58,16 @@ def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
 
 class _Remover(Rewriter):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr:
-        if is_call(call, "relax.permute_dims"):
+        axes = axes_of(call)
+        if axes:
             source = self.bound_value(call.args[0])
-            if is_call(source, "relax.permute_dims") and _undoes(call, source):
+            before = axes_of(source)
+            if before and [before[axis] for axis in axes] == sorted(axes):
                 return source.args[0]
+            if _moves_nothing(shape_of(call.args[0]), axes):
+                call = relax.op.reshape(call.args[0], shape_of(call))
         if is_call(call, "relax.nn.pad"):
             return self._padded_before(call)
-        if is_call(call, "relax.permute_dims") and _moves_nothing(call):
-            call = relax.op.reshape(call.args[0], shape_of(call))
         if is_call(call, "relax.reshape"):
             source = self.bound_value(call.args[0])
             # Two in a row would be a copy.
@@ -73,14 +83,13 @@ class _Remover(Rewriter):
     def _padded_before(self, pad: relax.Call) -> relax.Expr:
         """A pad before the transpose of its input instead of after it; layout conversion does not pass through pads."""
         transpose, attrs = self.bound_value(pad.args[0]), pad.attrs
-        if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
+        axes = axes_of(transpose)
+        if not axes:
             return pad
-        widths = np.zeros((len(shape_of(pad)), 2), int)
-        widths[[int(axis) for axis in transpose.attrs.axes]] = np.reshape(
-            [int(each) for each in attrs.pad_width], (-1, 2)
-        )
+        widths = np.zeros((len(axes), 2), int)
+        widths[axes] = np.reshape([int(each) for each in attrs.pad_width], (-1, 2))
         padded = relax.op.nn.pad(transpose.args[0], widths.ravel().tolist(), attrs.pad_mode, float(attrs.pad_value))
-        return relax.op.permute_dims(self.emit(padded), transpose.attrs.axes)
+        return relax.op.permute_dims(self.emit(padded), axes)
 
     def _as_they_lie(self, features: relax.Expr) -> tuple[relax.Expr, np.ndarray | None]:
         """Flattened feature maps, without the transposes before them.
@@ -92,7 +101,7 @@ class _Remover(Rewriter):
         value = self.bound_value(features)
         if is_call(value, "relax.reshape"):
             transpose = self.bound_value(value.args[0])
-            if is_call(transpose, "relax.permute_dims") and list(map(int, transpose.attrs.axes)) == NCHW_OF_NHWC:
+            if axes_of(transpose) == NCHW_OF_NHWC:
                 batch, *pixels = shape_of(transpose)
                 if shape_of(value) == [batch, int(np.prod(pixels))]:
                     order = np.arange(np.prod(pixels)).reshape(pixels).transpose(1, 2, 0).ravel()
@@ -102,7 +111,7 @@ class _Remover(Rewriter):
             parts = [self._as_they_lie(field) for field in fields]
             if any(order is not None for _, order in parts):
                 counts = [shape_of(field)[1] for field in fields]
-                starts = [sum(counts[:index]) for index in range(len(counts))]
+                starts = np.cumsum(counts) - counts
                 orders = [
                     start + (np.arange(count) if order is None else order)
                     for (_, order), start, count in zip(parts, starts, counts, strict=True)
@@ -111,17 +120,9 @@ class _Remover(Rewriter):
         return features, None
 
 
-def _undoes(second: relax.Call, first: relax.Call) -> bool:
-    """Whether two transposes in a row leave everything where it was."""
-    if not first.attrs.axes or not second.attrs.axes:
-        return False
-    return [int(first.attrs.axes[int(axis)]) for axis in second.attrs.axes] == list(range(len(first.attrs.axes)))
-
-
-def _moves_nothing(transpose: relax.Call) -> bool:
-    """Whether the axes longer than one keep their order."""
-    if not transpose.attrs.axes or list(map(int, transpose.attrs.axes)) == NHWC_OF_NCHW:
-        return False  # the latter is looked for at the network's inputs
-    before = shape_of(transpose.args[0])
-    long = [int(axis) for axis in transpose.attrs.axes if before[int(axis)] > 1]
+def _moves_nothing(shape: list[int], axes: list[int]) -> bool:
+    """Whether a transpose keeps the order of the axes longer than one."""
+    if axes == NHWC_OF_NCHW:
+        return False  # it is looked for at the network's inputs
+    long = [axis for axis in axes if shape[axis] > 1]
     return long == sorted(long)

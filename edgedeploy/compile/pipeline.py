@@ -20,7 +20,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.dead_channels import RemovedChannels
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
-from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.passes import Compilation
 from edgedeploy.compile.passes.builtin import COPIED

@@ -39,14 +39,15 @@ def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], l
         scheduled: those that a template takes, by name, as they are on the device.
         little_work: arithmetic operations of a function that the CPU does before the device would begin.
     """
-    missing = {function_name(call) for _, call in calls_of(module)} - set(scheduled)
+    main = module["main"]
+    missing = {function_name(call) for _, call in calls_of(main)} - set(scheduled)
     little = {name for name, entry in scheduled.items() if entry.operations <= little_work}
     readers = _readers(module)
     before = None
     while before != little:  # one that stays on the device keeps there what it reads
         before = little
         here = little | missing | {_CALLER}
-        little = little - {function_name(call) for variable, call in calls_of(module) if readers[variable] - here}
+        little = little - {function_name(call) for variable, call in calls_of(main) if readers[variable] - here}
     return dict.fromkeys(missing, NO_SCHEDULE) | dict.fromkeys(little, LITTLE_WORK)
 
 

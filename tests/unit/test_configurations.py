@@ -16,7 +16,7 @@ from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import LAYER
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.strategy import Strategy

@@ -18,7 +18,7 @@ from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
 from edgedeploy.compile.tiles import Tile
 from edgedeploy.network import Network

@@ -25,7 +25,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     vector_to_prefetch,
 )
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.linking import THREAD_POOL, link_shared
 from edgedeploy.compile.operators.direct import Window
