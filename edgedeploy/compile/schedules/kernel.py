@@ -200,6 +200,12 @@ class Kernel:
             self.schedule.unroll(outer)
         return outer
 
+    def unroll_tile(self, loops: list[Any], lanes: int) -> None:
+        """Unroll the loops over a tile whose sums are in registers; the last one runs over vectors."""
+        self.vectorize(loops[-1], lanes, unroll=True)
+        for loop in loops[:-1]:
+            self.schedule.unroll(loop)
+
     def parallelize(self, loops: list[Any], operations: int) -> Any:
         """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop."""
         fused = self.schedule.fuse(*loops) if len(loops) > 1 else loops[0]

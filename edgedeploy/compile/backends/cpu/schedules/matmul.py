@@ -33,7 +33,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents))
-    kernel.vectorize(column_in, lanes, unroll=True)
-    schedule.unroll(row_in)
+    kernel.unroll_tile([row_in, column_in], lanes)
     kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
     return packing

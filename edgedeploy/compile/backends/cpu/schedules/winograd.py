@@ -64,8 +64,7 @@ def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -
     schedule.compute_at(store, loop, preserve_unit_loops=True)
     pixel, channel = schedule.get_loops(store)[-2:]
     pixel, pixel_in = schedule.split(pixel, [None, tiles])
-    kernel.vectorize(channel, lanes, unroll=True)
-    schedule.unroll(pixel_in)
+    kernel.unroll_tile([pixel_in, channel], lanes)
     kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1)
 
 
