@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from support.layer_networks import NETWORKS
-from support.running import outputs_of
+from support.agreement import assert_agrees
+from support.layer_networks import NETWORKS, is_of_layer
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
@@ -78,24 +78,13 @@ def test_candidates_are_few_begin_with_the_default_fit_and_stay_within_the_devic
 @pytest.mark.parametrize("board", [GPU, pytest.param(POCL, marks=pytest.mark.slow)], ids=["gpu", "pocl"])
 def test_every_configuration_gives_the_reference_s_outputs(opencl: Any, network: Network, board: Board) -> None:
     group, device = last_group(network, board), device_named("pthread")
-    data = {
-        spec.name: np.random.default_rng(1).standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs
-    }
-    expected = network.reference(data)
     candidates = list(backend_of(board).strategy(group.layer).candidates())
     for chosen in random.Random(5).sample(candidates, min(2, len(candidates))):
         compiled = compile_network(
-            network, board, tuned=lambda workload, chosen=chosen: chosen if of_layer(workload, group) else None
+            network, board, tuned=lambda workload, chosen=chosen: chosen if is_of_layer(workload, group.layer) else None
         )
         assert chosen in [entry.configuration for entry in compiled.functions.values() if entry.tuned]
-        for found, spec in zip(outputs_of(compiled, data, device), network.outputs, strict=True):
-            wanted = expected[spec.name]
-            assert np.abs(found - wanted).max() <= 1e-3 * np.abs(wanted).max() + 1e-6, chosen
-
-
-def of_layer(workload: tvm.IRModule, group: FusedFunction) -> bool:
-    shapes = [list(map(int, parameter.ty.shape)) for parameter in workload["main"].params]
-    return shapes[:2] == [list(group.layer.data), list(group.layer.weights)]
+        assert_agrees(compiled, network, 1e-3, device)
 
 
 def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -> WorkItem:

@@ -12,7 +12,7 @@ from conftest import Command
 from support.networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.build import Built, build
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import KernelBuildError, NoOpenCLError
 from edgedeploy.frontends.onnx import read_onnx
@@ -39,12 +39,16 @@ def save(path: Path) -> Path:
 
 
 @pytest.fixture
-def archive(opencl: Any, tmp_path: Path) -> Path:
-    return build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz").path
+def built(opencl: Any, tmp_path: Path) -> Built:
+    return build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz")
 
 
-def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(opencl: Any, tmp_path: Path) -> None:
-    built = build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz")
+@pytest.fixture
+def archive(built: Built) -> Path:
+    return built.path
+
+
+def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Built) -> None:
     assert built.error is not None
     assert built.error <= 1
     assert built.manifest.device == ""

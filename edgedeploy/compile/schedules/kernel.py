@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.tirx import IterVar
 
 from edgedeploy.board import Board
@@ -260,6 +260,10 @@ class Kernel:
         return reduced
 
 
+# Schedules one block, by name.
+BlockSchedule = Callable[[Kernel, str, Board], None]
+
+
 def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
     """Pack the weights in tiles of output channels, where they are constants.
 
@@ -281,3 +285,31 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
         return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
 
     return Packing(parameter, pack)
+
+
+def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
+    """Compute blocks where they are used, and schedule those that are left, each by itself.
+
+    Args:
+        kernel: the function.
+        board: what it is for.
+        reduction: schedules a block that accumulates.
+        elementwise: schedules any other.
+    """
+    _inline_single_uses(kernel)
+    left = kernel.schedule.get_child_blocks(kernel.schedule.get_sblock("root"))
+    for name in [str(kernel.schedule.get(block).name_hint) for block in left]:
+        (reduction if kernel.is_reduction(name) else elementwise)(kernel, name, board)
+
+
+def _inline_single_uses(kernel: Kernel) -> None:
+    """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
+    schedule = kernel.schedule
+    for name in kernel.names:
+        block = kernel.block(name)
+        if kernel.is_reduction(name) or len(schedule.get_consumers(block)) != 1:
+            continue
+        try:
+            schedule.compute_inline(block)
+        except ScheduleError:
+            continue

@@ -17,8 +17,7 @@ from edgedeploy.compile.backends.opencl.threads import bind, bind_all, device_of
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.access import fuse_contiguous
-from edgedeploy.compile.schedules.blocks import schedule_blocks
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 from edgedeploy.compile.tiles import vector_length
 
