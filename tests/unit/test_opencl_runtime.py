@@ -118,6 +118,7 @@ def test_a_function_of_tvms_runs_on_each_device(opencl: Any, tmp_path: Path, ind
 
 
 def test_a_kernel_is_given_arguments_of_each_type(opencl: Any) -> None:
+    types = "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float32 float64"
     kernels = load_kernels(
         """
         __kernel void collect(__global double* to, char a, uchar b, short c, ushort d, int e, uint f, long g, ulong h,
@@ -126,19 +127,7 @@ def test_a_kernel_is_given_arguments_of_each_type(opencl: Any) -> None:
           to[get_global_id(0)] = all[get_global_id(0)];
         }
         """,
-        collect=[
-            "handle",
-            "int8",
-            "uint8",
-            "int16",
-            "uint16",
-            "int32",
-            "uint32",
-            "int64",
-            "uint64",
-            "float32",
-            "float64",
-        ],
+        collect=["handle", *types.split()],
     )
     values = [-100, 200, -30_000, 60_000, -(2**31), 2**32 - 1, -(2**50), 2**50, 0.5, 1e300]
     output = tensor(np.zeros(10, "float64"), opencl)

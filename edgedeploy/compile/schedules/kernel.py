@@ -94,13 +94,9 @@ class Kernel:
         """Whether a block accumulates."""
         return name in self._accumulating
 
-    def reductions(self) -> list[str]:
-        """The names of the blocks that accumulate."""
-        return [name for name in self.names if self.is_reduction(name)]
-
     def anchor(self) -> str | None:
         """The only block that accumulates, if there is just one."""
-        reductions = self.reductions()
+        reductions = [name for name in self.names if self.is_reduction(name)]
         return reductions[0] if len(reductions) == 1 else None
 
     def before(self, name: str) -> list[str]:
@@ -152,15 +148,10 @@ class Kernel:
         self.inline(epilogue[:-1])
         return self.block(epilogue[-1])
 
-    def is_unpadded(self, name: str) -> bool:
-        """Whether a block only copies a buffer, as a padding of zero does."""
-        block = self.block(name)
-        return self.read_shape(block, 0) == self.extents(block)
-
     def needed_padding(self, anchor: str) -> list[str]:
         """The blocks that pad the anchor's input; those that turn out to copy only are inlined."""
         padding = self.before(anchor)
-        if all(self.is_unpadded(name) for name in padding):
+        if all(self.read_shape(block, 0) == self.extents(block) for block in map(self.block, padding)):
             self.inline(padding)
             return []
         return padding
