@@ -37,6 +37,8 @@ pytestmark = pytest.mark.compiles
         ((1, 1), 32, 10, 1, {}),
         ((8, 9), 6, 255, 1, {}),
         ((12, 12), 4, 8, 1, {"strides": [2, 2]}),
+        ((10, 10), 16, 32, 3, {"bias": False}),
+        ((9, 9), 8, 16, 3, {"group": 8, "pads": [1, 1, 1, 1]}),
     ],
 )
 def test_convolution(size: tuple, inputs: int, outputs: int, kernel: int, attributes: dict) -> None:
@@ -62,18 +64,6 @@ def test_depthwise_convolution(size: tuple, channels: int, kernel: int, attribut
     convolved = graph.conv(data, channels, channels, kernel, group=channels, **attributes)
     compiled = agreeing(graph, graph.node("Relu", convolved))
     assert "depthwise convolution" in compiled.templates.values()
-
-
-def test_depthwise_convolution_with_two_outputs_for_each_input() -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 8, 9, 9])
-    agreeing(graph, graph.conv(data, 8, 16, 3, group=8, pads=[1, 1, 1, 1]))
-
-
-def test_a_convolution_without_bias() -> None:
-    graph = Graph()
-    data = graph.input("data", [1, 16, 10, 10])
-    agreeing(graph, graph.conv(data, 16, 32, 3, bias=False))
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -198,21 +188,20 @@ def test_channels_stay_padded_up_to_the_next_convolution(between: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "inputs", "outputs", "attributes"),
+    ("size", "inputs", "outputs", "kernel", "attributes"),
     [
-        (7, 512, 64, {"pads": [1, 1, 1, 1]}),
-        (15, 480, 96, {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
-        (9, 384, 200, {"kernel": 5}),
-        (7, 1024, 160, {"kernel": 1}),
-        (6, 600, 64, {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
+        (7, 512, 64, 3, {"pads": [1, 1, 1, 1]}),
+        (15, 480, 96, 3, {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+        (9, 384, 200, 5, {}),
+        (7, 1024, 160, 1, {}),
+        (6, 600, 64, 3, {"pads": [2, 2, 2, 2], "dilations": [2, 2]}),
     ],
 )
-def test_small_images_with_many_weights(size: int, inputs: int, outputs: int, attributes: dict) -> None:
+def test_small_images_with_many_weights(size: int, inputs: int, outputs: int, kernel: int, attributes: dict) -> None:
     """Their weights are used slice by slice, and the next slice is fetched meanwhile."""
     graph = Graph()
-    others = {name: value for name, value in attributes.items() if name != "kernel"}
     data = graph.input("data", [1, inputs, size, size])
-    result = graph.node("Relu", graph.conv(data, inputs, outputs, attributes.get("kernel", 3), **others))
+    result = graph.node("Relu", graph.conv(data, inputs, outputs, kernel, **attributes))
     compiled = agreeing(graph, result)
     assert "convolution" in compiled.templates.values()
 

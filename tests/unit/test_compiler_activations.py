@@ -95,6 +95,7 @@ def test_an_activation_is_fused_and_keeps_layout_and_winograd(name: str) -> None
     value = ACTIVATIONS[name](graph, graph.conv(value, 16, 16, 3, pads=[1] * 4))
     network = network_of(graph, graph.conv(value, 16, 16, 3, pads=[1] * 4))
     found = explain(lower_network(network, load_board("local")))
+    # The first convolution reads NCHW as it comes.
     assert found["transposes"] == {"edges": 1, "inside": 0}
     # Nothing else than the convolutions and the transpose of the output.
     templates = [function["template"] for function in found["functions"] for _ in range(function["calls"])]
