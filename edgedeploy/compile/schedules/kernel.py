@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
@@ -18,6 +18,9 @@ from edgedeploy.compile.types import LayerTypes, bits_of, lanes_for
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
 SERIAL_WORK = 30_000
+
+
+Form = TypeVar("Form", bound=Configuration)
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,11 @@ class Kernel:
         blocks = [self.schedule.get(block) for block in self.schedule.get_child_blocks(root)]
         self.names = [block.name_hint for block in blocks]
         self._accumulating = {block.name_hint for block in blocks if block.init is not None}
+
+    def chosen(self, form: type[Form]) -> Form:
+        """The configuration, which is of the form that a template takes."""
+        assert isinstance(self.configuration, form)
+        return self.configuration
 
     def block(self, name: str) -> Any:
         """The random variable of a block."""
