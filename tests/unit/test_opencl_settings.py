@@ -21,8 +21,7 @@ from edgedeploy.hosts import host_facts
 from edgedeploy.opencl import listing
 from edgedeploy.opencl.device import Device, named, parse
 from edgedeploy.opencl.listing import devices_here
-from edgedeploy.opencl.profile import OpenCL, opencl_of
-from edgedeploy.opencl.settings import settings_of
+from edgedeploy.opencl.profile import OpenCL, opencl_of, settings_of
 from edgedeploy.resolved import resolve
 
 pytestmark = pytest.mark.compiles
