@@ -34,8 +34,8 @@ def results_of(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each output of a compiled network, with onnxruntime's."""
     expected = network.reference(inputs)
-    found = outputs_of(compiled, inputs, device)
-    return [(array, expected[spec.name]) for array, spec in zip(found, network.outputs, strict=True)]
+    assert [spec.name for spec in network.outputs] == list(expected)
+    return list(zip(outputs_of(compiled, inputs, device), expected.values(), strict=True))
 
 
 def assert_agrees(compiled: Compiled, network: Network, tolerance: float = 1e-4, device: Any = None) -> None:
