@@ -51,6 +51,7 @@ def test_removed_channels_are_reported_by_layer(command: Command, tmp_path: Path
     [built] = json.loads(out)
     assert built["removed"] == [{"layer": "conv2d 1 (8 x 6 x 6)", "before": 8, "after": 5}]
     code, out, _ = command("build", path, "--explain")
+    assert "template" in out
     assert "conv2d 1 (8 x 6 x 6)" in out
     assert out.splitlines()[-1] == "0 fallbacks; 1 transposes at inputs and outputs, 0 inside"
 
