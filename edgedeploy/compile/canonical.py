@@ -6,7 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten
 from edgedeploy.compile.optraits import Kind, is_kind, tensors_of
 
 
@@ -15,13 +15,11 @@ def canonicalise(module: tvm.IRModule) -> tvm.IRModule:
 
     Values stay the same. Expects constants in the place of their variables.
     """
-    return relax.transform.CanonicalizeBindings()(rewritten(_Canonicaliser(module), module))
+    return relax.transform.CanonicalizeBindings()(rewritten(_Canonicaliser, module))
 
 
-@relax.expr_functor.mutator
-class _Canonicaliser(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _Canonicaliser(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr:
         if is_kind(call, Kind.ELEMENTWISE) and not is_call(call, "relax.nn.prelu"):
             call = _with_whole_constants(call)
         if is_call(call, "relax.clip") and "float" in str(call.args[0].ty.dtype):

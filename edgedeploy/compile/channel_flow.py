@@ -5,14 +5,15 @@ A channel is an index along axis 1: of an NCHW tensor, or of a matrix with one r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value, is_call
+from edgedeploy.compile.expressions import constant_value, is_call, is_oihw, shape_of
 from edgedeploy.compile.optraits import Kind, evaluate, is_kind, keeps_channels, keeps_constants, tensors_of
 
 # One value per channel: the value that the whole channel has whatever the input, or NaN if it has none.
@@ -74,7 +75,7 @@ def product_of(call: relax.Call) -> Product | None:
     source, weights = call.args[0], constant_value(call.args[1]) if len(call.args) > 1 else None
     if weights is None or not isinstance(source, relax.Var) or channel_count(source) is None:
         return None
-    if is_call(call, "relax.nn.conv2d") and _is_plain(call) and int(call.attrs.groups) == 1:
+    if is_call(call, "relax.nn.conv2d") and is_oihw(call) and int(call.attrs.groups) == 1:
         padded = any(int(width) for width in call.attrs.padding)
         return Product(source, weights.reshape(*weights.shape[:2], -1), padded)
     if is_call(call, "relax.matmul") and weights.ndim == 2 and len(source.ty.shape) == 2:
@@ -84,9 +85,9 @@ def product_of(call: relax.Call) -> Product | None:
 
 def is_depthwise(call: relax.Call) -> bool:
     """Whether a call filters each channel by itself, with constant weights."""
-    if not is_call(call, "relax.nn.conv2d") or not _is_plain(call) or constant_value(call.args[1]) is None:
+    if not is_call(call, "relax.nn.conv2d") or not is_oihw(call) or constant_value(call.args[1]) is None:
         return False
-    outputs, inputs = (int(size) for size in list(call.args[1].ty.shape)[:2])
+    outputs, inputs, *_ = shape_of(call.args[1])
     return inputs == 1 and outputs == int(call.attrs.groups) == channel_count(call.args[0])
 
 
@@ -187,7 +188,7 @@ def _dependencies_of_reshape(call: relax.Call, count: int) -> list[ChannelDepend
     before = channel_count(source) if isinstance(source, relax.Var) else None
     if before is None or int(source.ty.shape[0]) != int(call.ty.shape[0]) or count % before:
         return None
-    pieces, pixels = count // before, int(np.prod([int(size) for size in list(source.ty.shape)[2:]]))
+    pieces, pixels = count // before, math.prod(shape_of(source)[2:])
     if pixels % pieces:
         return None
     return [ChannelDependency(source, np.arange(count) // pieces, np.arange(count))]
@@ -200,24 +201,5 @@ def _dependencies_of_concat(call: relax.Call, count: int) -> list[ChannelDepende
         return None
     if int(call.attrs.axis) % len(call.ty.shape) != 1:
         return [ChannelDependency(part, np.arange(count), np.arange(count)) for part in parts]
-    starts = [sum(counts[:index]) for index in range(len(counts))]
-    return [
-        ChannelDependency(part, np.arange(size), np.arange(start, start + size))
-        for part, size, start in zip(parts, counts, starts, strict=True)
-    ]
-
-
-def _is_plain(call: relax.Call) -> bool:
-    return bool(call.attrs.data_layout == call.attrs.out_layout == "NCHW" and call.attrs.kernel_layout == "OIHW")
-
-
-def variables_in(expression: relax.Expr) -> Iterator[relax.Var]:
-    """The variables that an expression reads."""
-    found: list[relax.Var] = []
-
-    def visit(part: relax.Expr) -> None:
-        if isinstance(part, relax.Var):
-            found.append(part)
-
-    relax.analysis.post_order_visit(expression, visit)
-    return iter(found)
+    places = np.split(np.arange(count), np.cumsum(counts)[:-1])
+    return [ChannelDependency(part, np.arange(len(each)), each) for part, each in zip(parts, places, strict=True)]

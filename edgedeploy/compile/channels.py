@@ -7,6 +7,7 @@ convolution ignores them (its weights for them are zero), and where the true sha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,16 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, types_of
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    constant,
+    constant_value,
+    is_call,
+    is_oihw,
+    rewritten,
+    shape_of,
+    types_of,
+)
 from edgedeploy.compile.optraits import Kind, channel_axis, evaluate, is_kind, keeps_channels
 from edgedeploy.compile.types import LayerTypes
 
@@ -33,11 +43,10 @@ def pad_channels(module: tvm.IRModule, padded: PaddedCount) -> tvm.IRModule:
         padded: how many channels convolutions should have.
     """
     # Layouts are not carried through variables that only rename others.
-    return relax.transform.CanonicalizeBindings()(rewritten(_Padder(module, padded), module))
+    return relax.transform.CanonicalizeBindings()(rewritten(_Padder, module, padded))
 
 
-@relax.expr_functor.mutator
-class _Padder(relax.PyExprMutator):
+class _Padder(Rewriter):
     """Visits operators in order, and remembers for each cut result the padded one behind it."""
 
     def __init__(self, module: tvm.IRModule, padded: PaddedCount) -> None:
@@ -47,21 +56,16 @@ class _Padder(relax.PyExprMutator):
         # for these channels would not remove an infinity or a NaN.
         self._added: dict[Any, float] = {}
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        handler: Callable[[relax.Call], relax.Expr | None] | None = None
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if is_call(call, "relax.nn.conv2d"):
-            handler = self._convolution
-        elif is_kind(call, Kind.ELEMENTWISE):
-            handler = self._elementwise
-        elif keeps_channels(call):
-            handler = self._window
-        padded = handler(call) if handler else None
-        return call if padded is None else padded
+            return self._convolution(call)
+        if is_kind(call, Kind.ELEMENTWISE):
+            return self._elementwise(call)
+        return self._window(call) if keeps_channels(call) else None
 
     def _padded(self, value: relax.Expr) -> relax.Expr | None:
         """The padded tensor that `value` was cut from."""
-        cut = bound_value(self, value)
+        cut = self.bound_value(value)
         if not is_call(cut, "relax.strided_slice"):
             return None
         whole = cut.args[0]
@@ -69,15 +73,15 @@ class _Padder(relax.PyExprMutator):
 
     def _cut(self, padded: relax.Expr, channels: int, added: float = 0.0) -> relax.Expr:
         """The first `channels` channels of a padded tensor; dead code if every use finds the padded one."""
-        whole = self.builder_.emit(padded)
+        whole = self.emit(padded)
         self._added[whole] = added
-        if int(whole.ty.shape[1]) == channels:
+        if shape_of(whole)[1] == channels:
             return whole
         return relax.op.strided_slice(whole, axes=[1], begin=[0], end=[channels])
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
         attrs, weights = call.attrs, constant_value(call.args[1])
-        if weights is None or attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
+        if weights is None or not is_oihw(call):
             return None
         outputs, inputs = weights.shape[:2]
         data = self._padded(call.args[0])
@@ -87,7 +91,7 @@ class _Padder(relax.PyExprMutator):
             wanted = groups = int(data.ty.shape[1])
             widths = [(0, wanted - outputs), (0, 0)]
         elif groups == 1:
-            wanted = self._padded_count(outputs, _pixels(call), types_of(call))
+            wanted = self._padded_count(outputs, math.prod(shape_of(call)[2:]), types_of(call))
             wider = 0 if data is None else int(data.ty.shape[1]) - inputs
             if wanted == outputs and not wider:
                 return None
@@ -138,16 +142,9 @@ class _Padder(relax.PyExprMutator):
         return self._cut(padded, int(call.ty.shape[1]), self._added[whole])
 
 
-def _pixels(call: relax.Call) -> int:
-    """Of the feature map that an NCHW operator outputs."""
-    _, _, rows, columns = (int(size) for size in call.ty.shape)
-    return rows * columns
-
-
 def _is_channel_cut(cut: relax.Call) -> bool:
     """Whether a slice keeps the first channels of an NCHW tensor and everything else."""
-    before = [int(size) for size in cut.args[0].ty.shape]
-    after = [int(size) for size in cut.ty.shape]
+    before, after = shape_of(cut.args[0]), shape_of(cut)
     if len(before) != 4 or before[:1] + before[2:] != after[:1] + after[2:] or after[1] >= before[1]:
         return False
     return len(cut.args) == 4 and [int(value) for value in cut.args[2].fields] == [0]

@@ -12,27 +12,25 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant, constant_value, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, rewritten
 from edgedeploy.compile.optraits import evaluate, tensors_of
 
 
 def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     """Replace each operator whose arguments are all constant by its value."""
-    folder = _ConstantFolder(module)
+    left_over: list[relax.Call] = []
     # Constants take the place of the variables they are bound to, where later passes look for them.
-    module = relax.transform.CanonicalizeBindings()(rewritten(folder, module))
-    return relax.transform.FoldConstant()(module) if folder.left_over else module
+    module = relax.transform.CanonicalizeBindings()(rewritten(_ConstantFolder, module, left_over))
+    return relax.transform.FoldConstant()(module) if left_over else module
 
 
 def flush_subnormals(module: tvm.IRModule) -> tvm.IRModule:
     """Set constants too small for a normal float32 to zero: arithmetic on them is a hundred times slower."""
-    return rewritten(_SubnormalFlusher(module), module)
+    return rewritten(_SubnormalFlusher, module)
 
 
-@relax.expr_functor.mutator
-class _SubnormalFlusher(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _SubnormalFlusher(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr:
         arguments = [self._flushed(argument) for argument in call.args]
         return relax.Call(call.op, arguments, call.attrs, call.ty_args)
 
@@ -45,27 +43,20 @@ class _SubnormalFlusher(relax.PyExprMutator):
         return relax.const(np.where(subnormal, np.float32(0), value)) if subnormal.any() else argument
 
 
-@relax.expr_functor.mutator
-class _ConstantFolder(relax.PyExprMutator):
-    """Folds in one walk.
+class _ConstantFolder(Rewriter):
+    """Folds in one walk; operators on constants that numpy does not compute join those that are left over."""
 
-    Attributes:
-        left_over: whether it met an operator on constants that numpy does not compute.
-    """
-
-    def __init__(self, module: tvm.IRModule) -> None:
+    def __init__(self, module: tvm.IRModule, left_over: list[relax.Call]) -> None:
         super().__init__(module)
-        self.left_over = False
+        self._left_over = left_over
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        found = [constant_value(bound_value(self, argument)) for argument in tensors_of(call)]
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        found = [constant_value(self.bound_value(argument)) for argument in tensors_of(call)]
         values = [value for value in found if value is not None]
         if not values or len(values) < len(found):
-            return call
-        normalized = self.builder_.normalize(call)
-        result = evaluate(normalized, values)
+            return None
+        result = evaluate(self.builder_.normalize(call), values)
         if result is None:
-            self.left_over = True
-            return call
+            self._left_over.append(call)
+            return None
         return constant(result)

@@ -20,9 +20,8 @@ from edgedeploy.compile.channel_flow import (
     dependencies_of,
     is_depthwise,
     product_of,
-    variables_in,
 )
-from edgedeploy.compile.expressions import constant, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.optraits import Kind, channel_axis, is_kind
 
 
@@ -54,7 +53,7 @@ def remove_channels(module: tvm.IRModule) -> tuple[tvm.IRModule, list[RemovedCha
     kept = _kept_channels(function, bindings, values)
     if all(mask.all() for mask in kept.values()):
         return module, []
-    return rewritten(_Remover(module, kept, values), module), _report(bindings, kept)
+    return rewritten(_Remover, module, kept, values), _report(bindings, kept)
 
 
 def _kept_channels(function: Any, bindings: list[Any], values: dict[Any, Values]) -> dict[Any, np.ndarray]:
@@ -69,7 +68,7 @@ def _kept_channels(function: Any, bindings: list[Any], values: dict[Any, Values]
                 kept[variable][:] = True
 
     need_all(function.params)
-    need_all(variables_in(function.body.body))
+    need_all(relax.analysis.free_vars(function.body.body))
     products, dependencies = [], []
     for binding in bindings:
         product = product_of(binding.value) if isinstance(binding.value, relax.Call) else None
@@ -81,7 +80,7 @@ def _kept_channels(function: Any, bindings: list[Any], values: dict[Any, Values]
         elif between is not None:
             dependencies += [(binding.var, dependency) for dependency in between]
         else:
-            need_all([binding.var, *variables_in(binding.value)])
+            need_all([binding.var, *relax.analysis.free_vars(binding.value)])
     _grow(kept, products, dependencies)
     # Tensors without channels cannot be, but for those that never had any.
     while empty := [mask for mask in kept.values() if mask.size and not mask.any()]:
@@ -113,14 +112,13 @@ def _report(bindings: list[Any], kept: dict[Any, np.ndarray]) -> list[RemovedCha
         numbers[name] += 1
         mask = kept.get(binding.var)
         if mask is not None and not mask.all():
-            size = " x ".join(str(int(extent)) for extent in list(binding.var.ty.shape)[1:])
+            size = " x ".join(str(extent) for extent in shape_of(binding.var)[1:])
             label = f"{name.rpartition('.')[2]} {numbers[name]} ({size})"
             removed.append(RemovedChannels(label, len(mask), int(mask.sum())))
     return removed
 
 
-@relax.expr_functor.mutator
-class _Remover(relax.PyExprMutator):
+class _Remover(Rewriter):
     """Builds each operator anew that has lost channels before or behind it."""
 
     def __init__(self, module: tvm.IRModule, kept: dict[Any, np.ndarray], values: dict[Any, Values]) -> None:
@@ -129,7 +127,7 @@ class _Remover(relax.PyExprMutator):
         self._values = values
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        touched = [binding.var, *variables_in(binding.value)]
+        touched = [binding.var, *relax.analysis.free_vars(binding.value)]
         if all(self._kept[variable].all() for variable in touched if variable in self._kept):
             super().visit_var_binding_(binding)
             return
@@ -153,14 +151,14 @@ class _Remover(relax.PyExprMutator):
             # Channels that are dropped because nothing reads them may have values that padding would spoil.
             bias = product.share(values, gone & product.absorbable(values))[kept]
             shape = (1, -1) + (1,) * (len(call.ty.shape) - 2)
-            return relax.op.add(self.builder_.emit(result), relax.const(bias.reshape(shape))) if bias.any() else result
+            return relax.op.add(self.emit(result), relax.const(bias.reshape(shape))) if bias.any() else result
         if is_depthwise(call):
             return self._with_weights(call, constant_value(call.args[1])[kept], int(kept.sum()))  # type: ignore[index]
         if is_call(call, "relax.concat"):
             parts = [self.visit_expr(part) for part in call.args[0].fields]
             return relax.op.concat(parts, int(call.attrs.axis))
         if is_kind(call, Kind.RESHAPE):
-            sizes = [int(size) for size in call.ty.shape]
+            sizes = shape_of(call)
             return relax.op.reshape(self.visit_expr(call.args[0]), [sizes[0], int(kept.sum()), *sizes[2:]])
         arguments = [self._smaller(call, argument, kept) for argument in call.args]
         return relax.Call(call.op, arguments, call.attrs)

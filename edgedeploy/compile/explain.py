@@ -74,7 +74,7 @@ def transposes(network: Lowered) -> dict[str, int]:
     Those at the `edges` read an input of the network or write an output, but for free reshapes; layouts that
     differ from a user's NCHW cost them. The others are `inside`.
     """
-    calls = list(calls_of(network.module))
+    calls = list(calls_of(network.module["main"]))
     given, returned = set(network.module["main"].params), _returned(network)
     for variable, call in calls:
         if _is_free(network, function_name(call)) and given & set(call.args[1].fields):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,60 @@ from tvm import relax
 from edgedeploy.compile.types import LayerTypes
 
 
-def rewritten(mutator: relax.PyExprMutator, module: tvm.IRModule) -> tvm.IRModule:
-    """The module with what a mutator makes of its function `main`, without what nothing uses then."""
-    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
-    return relax.transform.DeadCodeElimination()(mutator.builder_.get())
+class Rewriter(relax.PyExprMutator):
+    """A walk over the function `main` of a network, in which subclasses replace calls."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self.module = module
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        """What to put in the place of a call, if anything.
+
+        Args:
+            call: as it is now that what it reads has been rewritten.
+            original: as it was.
+        """
+        return None
+
+    def visit_call_(self, call: relax.Call) -> relax.Expr:
+        """Rewrite a call."""
+        now = self.visit_expr_post_order(call)
+        found = self.replacement(now, call)
+        return now if found is None else found
+
+    def emit(self, expression: relax.Expr) -> relax.Var:
+        """A new variable before the call, bound to an expression."""
+        return self.builder_.emit(expression)
+
+    def bound_value(self, expression: Any) -> Any:
+        """What a variable of the new function is bound to; any other expression is its own value."""
+        return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+
+    @cached_property
+    def uses(self) -> Counter[relax.Var]:
+        """How often the network uses each variable, before anything is rewritten."""
+        return Counter(each for each in parts_of(self.module["main"]) if isinstance(each, relax.Var))
+
+
+def walked(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+    """The module with its function `main` as a rewriter makes it; `arguments` are the rewriter's own."""
+    # TVM calls the methods of such classes alone, and these cannot be inherited from.
+    walk = relax.expr_functor.mutator(rewriter)(module, *arguments)
+    walk.builder_.update_func(module.get_global_var("main"), walk.visit_expr(module["main"]))
+    return walk.builder_.get()
+
+
+def rewritten(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
+    """As `walked`, without what nothing uses then."""
+    return relax.transform.DeadCodeElimination()(walked(rewriter, module, *arguments))
+
+
+def parts_of(function: relax.Function) -> list[Any]:
+    """All expressions of a function's body, as often as they are used there."""
+    found: list[Any] = []
+    relax.analysis.post_order_visit(function.body, found.append)
+    return found
 
 
 def is_call(expression: Any, operator: str) -> bool:
@@ -26,9 +77,9 @@ def is_call(expression: Any, operator: str) -> bool:
     )
 
 
-def calls_of(module: tvm.IRModule) -> Iterator[tuple[relax.Var, relax.Call]]:
-    """The calls of generated functions in a network, with the variables that their results are bound to."""
-    for block in module["main"].body.blocks:
+def calls_of(function: relax.Function) -> Iterator[tuple[relax.Var, relax.Call]]:
+    """The calls of generated functions in a function, with the variables that their results are bound to."""
+    for block in function.body.blocks:
         for binding in block.bindings:
             if is_call(binding.value, "relax.call_tir"):
                 yield binding.var, binding.value
@@ -45,11 +96,6 @@ def result_types(call: relax.Call) -> list[relax.TensorType]:
     return list(returned.fields) if isinstance(returned, relax.TupleType) else [returned]
 
 
-def bound_value(mutator: relax.PyExprMutator, expression: Any) -> Any:
-    """What a variable of the function that a mutator builds is bound to; any other expression is its own value."""
-    return mutator.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
-
-
 def constant_value(expression: Any) -> np.ndarray | None:
     """The array that an expression holds if it is a constant."""
     if isinstance(expression, tvm.ir.GenericConst) and isinstance(expression.value, tvm.runtime.Tensor):
@@ -62,22 +108,23 @@ def shape_of(expression: Any) -> list[int]:
     return [int(size) for size in expression.ty.shape]
 
 
+def axes_of(expression: Any) -> list[int] | None:
+    """The order in which a transpose puts the axes of its tensor; None for anything else, and where it says none."""
+    if not is_call(expression, "relax.permute_dims") or not expression.attrs.axes:
+        return None
+    return [int(axis) for axis in expression.attrs.axes]
+
+
 def types_of(call: relax.Call) -> LayerTypes:
     """The types of a convolution or a product; TVM's operators sum up in the type of their results."""
     data, weights, result = (str(each.ty.dtype) for each in (*call.args[:2], call))
     return LayerTypes(data, weights, accumulator=result, result=result)
 
 
-def use_counts(function: relax.Function) -> dict[Any, int]:
-    """How often each variable is used in a function."""
-    counts: dict[Any, int] = {}
-
-    def count(expression: Any) -> None:
-        if isinstance(expression, relax.Var):
-            counts[expression] = counts.get(expression, 0) + 1
-
-    relax.analysis.post_order_visit(function.body, count)
-    return counts
+def is_oihw(convolution: relax.Call) -> bool:
+    """Whether a convolution works on feature maps in NCHW with weights in OIHW."""
+    attrs = convolution.attrs
+    return bool(attrs.data_layout == attrs.out_layout == "NCHW" and attrs.kernel_layout == "OIHW")
 
 
 def constant(values: Any, dtype: str | None = None) -> Any:
@@ -91,4 +138,4 @@ def constant(values: Any, dtype: str | None = None) -> Any:
 
 def call_counts(module: tvm.IRModule) -> Counter[str]:
     """How often one inference calls each function, by name."""
-    return Counter(function_name(call) for _, call in calls_of(module))
+    return Counter(function_name(call) for _, call in calls_of(module["main"]))

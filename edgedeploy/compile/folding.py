@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, use_counts
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, is_oihw, rewritten
+from edgedeploy.compile.optraits import operator_name
 
 
 def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
@@ -17,7 +16,7 @@ def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
     Batch normalisation arrives as such a product and sum. Expects NCHW activations and OIHW weights, and
     constants that vary over channels only. Exact up to rounding of the constants.
     """
-    return rewritten(_Folder(module, use_counts(module["main"])), module)
+    return rewritten(_Folder, module)
 
 
 def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:
@@ -30,27 +29,19 @@ def _per_channel(value: np.ndarray | None, channels: int) -> np.ndarray | None:
     return np.broadcast_to(value.reshape(shape), (1, channels, 1, 1)).reshape(channels)
 
 
-@relax.expr_functor.mutator
-class _Folder(relax.PyExprMutator):
+class _Folder(Rewriter):
     """Visits operators in order, so that each folds onto what is already folded below it."""
 
-    def __init__(self, module: tvm.IRModule, uses: dict[Any, int]) -> None:
-        super().__init__(module)
-        self._uses = uses
-
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        original = call
-        call = self.visit_expr_post_order(call)
-        operator = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
-        if operator not in ("relax.multiply", "relax.add"):
-            return call
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        operator = operator_name(call)
+        if operator not in ("multiply", "add"):
+            return None
         operands = list(zip(original.args, call.args, strict=True))
         for (before, data), (_, factor) in (operands, operands[::-1]):
-            if isinstance(before, relax.Var) and self._uses.get(before, 0) == 1:
-                folded = self._fold(operator, data, constant_value(factor))
-                if folded is not None:
-                    return folded
-        return call
+            folded = self._fold(operator, data, constant_value(factor)) if self.uses[before] == 1 else None
+            if folded is not None:
+                return folded
+        return None
 
     def _fold(self, operator: str, data: relax.Expr, factor: np.ndarray | None) -> relax.Expr | None:
         """The convolution, or convolution and bias, that `data <operator> factor` amounts to."""
@@ -58,25 +49,22 @@ class _Folder(relax.PyExprMutator):
         if convolution is None or factor is None or factor.dtype != np.float32:
             return None
         weights = constant_value(convolution.args[1])
-        attrs = convolution.attrs
-        if weights is None or attrs.data_layout != "NCHW" or attrs.kernel_layout != "OIHW":
+        values = None if weights is None else _per_channel(factor, weights.shape[0])
+        if values is None or not is_oihw(convolution):
             return None
-        values = _per_channel(factor, weights.shape[0])
-        if values is None:
-            return None
-        if operator == "relax.add":
+        if operator == "add":
             return None if bias is None else self._biased(convolution, bias + values)
         scaled = constant(weights * values.reshape(-1, 1, 1, 1))
-        convolution = relax.Call(convolution.op, [convolution.args[0], scaled], attrs)
+        convolution = relax.Call(convolution.op, [convolution.args[0], scaled], convolution.attrs)
         return self.builder_.normalize(convolution) if bias is None else self._biased(convolution, bias * values)
 
     def _convolution_and_bias(self, data: relax.Expr) -> tuple[relax.Call | None, np.ndarray | None]:
-        value = bound_value(self, data)
+        value = self.bound_value(data)
         if is_call(value, "relax.nn.conv2d"):
             return value, None
         if is_call(value, "relax.add"):
             for data_side, bias_side in (value.args, list(value.args)[::-1]):
-                inner = bound_value(self, data_side)
+                inner = self.bound_value(data_side)
                 if is_call(inner, "relax.nn.conv2d"):
                     channels = int(inner.args[1].ty.shape[0])
                     bias = _per_channel(constant_value(bias_side), channels)
@@ -85,5 +73,4 @@ class _Folder(relax.PyExprMutator):
         return None, None
 
     def _biased(self, convolution: relax.Call, bias: np.ndarray) -> relax.Expr:
-        result = self.builder_.emit(convolution)
-        return relax.op.add(result, constant(bias.reshape(1, -1, 1, 1)))
+        return relax.op.add(self.emit(convolution), constant(bias.reshape(1, -1, 1, 1)))

@@ -8,7 +8,15 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    axes_of,
+    constant,
+    constant_value,
+    is_call,
+    rewritten,
+    shape_of,
+)
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 from edgedeploy.compile.optraits import teach_layout_conversion
 
@@ -18,17 +26,15 @@ NCHW_OF_NHWC = [0, 3, 1, 2]
 def convert_layout(module: tvm.IRModule, layouts: Mapping[str, Sequence[str]]) -> tvm.IRModule:
     """Give operators the layouts that are wished for, by TVM's names of both; what lies between them follows."""
     teach_layout_conversion()
-    return relax.transform.ConvertLayout(layouts)(rewritten(_SameRanks(module), module))
+    return relax.transform.ConvertLayout(layouts)(rewritten(_SameRanks, module))
 
 
-@relax.expr_functor.mutator
-class _SameRanks(relax.PyExprMutator):
+class _SameRanks(Rewriter):
     """Gives the operands of `where` the rank of its result: its layout becomes that of all of them."""
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.where"):
-            return call
+            return None
         return relax.Call(call.op, [self._of_rank(len(shape_of(call)), each) for each in call.args])
 
     def _of_rank(self, rank: int, operand: relax.Expr) -> relax.Expr:
@@ -36,7 +42,7 @@ class _SameRanks(relax.PyExprMutator):
         if len(shape) == rank:
             return operand
         shape = [1] * (rank - len(shape)) + shape
-        return self.builder_.emit(relax.op.reshape(operand, shape)) if value is None else constant(value.reshape(shape))
+        return self.emit(relax.op.reshape(operand, shape)) if value is None else constant(value.reshape(shape))
 
 
 def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
@@ -47,23 +53,23 @@ def remove_transposes(module: tvm.IRModule) -> tvm.IRModule:
     order of the matrix's rows, also where several such feature maps are concatenated; the products are summed in
     another order then.
     """
-    return relax.transform.CanonicalizeBindings()(rewritten(_Remover(module), module))
+    return relax.transform.CanonicalizeBindings()(rewritten(_Remover, module))
 
 
-@relax.expr_functor.mutator
-class _Remover(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        if is_call(call, "relax.permute_dims"):
-            source = bound_value(self, call.args[0])
-            if is_call(source, "relax.permute_dims") and _undoes(call, source):
+class _Remover(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr:
+        axes = axes_of(call)
+        if axes:
+            source = self.bound_value(call.args[0])
+            before = axes_of(source)
+            if before and [before[axis] for axis in axes] == sorted(axes):
                 return source.args[0]
+            if _moves_nothing(shape_of(call.args[0]), axes):
+                call = relax.op.reshape(call.args[0], shape_of(call))
         if is_call(call, "relax.nn.pad"):
             return self._padded_before(call)
-        if is_call(call, "relax.permute_dims") and _moves_nothing(call):
-            call = relax.op.reshape(call.args[0], shape_of(call))
         if is_call(call, "relax.reshape"):
-            source = bound_value(self, call.args[0])
+            source = self.bound_value(call.args[0])
             # Two in a row would be a copy.
             return relax.op.reshape(source.args[0], call.args[1]) if is_call(source, "relax.reshape") else call
         if is_call(call, "relax.matmul"):
@@ -76,15 +82,14 @@ class _Remover(relax.PyExprMutator):
 
     def _padded_before(self, pad: relax.Call) -> relax.Expr:
         """A pad before the transpose of its input instead of after it; layout conversion does not pass through pads."""
-        transpose, attrs = bound_value(self, pad.args[0]), pad.attrs
-        if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
+        transpose, attrs = self.bound_value(pad.args[0]), pad.attrs
+        axes = axes_of(transpose)
+        if not axes:
             return pad
-        widths = np.zeros((len(shape_of(pad)), 2), int)
-        widths[[int(axis) for axis in transpose.attrs.axes]] = np.reshape(
-            [int(each) for each in attrs.pad_width], (-1, 2)
-        )
+        widths = np.zeros((len(axes), 2), int)
+        widths[axes] = np.reshape([int(each) for each in attrs.pad_width], (-1, 2))
         padded = relax.op.nn.pad(transpose.args[0], widths.ravel().tolist(), attrs.pad_mode, float(attrs.pad_value))
-        return relax.op.permute_dims(self.builder_.emit(padded), transpose.attrs.axes)
+        return relax.op.permute_dims(self.emit(padded), axes)
 
     def _as_they_lie(self, features: relax.Expr) -> tuple[relax.Expr, np.ndarray | None]:
         """Flattened feature maps, without the transposes before them.
@@ -93,39 +98,31 @@ class _Remover(relax.PyExprMutator):
             The features in the order of memory, and for each of them its index in the order that was asked for;
             None instead if that is the same.
         """
-        value = bound_value(self, features)
+        value = self.bound_value(features)
         if is_call(value, "relax.reshape"):
-            transpose = bound_value(self, value.args[0])
-            if is_call(transpose, "relax.permute_dims") and list(map(int, transpose.attrs.axes)) == NCHW_OF_NHWC:
+            transpose = self.bound_value(value.args[0])
+            if axes_of(transpose) == NCHW_OF_NHWC:
                 batch, *pixels = shape_of(transpose)
                 if shape_of(value) == [batch, int(np.prod(pixels))]:
                     order = np.arange(np.prod(pixels)).reshape(pixels).transpose(1, 2, 0).ravel()
-                    return self.builder_.emit(relax.op.reshape(transpose.args[0], shape_of(value))), order
+                    return self.emit(relax.op.reshape(transpose.args[0], shape_of(value))), order
         if is_call(value, "relax.concat") and isinstance(value.args[0], relax.Tuple) and int(value.attrs.axis) == 1:
             fields = list(value.args[0].fields)
             parts = [self._as_they_lie(field) for field in fields]
             if any(order is not None for _, order in parts):
                 counts = [shape_of(field)[1] for field in fields]
-                starts = [sum(counts[:index]) for index in range(len(counts))]
+                starts = np.cumsum(counts) - counts
                 orders = [
                     start + (np.arange(count) if order is None else order)
                     for (_, order), start, count in zip(parts, starts, counts, strict=True)
                 ]
-                return self.builder_.emit(relax.op.concat([part for part, _ in parts], 1)), np.concatenate(orders)
+                return self.emit(relax.op.concat([part for part, _ in parts], 1)), np.concatenate(orders)
         return features, None
 
 
-def _undoes(second: relax.Call, first: relax.Call) -> bool:
-    """Whether two transposes in a row leave everything where it was."""
-    if not first.attrs.axes or not second.attrs.axes:
-        return False
-    return [int(first.attrs.axes[int(axis)]) for axis in second.attrs.axes] == list(range(len(first.attrs.axes)))
-
-
-def _moves_nothing(transpose: relax.Call) -> bool:
-    """Whether the axes longer than one keep their order."""
-    if not transpose.attrs.axes or list(map(int, transpose.attrs.axes)) == NHWC_OF_NCHW:
-        return False  # the latter is looked for at the network's inputs
-    before = shape_of(transpose.args[0])
-    long = [int(axis) for axis in transpose.attrs.axes if before[int(axis)] > 1]
+def _moves_nothing(shape: list[int], axes: list[int]) -> bool:
+    """Whether a transpose keeps the order of the axes longer than one."""
+    if axes == NHWC_OF_NCHW:
+        return False  # it is looked for at the network's inputs
+    long = [axis for axis in axes if shape[axis] > 1]
     return long == sorted(long)

@@ -7,7 +7,15 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant_value, is_call, rewritten, shape_of, types_of
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    axes_of,
+    constant_value,
+    is_call,
+    rewritten,
+    shape_of,
+    types_of,
+)
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.types import FLOAT32
@@ -24,49 +32,42 @@ def lower_layers(module: tvm.IRModule) -> tvm.IRModule:
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
     for it, it reads the NCHW feature map instead: its input values are broadcast one by one, from wherever they lie.
     """
-    return rewritten(_Lowerer(module), module)
+    return rewritten(_Lowerer, module)
 
 
-@relax.expr_functor.mutator
-class _Lowerer(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _Lowerer(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if is_call(call, "relax.matmul"):
             return self._product(call)
         if is_call(call, "relax.nn.conv2d") and call.attrs.data_layout == "NHWC":
             return self._convolution(call)
-        return call
+        return None
 
     def _convolution(self, call: relax.Call) -> relax.Expr:
+        data, groups, outputs = call.args[0], int(call.attrs.groups), shape_of(call.args[1])[3]
+        transpose = self.bound_value(data)
+        kind: type[AnyAnchorOp] = Convolution
+        if shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
+            kind = DepthwiseConvolution
+        elif groups == 1 and axes_of(transpose) == NHWC_OF_NCHW:
+            kind, data = FirstConvolution, transpose.args[0]
+        return self._emit(kind, call, data, window=_window(call))
+
+    def _product(self, call: relax.Call) -> relax.Expr | None:
         data, weights = call.args
-        groups, window = int(call.attrs.groups), _window(call)
-        common = _common(call)
-        if common["weights"][2] == 1 and groups == common["weights"][3] > 1:
-            return self._emit(DepthwiseConvolution(**common, window=window), data, weights)
-        nchw = self._nchw(data)
-        if groups == 1 and nchw is not None:
-            common["data"] = tuple(shape_of(nchw))
-            return self._emit(FirstConvolution(**common, window=window), nchw, weights)
-        return self._emit(Convolution(**common, window=window, groups=groups), data, weights)
-
-    def _product(self, call: relax.Call) -> relax.Expr:
-        common = _common(call)
-        if (
-            not common["constant"]
-            or common["types"] != FLOAT32
-            or not len(common["data"]) == len(common["weights"]) == 2
-        ):
-            return call
-        return self._emit(Dense(**common), *call.args)
-
-    def _nchw(self, data: relax.Expr) -> relax.Expr | None:
-        """The NCHW tensor that a value in NHWC was transposed from."""
-        transpose = bound_value(self, data)
-        if not is_call(transpose, "relax.permute_dims") or not transpose.attrs.axes:
+        if constant_value(weights) is None or not len(shape_of(data)) == len(shape_of(weights)) == 2:
             return None
-        return transpose.args[0] if [int(axis) for axis in transpose.attrs.axes] == NHWC_OF_NCHW else None
+        return self._emit(Dense, call, data) if types_of(call) == FLOAT32 else None
 
-    def _emit(self, layer: AnyAnchorOp, data: relax.Expr, weights: relax.Expr) -> relax.Expr:
+    def _emit(self, kind: type[AnyAnchorOp], call: relax.Call, data: relax.Expr, **others: Any) -> relax.Expr:
+        weights = call.args[1]
+        layer = kind(
+            data=tuple(shape_of(data)),
+            weights=tuple(shape_of(weights)),
+            types=types_of(call),
+            constant=constant_value(weights) is not None,
+            **others,
+        )
         form = layer.canonical()
         return self.builder_.call_te(
             lambda *tensors: form(*tensors),
@@ -75,16 +76,6 @@ class _Lowerer(relax.PyExprMutator):
             primfunc_name_hint=layer.name,
             primfunc_attrs={LAYER_ATTRIBUTE: layer.model_dump_json()},
         )
-
-
-def _common(call: relax.Call) -> dict[str, Any]:
-    data, weights = call.args
-    return {
-        "data": tuple(shape_of(data)),
-        "weights": tuple(shape_of(weights)),
-        "types": types_of(call),
-        "constant": constant_value(weights) is not None,
-    }
 
 
 def _window(call: relax.Call) -> Window:

@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value, function_name, is_call, result_types, rewritten
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    calls_of,
+    constant_value,
+    function_name,
+    is_call,
+    result_types,
+    rewritten,
+)
 from edgedeploy.compile.schedules import Scheduled
 
 
 def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
     """For each function by name, the parameters that are constants in every call of it."""
     found: dict[str, set[int]] = {}
-
-    def visit(expression: relax.Expr) -> None:
-        if is_call(expression, "relax.call_tir"):
-            name = function_name(expression)
-            constants = {
-                index
-                for index, argument in enumerate(expression.args[1].fields)
-                if constant_value(argument) is not None
-            }
-            found[name] = found.get(name, constants) & constants
-
-    relax.analysis.post_order_visit(module["main"].body, visit)
+    for _, call in calls_of(module["main"]):
+        values = map(constant_value, call.args[1].fields)
+        constants = {index for index, value in enumerate(values) if value is not None}
+        found[function_name(call)] = found.get(function_name(call), constants) & constants
     return found
 
 
@@ -36,24 +36,20 @@ def scheduled_name(name: str) -> str:
 
 def replace_functions(module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> tvm.IRModule:
     """Call the scheduled functions instead of the original ones of the same name; the others stay."""
-    return rewritten(_Replacer(module, scheduled), module)
+    return rewritten(_Replacer, module, scheduled)
 
 
-@relax.expr_functor.mutator
-class _Replacer(relax.PyExprMutator):
+class _Replacer(Rewriter):
     def __init__(self, module: tvm.IRModule, scheduled: Mapping[str, Scheduled]) -> None:
         super().__init__(module)
         self._scheduled = scheduled
         self._added: dict[str, relax.GlobalVar] = {}
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
-        if not is_call(call, "relax.call_tir"):
-            return call
-        name = function_name(call)
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        name = function_name(call) if is_call(call, "relax.call_tir") else ""
         replacement = self._scheduled.get(name)
         if replacement is None:
-            return call
+            return None
         if name not in self._added:
             # A new global: `update_func` would keep the old function's type.
             self._added[name] = self.builder_.add_func(replacement.function, scheduled_name(name))

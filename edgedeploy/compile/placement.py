@@ -11,7 +11,7 @@ from tvm import relax
 from tvm.relax import TensorType, VDevice
 
 from edgedeploy.board import Board
-from edgedeploy.compile.expressions import calls_of, function_name, is_call, result_types, rewritten
+from edgedeploy.compile.expressions import Rewriter, calls_of, function_name, is_call, result_types, rewritten, walked
 from edgedeploy.compile.schedules import Scheduled
 
 NO_SCHEDULE = "there is no schedule for it on the device"
@@ -39,14 +39,15 @@ def functions_on_cpu(module: tvm.IRModule, scheduled: Mapping[str, Scheduled], l
         scheduled: those that a template takes, by name, as they are on the device.
         little_work: arithmetic operations of a function that the CPU does before the device would begin.
     """
-    missing = {function_name(call) for _, call in calls_of(module)} - set(scheduled)
+    main = module["main"]
+    missing = {function_name(call) for _, call in calls_of(main)} - set(scheduled)
     little = {name for name, entry in scheduled.items() if entry.operations <= little_work}
     readers = _readers(module)
     before = None
     while before != little:  # one that stays on the device keeps there what it reads
         before = little
         here = little | missing | {_CALLER}
-        little = little - {function_name(call) for variable, call in calls_of(module) if readers[variable] - here}
+        little = little - {function_name(call) for variable, call in calls_of(main) if readers[variable] - here}
     return dict.fromkeys(missing, NO_SCHEDULE) | dict.fromkeys(little, LITTLE_WORK)
 
 
@@ -73,11 +74,10 @@ def with_copies(module: tvm.IRModule, on_cpu: Set[str], board: Board) -> tvm.IRM
     Each is copied once, whoever reads it. Inputs and constants are on the device to begin with; outputs are where
     they were computed. Once memory is planned, `with_one_scope` is due.
     """
-    return rewritten(_Copies(module, on_cpu, board), module) if on_cpu else module
+    return rewritten(_Copies, module, on_cpu, board) if on_cpu else module
 
 
-@relax.expr_functor.mutator
-class _Copies(relax.PyExprMutator):
+class _Copies(Rewriter):
     def __init__(self, module: tvm.IRModule, on_cpu: Set[str], board: Board) -> None:
         # The virtual machine is given its devices in this order; what names none is on the first.
         self._cpu = VDevice(board.cpu_target(), memory_scope=_HOST)
@@ -86,10 +86,9 @@ class _Copies(relax.PyExprMutator):
         self._on_cpu = on_cpu
         self._copies: dict[Any, relax.Var] = {}
 
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.call_tir"):
-            return call
+            return None
         here = function_name(call) in self._on_cpu
         arguments = [each if _is_here(each) == here else self._copied(each, here) for each in call.args[1].fields]
         types = [self._typed(each, here) for each in result_types(call)]
@@ -98,7 +97,7 @@ class _Copies(relax.PyExprMutator):
     def _copied(self, tensor: relax.Expr, here: bool) -> relax.Var:
         if tensor not in self._copies:
             copy = relax.call_dps_packed(_COPY, relax.Tuple([tensor]), self._typed(tensor.ty, here))
-            self._copies[tensor] = self.builder_.emit(copy)
+            self._copies[tensor] = self.emit(copy)
         return self._copies[tensor]
 
     def _typed(self, kind: TensorType, here: bool) -> TensorType:
@@ -107,19 +106,13 @@ class _Copies(relax.PyExprMutator):
 
 def with_one_scope(module: tvm.IRModule) -> tvm.IRModule:
     """A network whose memory is planned, with storage as the virtual machine can allocate it."""
-    if not module.global_infos.get("vdevice"):
-        return module
-    mutator = _OneScope(module)
-    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
-    return mutator.builder_.get()
+    return walked(_OneScope, module) if module.global_infos.get("vdevice") else module
 
 
-@relax.expr_functor.mutator
-class _OneScope(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _OneScope(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.vm.alloc_storage"):
-            return call
+            return None
         *arguments, _scope = call.args
         return relax.Call(call.op, [*arguments, tvm.ir.StringImm("global")], call.attrs, call.ty_args)
 

@@ -10,7 +10,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import bound_value, constant, constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten
 from edgedeploy.compile.optraits import along_axis
 
 
@@ -21,30 +21,28 @@ def round_in_float(module: tvm.IRModule) -> tvm.IRModule:
     `(saturate(round(x / s) + z) - z) * s` is computed as `round(min(max(x / s, low - z), high - z)) * s`; halves are
     rounded to even in both.
     """
-    return rewritten(_Rounder(module), module)
+    return rewritten(_Rounder, module)
 
 
-@relax.expr_functor.mutator
-class _Rounder(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _Rounder(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.dequantize") or str(call.ty.dtype) != "float32":
-            return call
-        quantised = bound_value(self, call.args[0])
+            return None
+        quantised = self.bound_value(call.args[0])
         if not is_call(quantised, "relax.quantize") or str(quantised.args[0].ty.dtype) != "float32":
-            return call
+            return None
         parameters = [_parameters(each) for each in (quantised, call)]
-        if None in parameters or not all(map(_equal, *parameters)):  # type: ignore[arg-type]
-            return call
+        if None in parameters or not all(map(np.array_equal, *parameters)):  # type: ignore[arg-type]
+            return None
         scale, zero_point = parameters[0]  # type: ignore[misc]
         limits = np.iinfo(str(quantised.ty.dtype))
         if limits.bits > 16:  # float32 does not hold all of their values
-            return call
+            return None
         low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
-        value = self.builder_.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
-        value = self.builder_.emit(relax.op.maximum(value, constant(low, "float32")))
-        value = self.builder_.emit(relax.op.minimum(value, constant(high, "float32")))
-        value = self.builder_.emit(relax.op.round(value))
+        value = self.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
+        value = self.emit(relax.op.maximum(value, constant(low, "float32")))
+        value = self.emit(relax.op.minimum(value, constant(high, "float32")))
+        value = self.emit(relax.op.round(value))
         return relax.op.multiply(value, constant(scale, "float32"))
 
 
@@ -59,7 +57,3 @@ def _parameters(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
         along_axis(scale.astype(np.float32), axis, dimensions),
         along_axis(zero_point.astype(np.int64), axis, dimensions),
     )
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool(np.array_equal(one, other))

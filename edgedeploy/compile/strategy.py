@@ -11,14 +11,14 @@ import numpy as np
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers.layer import AnchorOp, Form
+from edgedeploy.compile.layers import AnchorOp, Form
 from edgedeploy.compile.rounding import rounding_in, summed
 
-AnyAnchorOp = TypeVar("AnyAnchorOp", bound=AnchorOp, covariant=True)
+Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
 
 
 @dataclass(frozen=True)
-class Strategy(ABC, Generic[AnyAnchorOp]):
+class Strategy(ABC, Generic[Anchor]):
     """The ways in which a backend can compute a layer.
 
     Attributes:
@@ -26,7 +26,7 @@ class Strategy(ABC, Generic[AnyAnchorOp]):
         board: whose backend it is.
     """
 
-    layer: AnyAnchorOp
+    layer: Anchor
     board: Board
 
     @abstractmethod

@@ -11,30 +11,28 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value, is_call, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.layouts import NCHW_OF_NHWC
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
 
 def rewrite_transposed(module: tvm.IRModule) -> tvm.IRModule:
     """Replace each `conv2d_transpose` in NCHW with constant weights and no dilation; sums keep their terms."""
-    return rewritten(_Rewriter(module), module)
+    return rewritten(_Convolver, module)
 
 
-@relax.expr_functor.mutator
-class _Rewriter(relax.PyExprMutator):
-    def visit_call_(self, call: relax.Call) -> relax.Expr:
-        call = self.visit_expr_post_order(call)
+class _Convolver(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if not is_call(call, "relax.nn.conv2d_transpose"):
-            return call
+            return None
         attrs, weights = call.attrs, constant_value(call.args[1])
         strides, kernel = _pair(attrs.strides), weights.shape[2:] if weights is not None else ()
         top, left, bottom, right = (int(width) for width in attrs.padding)
         plain = (attrs.data_layout, attrs.kernel_layout, _pair(attrs.dilation)) == ("NCHW", "IOHW", (1, 1))
         if weights is None or not plain or max(top, bottom) >= kernel[0] or max(left, right) >= kernel[1]:
-            return call
-        batch, _, *sizes = (int(size) for size in call.args[0].ty.shape)
-        _, channels, height, width = (int(size) for size in call.ty.shape)
+            return None
+        batch, _, *sizes = shape_of(call.args[0])
+        _, channels, height, width = shape_of(call)
         elements = [-(-count // stride) for count, stride in zip(kernel, strides, strict=True)]
         # Pixels of all phases that reach to the end of the output.
         pixels = [
@@ -43,24 +41,24 @@ class _Rewriter(relax.PyExprMutator):
         ]
         padding = [elements[0] - 1, elements[1] - 1, pixels[0] - sizes[0], pixels[1] - sizes[1]]
         if min(padding) < 0:
-            return call
+            return None
         groups = int(attrs.groups)
         phases = _phases(weights, strides, elements, groups)
         # Groups must stay together in a convolution's outputs, phases in the result: each phase gets one of its own.
         parts = [phases.reshape(-1, *phases.shape[2:])] if groups == 1 else list(phases)
         results = [
-            self.builder_.emit(relax.op.nn.conv2d(call.args[0], relax.const(part), padding=padding, groups=groups))
+            self.emit(relax.op.nn.conv2d(call.args[0], relax.const(part), padding=padding, groups=groups))
             for part in parts
         ]
-        result = self.builder_.emit(relax.op.concat(results, 1)) if len(results) > 1 else results[0]
-        result = self.builder_.emit(relax.op.permute_dims(result, NHWC_OF_NCHW))
-        result = self.builder_.emit(relax.op.reshape(result, [batch, *pixels, *strides, channels]))
-        result = self.builder_.emit(relax.op.permute_dims(result, [0, 1, 3, 2, 4, 5]))
+        result = self.emit(relax.op.concat(results, 1)) if len(results) > 1 else results[0]
+        result = self.emit(relax.op.permute_dims(result, NHWC_OF_NCHW))
+        result = self.emit(relax.op.reshape(result, [batch, *pixels, *strides, channels]))
+        result = self.emit(relax.op.permute_dims(result, [0, 1, 3, 2, 4, 5]))
         whole = [count * stride for count, stride in zip(pixels, strides, strict=True)]
-        result = self.builder_.emit(relax.op.reshape(result, [batch, *whole, channels]))
+        result = self.emit(relax.op.reshape(result, [batch, *whole, channels]))
         if whole != [height, width]:
             cut = relax.op.strided_slice(result, axes=[1, 2], begin=[top, left], end=[top + height, left + width])
-            result = self.builder_.emit(cut)
+            result = self.emit(cut)
         return relax.op.permute_dims(result, NCHW_OF_NHWC)
 
 

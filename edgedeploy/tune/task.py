@@ -14,7 +14,7 @@ from edgedeploy.compile.backend import Backend
 from edgedeploy.compile.backends import backend_of, known_configuration
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.expressions import call_counts
-from edgedeploy.compile.groups import FusedFunction
+from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.packing import constant_parameters
 from edgedeploy.compile.pipeline import optimise
 from edgedeploy.compile.strategy import Strategy

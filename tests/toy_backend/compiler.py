@@ -13,8 +13,7 @@ from typing_extensions import override
 from edgedeploy.board import Board
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp
-from edgedeploy.compile.layers.layer import AnchorOp, Form
+from edgedeploy.compile.layers import AnchorOp, AnyAnchorOp, Form
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product

@@ -15,7 +15,7 @@ from edgedeploy.board import Board
 
 if TYPE_CHECKING:
     from edgedeploy.compile.dead_channels import RemovedChannels
-    from edgedeploy.compile.groups import FusedFunction
+    from edgedeploy.compile.fusion import FusedFunction
 
 # Names are typed, and are part of file names.
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -17,8 +17,7 @@ from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import remove_channels
 from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
-from edgedeploy.compile.fusion import INJECTIVE, keep_broadcasts_apart
-from edgedeploy.compile.groups import groups
+from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.optraits import slow_operators
@@ -71,7 +70,7 @@ def _keep_slices_apart(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _merge_fused(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
-    compilation.groups = groups(module)
+    compilation.groups = fused_functions(module)
     return relax.transform.FuseTIR()(module)
 
 

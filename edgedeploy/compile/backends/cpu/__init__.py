@@ -12,7 +12,7 @@ from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.backends.cpu import codegen
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
-from edgedeploy.compile.backends.cpu.strategies import STRATEGIES
+from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.strategy import Strategy

@@ -8,17 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 from typing_extensions import override
 
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
 from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
-from edgedeploy.compile.layers.layer import Form
-from edgedeploy.compile.operators import direct
-from edgedeploy.compile.operators.product import product
+from edgedeploy.compile.layers import AnyAnchorOp, Dense, DepthwiseConvolution, FirstConvolution, Form
 from edgedeploy.compile.schedules.matching import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
@@ -169,14 +166,9 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        layer, tile = self.layer, configuration.register_tile
-        if isinstance(layer, Dense):
-            return partial(product, columns=layer.weights[1], types=layer.types, tile_rows=tile.columns)
-        if isinstance(layer, FirstConvolution):
-            lanes = lanes_for(self.board, layer.types.data)
-            return partial(direct.convolution_of_nchw, window=layer.window, types=layer.types, tile=tile, lanes=lanes)
-        groups = layer.channels if isinstance(layer, DepthwiseConvolution) else layer.groups
-        return partial(direct.convolution, window=layer.window, groups=groups, types=layer.types, tile=tile)
+        first = isinstance(self.layer, FirstConvolution)
+        lanes = {"lanes": lanes_for(self.board, self.layer.types.data)} if first else {}
+        return self.layer.in_tiles(configuration.register_tile, **lanes)
 
     @cached_property
     def _result(self) -> _Result:
@@ -222,13 +214,10 @@ def _tile_group(device: OpenCL) -> int:
 
 
 def _result(layer: AnyAnchorOp, vector: int) -> _Result:
-    channels = layer.weights[-1]
+    shape = (layer.batch, *layer.size, layer.channels)
     if isinstance(layer, Dense):
-        tiled = divides_into_vectors(channels)
-        return _Result(1, 1, layer.data[0], channels, channels, layer.weights[0], vector, cropped=False, tiled=tiled)
-    height, width = layer.size
-    elements = math.prod(layer.window.kernel)
+        tiled = divides_into_vectors(layer.channels)
+        return _Result(*shape, layer.channels, layer.terms, vector, cropped=False, tiled=tiled)
     if isinstance(layer, DepthwiseConvolution):
-        return _Result(layer.data[0], height, width, channels, channels, elements, vector, shared=False)
-    assert isinstance(layer, (Convolution, FirstConvolution))
-    return _Result(layer.data[0], height, width, channels, layer.outputs, elements * layer.inputs, vector, rows=True)
+        return _Result(*shape, layer.channels, layer.terms, vector, shared=False)
+    return _Result(*shape, layer.outputs, layer.terms, vector, rows=True)

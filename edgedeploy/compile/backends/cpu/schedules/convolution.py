@@ -27,8 +27,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it."""
     schedule, convolution = kernel.schedule, kernel.block(direct.DENSE)
     lanes, data_bytes = kernel.lanes(convolution, board), bytes_of(kernel.types(convolution).data)
-    chosen = kernel.configuration
-    assert isinstance(chosen, Direct)
+    chosen = kernel.chosen(Direct)
     tile, order = chosen.tile, chosen.order
     reduced = kernel.extents(convolution)[4:]
     packing = pack(kernel, convolution, tile.channels)
@@ -50,9 +49,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         tasks, tiles, innermost = [batch, block], [row, column, channel], channel
     schedule.reorder(*tasks, *tiles, row_in, column_in, channel_in)
     task = kernel.parallelize(tasks, 2 * height * width * channels * math.prod(reduced))
-    kernel.vectorize(channel_in, lanes, unroll=True)
-    schedule.unroll(row_in)
-    schedule.unroll(column_in)
+    kernel.unroll_tile([row_in, column_in, channel_in], lanes)
     if order.slices > 1:
         _accumulate_slices(kernel, convolution, task, tile, order, lanes)
     else:
@@ -76,9 +73,7 @@ def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, 
     row, row_in = schedule.split(row, [None, tile.rows])
     column, column_in = schedule.split(column, [None, tile.columns])
     schedule.reorder(elements, batch, row, column, row_in, column_in, channel)
-    kernel.vectorize(channel, lanes, unroll=True)
-    schedule.unroll(row_in)
-    schedule.unroll(column_in)
+    kernel.unroll_tile([row_in, column_in, channel], lanes)
     kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=max(1, order.interval))
     schedule.decompose_reduction(convolution, elements)
     schedule.set_scope(convolution, 0, "local")

@@ -24,8 +24,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """
     schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
     lanes = kernel.lanes(convolution, board)
-    chosen = kernel.configuration
-    assert isinstance(chosen, Depthwise)
+    chosen = kernel.chosen(Depthwise)
     kernel_height, kernel_width = kernel.extents(convolution)[-2:]
 
     padding = kernel.needed_padding(direct.DEPTHWISE)
@@ -41,8 +40,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     deep, channel = schedule.split(channel, [chosen.tasks_deep, None])
     schedule.reorder(batch, block, deep, row, column, channel, column_in, channel_in)
     task = kernel.parallelize([batch, block, deep], 2 * math.prod(extents) * kernel_height * kernel_width)
-    kernel.vectorize(channel_in, lanes, unroll=True)
-    schedule.unroll(column_in)
+    kernel.unroll_tile([column_in, channel_in], lanes)
     elements = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
     if kernel_width <= UNROLLED_WIDTH:
         schedule.unroll(elements[1])

@@ -23,8 +23,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     if kernel.configuration is None:  # a product of two activations
         tile_rows, tile_columns = choose_product_tile(extents[-3], extents[-2], kernel.types(product), board)
         kernel.configuration = Product(whole=extents[-2], rows=tile_rows, columns=tile_columns)
-    chosen = kernel.configuration
-    assert isinstance(chosen, Product)
+    chosen = kernel.chosen(Product)
     packing = pack(kernel, product, chosen.columns)
 
     output = kernel.output_of(anchor)
@@ -33,7 +32,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
     task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents))
-    kernel.vectorize(column_in, lanes, unroll=True)
-    schedule.unroll(row_in)
+    kernel.unroll_tile([row_in, column_in], lanes)
     kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
     return packing

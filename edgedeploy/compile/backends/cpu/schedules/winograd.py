@@ -25,8 +25,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the transforms, the products and everything fused with them."""
     schedule, product = kernel.schedule, kernel.block(winograd.PRODUCT)
     lanes = kernel.lanes(product, board)
-    plan = kernel.configuration
-    assert isinstance(plan, Winograd)
+    plan = kernel.chosen(Winograd)
     tile, size, shared = plan.product, plan.size, plan.shared
     packing = pack(kernel, product, tile.channels)
     inputs = kernel.extents(product)[-1]
@@ -64,8 +63,7 @@ def _multiply(kernel: Kernel, product: Any, tiles: int, loop: Any, lanes: int) -
     schedule.compute_at(store, loop, preserve_unit_loops=True)
     pixel, channel = schedule.get_loops(store)[-2:]
     pixel, pixel_in = schedule.split(pixel, [None, tiles])
-    kernel.vectorize(channel, lanes, unroll=True)
-    schedule.unroll(pixel_in)
+    kernel.unroll_tile([pixel_in, channel], lanes)
     kernel.accumulate_inside(product, pixel, 1, lanes, pixels=1)
 
 

@@ -1,0 +1,308 @@
+"""How CPUs compute layers, chosen by models of the board."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.cpu.tiles import (
+    PRODUCT_VECTORS,
+    ConvolutionShape,
+    choose_depthwise_tile,
+    choose_order,
+    choose_product_tile,
+    choose_tile,
+    direct_cycles,
+    fitting_tiles,
+    product_cycles,
+    product_tiles,
+    rows_per_task,
+    tasks_for,
+    tile_fits,
+    tile_rate,
+    tile_registers,
+    vector_to_prefetch,
+    whole_columns,
+)
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import Convolution, Dense, DepthwiseConvolution, FirstConvolution, Form
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, padded_count, round_up, vector_length
+from edgedeploy.compile.types import FLOAT32, lanes_for
+
+# Tiles and plans that the model says take so many times as long as the best are not worth a trial.
+WORTH_TRYING = 1.6
+
+# Most vectors of channels of a depthwise convolution's tile.
+_MOST_VECTORS = 4
+
+
+class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
+    """Convolutions in which output channels sum over several input channels: direct, or Winograd's.
+
+    A network's first layer, which reads NCHW, is always direct, and goes through all of its weights for a few rows of
+    pixels before the next.
+    """
+
+    @override
+    def default(self) -> Configuration:
+        plan = winograd.choose_plan(self._shape, self.board) if self._may_be_winograd else None
+        return plan or self._directly()
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        yield from dict.fromkeys([self._directly(), *self._all_direct()])
+        if self._may_be_winograd:
+            yield from self._all_winograd()
+
+    @override
+    def alternatives(self) -> list[Configuration]:
+        sizes = winograd.TRANSFORMS if self._may_be_winograd else ()
+        return [self._directly(), *(winograd.best_plan([size], self._shape, self.board) for size in sizes)]
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        if isinstance(configuration, Winograd):
+            return winograd.cycles(configuration, self._shape, self.board)
+        assert isinstance(configuration, Direct)
+        tile = configuration.tile
+        tasks = self._tiles_down(tile) // configuration.rows_per_task
+        tasks *= self.layer.outputs // tile.channels if configuration.order.by_channels else 1
+        cycles = direct_cycles(self._shape, self.board, tile)
+        return cycles * self.layer.groups * imbalance(tasks, self.board.cores)
+
+    @override
+    def roundings(self, configuration: Configuration) -> float:
+        if isinstance(configuration, Winograd):
+            return winograd.roundings(configuration.size, self.layer.inputs)
+        return super().roundings(configuration)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        if isinstance(configuration, Winograd):
+            return self._may_be_winograd and winograd.fits(configuration, self._shape, self.board)
+        return (
+            isinstance(configuration, Direct)
+            and self.layer.outputs % configuration.tile.channels == 0
+            and tile_fits(configuration.tile, self._shape, self.board)
+            and self._fits_order(configuration.order)
+            and self._tiles_down(configuration.tile) % configuration.rows_per_task == 0
+        )
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        layer, types = self.layer, self.layer.types
+        prefetch = vector_to_prefetch(types, self.board)
+        if isinstance(configuration, Winograd):
+            window = layer.window
+            return partial(winograd.convolution, window=window, types=types, plan=configuration, prefetch=prefetch)
+        assert isinstance(configuration, Direct)
+        if isinstance(layer, FirstConvolution):
+            return layer.in_tiles(configuration.tile, lanes=lanes_for(self.board, types.data))
+        return layer.in_tiles(configuration.tile, order=configuration.order, prefetch=prefetch)
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        if isinstance(configuration, Winograd):
+            return winograd.transform_weights(weights, configuration.size)
+        return weights
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        if isinstance(configuration, Winograd):
+            return configuration.values, configuration.values, *self.layer.weights[2:]
+        return self.layer.weights
+
+    @cached_property
+    def _shape(self) -> ConvolutionShape:
+        layer = self.layer
+        return ConvolutionShape(*layer.size, layer.outputs, layer.window.kernel, layer.inputs, layer.types)
+
+    @property
+    def _may_be_winograd(self) -> bool:
+        layer = self.layer
+        fits = isinstance(layer, Convolution) and layer.window.kernel == (winograd.KERNEL, winograd.KERNEL)
+        fits = fits and layer.window.strides == layer.window.dilation == (1, 1)
+        return fits and layer.constant and layer.types == FLOAT32 and layer.data[0] == layer.groups == 1
+
+    def _directly(self) -> Direct:
+        tile = choose_tile(self._shape, self.board)
+        order, down = self._order(tile), self._tiles_down(tile)
+        rows = down if order.by_channels else rows_per_task(down, 1, self.board.cores)
+        return Direct(tile=tile, order=order, rows_per_task=rows)
+
+    def _tiles_down(self, tile: Tile) -> int:
+        return -(-self.layer.size[0] // tile.rows)
+
+    def _order(self, tile: Tile) -> WeightOrder:
+        first = isinstance(self.layer, FirstConvolution)
+        return WeightOrder() if first else choose_order(self._shape, tile, self.board)
+
+    def _fits_order(self, order: WeightOrder) -> bool:
+        slices = order.slices in (1, self.layer.window.kernel[0])
+        interval = order.interval == 0 or (order.interval > 0 and self.layer.inputs % order.interval == 0)
+        by_channels = order.by_channels and isinstance(self.layer, Convolution)
+        return order == WeightOrder() or (by_channels and slices and interval)
+
+    def _orders(self, tile: Tile) -> Iterator[WeightOrder]:
+        """By rows; and by channels, where each thread has some, with and without slices and fetching ahead."""
+        yield WeightOrder()
+        if isinstance(self.layer, FirstConvolution) or self.layer.outputs // tile.channels < self.board.cores:
+            return
+        intervals = {0}
+        if vector_to_prefetch(self.layer.types, self.board):
+            passes = self._tiles_down(tile) * -(-self.layer.size[1] // tile.columns)
+            some = (count for count in divisors(self.layer.inputs) if passes <= count < 4 * passes)
+            intervals |= {self._order(tile).interval, *some}
+        for slices in sorted({1, self.layer.window.kernel[0]}):
+            yield from (WeightOrder(True, slices, interval) for interval in sorted(intervals))
+
+    def _all_direct(self) -> Iterator[Direct]:
+        rates = {tile: tile_rate(tile, self._shape, self.board) for tile in fitting_tiles(self._shape, self.board)}
+        best = max(rates.values(), default=0.0)
+        for tile in (tile for tile, rate in rates.items() if rate * WORTH_TRYING >= best):
+            for order in self._orders(tile):
+                for rows in divisors(self._tiles_down(tile)):
+                    yield Direct(tile=tile, order=order, rows_per_task=rows)
+
+    def _all_winograd(self) -> Iterator[Winograd]:
+        shape, board = self._shape, self.board
+        plans = [(winograd.cycles(plan, shape, board), plan) for plan in winograd.plans(shape, board)]
+        best = min((cycles for cycles, _ in plans), default=0.0)
+        if best < WORTH_TRYING * direct_cycles(shape, board):
+            yield from (plan for cycles, plan in plans if cycles <= WORTH_TRYING * best)
+
+
+class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
+    """A convolution in NHWC, HWIO, of as many groups as channels."""
+
+    @override
+    def default(self) -> Configuration:
+        (height, width), window, channels = self.layer.size, self.layer.window, self.layer.channels
+        board = self.board
+        tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], self.layer.types, board)
+        deep = channels // tile.channels
+        if board.is_x86:
+            deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
+        rows = rows_per_task(height, deep, board.cores)
+        return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=not board.is_x86)
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        yield from dict.fromkeys([self.default(), *self._possible()])
+
+    def _possible(self) -> Iterator[Depthwise]:
+        (height, width), channels, board = self.layer.size, self.layer.channels, self.board
+        length = vector_length(channels, lanes_for(board, self.layer.types.accumulator))
+        tiles = [
+            Tile(1, columns, vectors * length)
+            for vectors in range(1, _MOST_VECTORS + 1)
+            if channels % (vectors * length) == 0
+            for columns in range(1, min(width, tile_registers(board) // vectors) + 1)
+        ]
+        for tile in tiles:
+            if tile.useful(height, width) * tile.columns / (tile.columns + 0.5) < 0.6:
+                continue
+            for deep in divisors(channels // tile.channels):
+                for rows in divisors(height):
+                    tasks = deep * (height // rows)
+                    if tasks < board.cores and tasks < height * channels // tile.channels:
+                        continue
+                    for copied in (False, True):
+                        yield Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        assert isinstance(configuration, Depthwise)
+        height, width = self.layer.size
+        tile = configuration.tile
+        length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
+        tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
+        steps = height * width * self.layer.channels / length * math.prod(self.layer.window.kernel)
+        steps /= tile.useful(height, width)
+        return steps * (1 + 0.5 / tile.columns) * imbalance(tasks, self.board.cores)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        return (
+            isinstance(configuration, Depthwise)
+            and configuration.tile.rows == 1
+            and configuration.tile.columns <= min(self.layer.size[1], tile_registers(self.board))
+            and self.layer.channels % (configuration.tile.channels * configuration.tasks_deep) == 0
+            and configuration.tile.channels <= _MOST_VECTORS * lanes_for(self.board, self.layer.types.accumulator)
+            and self.layer.size[0] % configuration.rows_per_task == 0
+        )
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self.layer.in_tiles(configuration.register_tile)
+
+
+class DenseStrategy(Strategy[Dense]):
+    """Rows x terms times terms x columns; the weights are constants."""
+
+    @override
+    def default(self) -> Configuration:
+        rows, columns, types = self.layer.data[0], self.layer.weights[1], self.layer.types
+        padded = padded_count(columns, lanes_for(self.board, types.accumulator))
+        whole = whole_columns(rows, columns, padded, types, self.board)
+        tile_rows, tile_columns = choose_product_tile(rows, whole, types, self.board)
+        return Product(whole=whole, rows=tile_rows, columns=tile_columns)
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        columns, types = self.layer.weights[1], self.layer.types
+        lanes = lanes_for(self.board, types.accumulator)
+        wholes = {padded_count(columns, lanes), *(round_up(columns, count * lanes) for count in PRODUCT_VECTORS)}
+        found = [
+            Product(whole=whole, rows=rows, columns=tile)
+            for whole in sorted(wholes)
+            for rows, tile in product_tiles(self.layer.data[0], whole, types, self.board)
+        ]
+        yield from dict.fromkeys([self.default(), *found])
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        assert isinstance(configuration, Product)
+        rows, whole = self.layer.data[0], configuration.whole
+        tasks = rows // configuration.rows * (whole // configuration.columns)
+        cycles = product_cycles(rows, whole, configuration.rows, configuration.columns, self.layer.types, self.board)
+        return self.layer.data[1] * cycles * imbalance(tasks, self.board.cores)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        if not isinstance(configuration, Product):
+            return False
+        columns, whole, types = self.layer.weights[1], configuration.whole, self.layer.types
+        tile = configuration.rows, configuration.columns
+        most = round_up(columns, 8 * lanes_for(self.board, types.accumulator))
+        return columns <= whole <= most and tile in product_tiles(self.layer.data[0], whole, types, self.board)
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        prefetch = vector_to_prefetch(self.layer.types, self.board)
+        return self.layer.in_tiles(configuration.register_tile, prefetch=prefetch)
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        return np.pad(weights, ((0, 0), (0, self.packed_shape(configuration)[1] - weights.shape[1])))
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        assert isinstance(configuration, Product)
+        return self.layer.weights[0], configuration.whole
+
+
+STRATEGIES: dict[type, type[Strategy[Any]]] = {
+    Convolution: ConvolutionStrategy,
+    FirstConvolution: ConvolutionStrategy,
+    DepthwiseConvolution: DepthwiseStrategy,
+    Dense: DenseStrategy,
+}

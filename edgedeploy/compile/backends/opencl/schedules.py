@@ -1,0 +1,133 @@
+"""Schedule templates for OpenCL devices: how the loops of one fused function become kernels.
+
+A work-item computes what a tile is on a CPU: some pixels by some channels, whose sums stay in its registers, with
+vectors over channels. So neighbouring work-items read neighbouring weights, and the same pixels. Nothing is shared
+through local memory: an integrated graphics processor's caches serve as well, and a CPU has nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.opencl.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.strategy import product_on_device
+from edgedeploy.compile.backends.opencl.threads import bind, bind_all, device_of, vector_width
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.schedules import Template
+from edgedeploy.compile.schedules.access import fuse_contiguous
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
+from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
+from edgedeploy.compile.tiles import vector_length
+
+
+def _convolution(kernel: Kernel, board: Board) -> Packing | None:
+    """A dense convolution in NHWC and everything fused with it; padding is a kernel of its own.
+
+    Weights are packed so that those which a work-group's work-items read in a step lie side by side.
+    """
+    chosen = kernel.chosen(WorkItem)
+    packing = pack(kernel, kernel.block(direct.DENSE), chosen.group.channels * chosen.tile.channels)
+    padding = kernel.needed_padding(direct.DENSE)
+    _in_tiles(kernel, direct.DENSE, 3)
+    for name in padding:
+        _elementwise(kernel, name, board)
+    return packing
+
+
+def _depthwise(kernel: Kernel, board: Board) -> Packing | None:
+    """A depthwise convolution and everything fused with it; every kernel element asks whether it is padding."""
+    kernel.inline(kernel.before(direct.DEPTHWISE))
+    _in_tiles(kernel, direct.DEPTHWISE, 2)
+    return None
+
+
+def _product(kernel: Kernel, board: Board) -> Packing | None:
+    """A product of matrices and everything fused with it: a work-item has some rows of a vector of columns."""
+    anchor = kernel.anchor()
+    assert anchor is not None
+    if kernel.configuration is None:  # a product of two activations
+        product = kernel.block(anchor)
+        *stack, rows, columns, _ = kernel.extents(product)
+        dtype = kernel.types(product).accumulator
+        kernel.configuration = product_on_device(rows, columns, dtype, device_of(board), math.prod(stack))
+    _in_tiles(kernel, anchor, 2)
+    return None
+
+
+def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
+    """Let each work-item compute a tile of what the anchor sums up, and what follows it.
+
+    Args:
+        kernel: the function.
+        anchor: the block that accumulates.
+        dimensions: of a tile: rows, columns and channels, or the latter two, of one row.
+    """
+    schedule, block, chosen = kernel.schedule, kernel.block(anchor), kernel.chosen(WorkItem)
+    output = kernel.output_of(anchor)
+    loops, extents = schedule.get_loops(output), kernel.extents(output)
+    reduced = kernel.extents(block)[len(loops) :]
+    sizes = astuple(chosen.tile)[-dimensions:]
+    pairs = [schedule.split(loop, [None, size]) for loop, size in zip(loops[-dimensions:], sizes, strict=True)]
+    tiles, inner = [*loops[:-dimensions], *(pair[0] for pair in pairs)], [pair[1] for pair in pairs]
+    schedule.reorder(*tiles, *inner)
+    kernel.operations += 2 * math.prod(extents) * math.prod(reduced)
+    # Batches and stacks are not dealt out to groups; nor are rows, where there is one.
+    item = bind(kernel, tiles, [*[1] * len(tiles), *astuple(chosen.group)][-len(tiles) :])
+    kernel.unroll_tile(inner, chosen.vector)
+    kernel.accumulate_inside(block, item, len(reduced), chosen.vector, pixels=len(inner) - 1)
+
+
+def _has_loops(kernel: Kernel) -> bool:
+    """Any function of blocks with loops; what TVM writes in another way, as scattering, is one block of code."""
+
+    def has_loops(name: str) -> bool:
+        block = kernel.block(name)
+        if kernel.is_reduction(name):
+            return bool(kernel.spatial_and_reduced(block, kernel.schedule.get_loops(block))[1])
+        return bool(kernel.schedule.get(block).iter_vars)
+
+    return all(map(has_loops, kernel.names))
+
+
+def _general(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule block by block, each as a kernel of its own."""
+    schedule_blocks(kernel, board, _reduction, _elementwise)
+    return None
+
+
+def _elementwise(kernel: Kernel, name: str, board: Board) -> None:
+    """A work-item computes one vector of a block's values."""
+    schedule, block = kernel.schedule, kernel.block(name)
+    kernel.operations += math.prod(kernel.extents(block))
+    if not schedule.get_loops(block):
+        schedule.add_unit_loop(block)
+    vector = vector_width(device_of(board), kernel.widest(block))
+    fuse_contiguous(kernel, block)
+    *outer, inner = schedule.get_loops(block)
+    bind_all(kernel, [*outer, kernel.vectorize(inner, vector)], board)
+
+
+def _reduction(kernel: Kernel, name: str, board: Board) -> None:
+    """A work-item sums up a vector of values over the last spatial dimension."""
+    schedule, block = kernel.schedule, kernel.block(name)
+    kernel.operations += math.prod(kernel.extents(block))
+    spatial, reduced = kernel.spatial_and_reduced(block, schedule.get_loops(block))
+    if not spatial:
+        spatial = [schedule.add_unit_loop(reduced[0])]
+    length = vector_length(int(schedule.get(spatial[-1]).extent), vector_width(device_of(board), kernel.widest(block)))
+    last, vector = schedule.split(spatial[-1], [None, length])
+    schedule.reorder(*spatial[:-1], last, *reduced, vector)
+    if length > 1:
+        schedule.vectorize(vector)
+    bind_all(kernel, [*spatial[:-1], last], board)
+    schedule.decompose_reduction(block, reduced[0])
+
+
+TEMPLATES = (
+    Template("gpu convolution", is_convolution, _convolution),
+    Template("gpu depthwise convolution", is_depthwise, _depthwise),
+    Template("gpu product", is_product, _product),
+    Template("gpu general", _has_loops, _general),
+)

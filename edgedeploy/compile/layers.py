@@ -1,0 +1,187 @@
+"""Layers that have configurations to choose from: convolutions and products with constant weights."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+from tvm import te
+from typing_extensions import override
+
+from edgedeploy.compile.operators import direct
+from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.operators.product import MATMUL, product
+from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
+from edgedeploy.compile.types import LayerTypes
+from edgedeploy.documents import Record
+
+# From the layer's data and its weights to its result.
+Form = Callable[[te.Tensor, te.Tensor], te.Tensor]
+
+
+class AnchorOp(Record, ABC):
+    """A layer with weights.
+
+    Attributes:
+        data, weights: their shapes.
+        types: of both, of the sums and of the result.
+        constant: whether the weights are known when the network is built, and may be packed.
+    """
+
+    data: tuple[int, ...]
+    weights: tuple[int, ...]
+    types: LayerTypes
+    constant: bool
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What its function is called, alone or fused with others."""
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """Rows and columns of the result's pixels; a dense layer's is one row of them."""
+
+    @property
+    def batch(self) -> int:
+        """How many feature maps it is computed for."""
+        return self.data[0]
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations, a multiply-add being two, when it is computed directly."""
+        return 2 * self.batch * math.prod(self.size) * math.prod(self.weights)
+
+    @property
+    def channels(self) -> int:
+        """Of the result; a dense layer's are its columns."""
+        return self.weights[-1]
+
+    @property
+    def terms(self) -> int:
+        """The products that are summed up for each value of the result."""
+        return math.prod(self.weights[:-1])
+
+    @abstractmethod
+    def in_tiles(self, tile: Tile, **others: Any) -> Form:
+        """The layer as sums over what a template computes at a time; `others` is what its operator takes beside."""
+
+    def canonical(self) -> Form:
+        """The layer as a textbook has it: for other schedulers, and to know it again among tuning records."""
+        return self.in_tiles(ONE_BY_ONE)
+
+
+class _Convolution(AnchorOp):
+    """What all kinds of convolution share: n x height x width x channels, unless they say otherwise."""
+
+    window: Window
+
+    @property
+    def _data(self) -> tuple[int, int, int]:
+        """Rows, columns and channels of the data."""
+        _, rows, columns, channels = self.data
+        return rows, columns, channels
+
+    @property
+    @override
+    def size(self) -> tuple[int, int]:
+        return self.window.output_size(*self._data[:2])
+
+    @property
+    def groups(self) -> int:
+        """Of channels, each of which sums over its own inputs."""
+        return self._data[2] // self.inputs
+
+    @property
+    def inputs(self) -> int:
+        """Input channels of one group."""
+        return self.weights[2]
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of one group."""
+        return self.weights[3] // self.groups
+
+    @override
+    def in_tiles(self, tile: Tile, **others: Any) -> Form:
+        window, groups, types = self.window, self.groups, self.types
+        return partial(direct.convolution, window=window, groups=groups, types=types, tile=tile, **others)
+
+
+class Convolution(_Convolution):
+    """A convolution in NHWC, HWIO."""
+
+    kind: Literal["convolution"] = "convolution"
+
+    @property
+    @override
+    def name(self) -> str:
+        return direct.DENSE
+
+
+class FirstConvolution(_Convolution):
+    """A convolution from NCHW into NHWC: a network's first layer."""
+
+    kind: Literal["first convolution"] = "first convolution"
+
+    @property
+    @override
+    def name(self) -> str:
+        return f"{direct.DENSE}_nchw"
+
+    @property
+    @override
+    def _data(self) -> tuple[int, int, int]:
+        _, channels, rows, columns = self.data
+        return rows, columns, channels
+
+    @override
+    def in_tiles(self, tile: Tile, lanes: int = 1, **others: Any) -> Form:
+        return partial(direct.convolution_of_nchw, window=self.window, types=self.types, tile=tile, lanes=lanes)
+
+
+class DepthwiseConvolution(_Convolution):
+    """A convolution in NHWC, HWIO, of as many groups as channels."""
+
+    kind: Literal["depthwise convolution"] = "depthwise convolution"
+
+    @property
+    @override
+    def name(self) -> str:
+        return direct.DEPTHWISE
+
+
+class Dense(AnchorOp):
+    """Rows x terms times terms x columns; the weights are constants."""
+
+    kind: Literal["dense"] = "dense"
+
+    @property
+    @override
+    def name(self) -> str:
+        return MATMUL
+
+    @property
+    @override
+    def batch(self) -> int:
+        return 1
+
+    @property
+    @override
+    def size(self) -> tuple[int, int]:
+        return 1, self.data[0]
+
+    @override
+    def in_tiles(self, tile: Tile, **others: Any) -> Form:
+        rows = tile.columns
+        return partial(product, columns=self.weights[1], types=self.types, tile_rows=rows, **others)
+
+
+AnyAnchorOp = Convolution | FirstConvolution | DepthwiseConvolution | Dense
+
+LAYER: TypeAdapter[AnyAnchorOp] = TypeAdapter(Annotated[AnyAnchorOp, Field(discriminator="kind")])
