@@ -53,8 +53,7 @@ def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True)
         BlockingIOError: another process holds it, and we are not to wait.
     """
     while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = _opened(folder)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,6 +68,20 @@ def folder_lock(folder: Path, progress: Progress = SILENT, *, wait: bool = True)
             return
         finally:
             os.close(descriptor)
+
+
+# How often a folder may be gone, since who held its lock moved it, before it can be opened.
+_MOST_TRIES = 100
+
+
+def _opened(folder: Path) -> int:
+    """A descriptor of a folder, which is made if need be and may be moved away at any time."""
+    for _ in range(_MOST_TRIES):
+        with suppress(FileNotFoundError, FileExistsError):
+            folder.mkdir(parents=True, exist_ok=True)
+            return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def exchange(first: Path, second: Path) -> None:

@@ -138,10 +138,16 @@ def test_what_a_killed_process_left_is_cleared_away(cache: Path) -> None:
 
 
 def test_threads_make_it_once() -> None:
-    made: list[Path] = []
-    threads = [threading.Thread(target=THINGS.made, args=("a", made.append, "")) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert len(made) == 1
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that they meet at every place
+    try:
+        for key in map(str, range(200)):
+            made: list[Path] = []
+            threads = [threading.Thread(target=THINGS.made, args=(key, made.append, "")) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(timeout=60)
+            assert len(made) == 1
+    finally:
+        sys.setswitchinterval(interval)
