@@ -99,6 +99,7 @@ class Login(Closing):
             transport = paramiko.Transport(stream)
             self._opened.callback(transport.close)
             transport.banner_timeout = transport.auth_timeout = CONNECT_S
+            transport.handshake_timeout = 2 * CONNECT_S  # where it ends, paramiko says nothing but EOFError
             algorithms = transport.get_security_options()
             algorithms.key_types = keys.ordered(algorithms.key_types)
             transport.start_client(timeout=CONNECT_S)

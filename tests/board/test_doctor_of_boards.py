@@ -211,7 +211,8 @@ def test_a_board_that_hangs_while_we_log_in_does_not_hold_up_the_rest() -> None:
             stream.close()
     found = {each.check.name: each.finding for each in results}
     assert found["SSH server"].state is State.OK
-    assert found["host key"].found.startswith("no answer within")
+    # The check's own limit, or, where a busy machine makes that long, the login's.
+    assert re.search("^no answer within|said nothing more for", found["host key"].found)
     assert found["folders"].state is State.OK
 
 
