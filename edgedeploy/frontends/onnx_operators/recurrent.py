@@ -1,4 +1,7 @@
-"""LSTM, GRU and RNN, as Operators.md has them; where it leaves something open, as onnxruntime has it."""
+"""LSTM, GRU and RNN, as Operators.md has them; where it leaves something open, as onnxruntime has it.
+
+Of `layout` 1 `onnx_layout.py` leaves none.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,16 @@ _DEFAULTS: dict[Cell, tuple[str, ...]] = {
     "rnn": ("Tanh",),
 }
 
-# The alpha of those that have one, and the beta, where the node gives none.
-_ALPHAS = {"affine": 1.0, "leakyrelu": 0.01, "thresholdedrelu": 1.0, "scaledtanh": 1.0, "hardsigmoid": 0.2, "elu": 1.0}
-_BETAS = {"affine": 0.0, "scaledtanh": 1.0, "hardsigmoid": 0.5}
+# The alpha of those that have one, and the beta, where the node gives none: as onnxruntime 1.31 takes them.
+_ALPHAS = {"affine": 0.0, "leakyrelu": 0.01, "thresholdedrelu": 0.0, "scaledtanh": 0.0, "hardsigmoid": 0.2, "elu": 1.0}
+_BETAS = {"affine": 0.0, "scaledtanh": 0.0, "hardsigmoid": 0.5}
 
 
 def _translation(cell: Cell) -> Translation:
     def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-        build, by_batch = Builder(importer), bool(attr.get("layout", 0))
+        build = Builder(importer)
         data, weights, recurrent_weights = inputs[:3]
         states = [optional(inputs, index) for index in ((5, 6) if cell == "lstm" else (5,))]
-        if by_batch:
-            data = build.permute(data, [1, 0, 2])
-            states = [state if state is None else build.permute(state, [1, 0, 2]) for state in states]
         steps, batch, _ = shape_of(data)
         lengths = _lengths(build, optional(inputs, 4), steps)
         peepholes = optional(inputs, 7) if cell == "lstm" else None
@@ -54,7 +54,7 @@ def _translation(cell: Cell) -> Translation:
         _check(layer, attr, weights, recurrent_weights)
         if peepholes is not None:
             peepholes = build.reshape(peepholes, [layer.directions, 3, layer.hidden])
-        every, *last = recurrent(
+        computed = recurrent(
             importer.bb,
             layer,
             data,
@@ -64,9 +64,7 @@ def _translation(cell: Cell) -> Translation:
             peepholes,
             lengths,
         )
-        if by_batch:
-            every, last = build.permute(every, [2, 0, 1, 3]), [build.permute(each, [1, 0, 2]) for each in last]
-        return relax.Tuple([every, *last])
+        return relax.Tuple(computed)
 
     return translate
 
