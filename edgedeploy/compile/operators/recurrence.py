@@ -77,6 +77,7 @@ class Recurrence(Record):
         backwards: for each direction, whether it begins at the end.
         activations: for each direction those of the cell, in ONNX's order: f, g, h of an LSTM.
         clip: what is put into activations is cut to plus or minus this; None where it is not.
+        cell_clip: an LSTM's cell is cut to plus or minus this after each step; None where it is not.
         coupled: whether an LSTM's forget gate is one minus its input gate.
         reset_after: whether a GRU's reset gate acts on the product with the state, not on the state.
         peepholes: whether an LSTM's gates read its cell.
@@ -91,6 +92,7 @@ class Recurrence(Record):
     backwards: tuple[bool, ...]
     activations: tuple[tuple[Activation, ...], ...]
     clip: float | None = None
+    cell_clip: float | None = None
     coupled: bool = False
     reset_after: bool = False
     peepholes: bool = False

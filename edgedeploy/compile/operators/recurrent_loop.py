@@ -248,12 +248,17 @@ class _Task:
         before = sum(len(phase) for phase in layer.phases[:number]) * layer.hidden**2
         return weights[self.direction, before + (first * layer.hidden + term * width) * gates + place * width + unit]
 
+    def _cut(self, value: Any, clip: float | None) -> Any:
+        if clip is None:
+            return value
+        bound = tirx.const(clip, self.layer.dtype)
+        return tirx.max(tirx.min(value, bound), -bound)
+
+    def _gate(self, which: int, value: Any) -> Any:
+        """The activation of a gate, of a value that is clipped first."""
+        return self._activated(which, self._cut(value, self.layer.clip))
+
     def _activated(self, which: int, value: Any) -> Any:
-        """The activation of a cell, of a value that is clipped first."""
-        clip = self.layer.clip
-        if clip is not None:
-            bound = tirx.const(clip, self.layer.dtype)
-            value = tirx.max(tirx.min(value, bound), -bound)
         forwards, *other = (activations[which] for activations in self.layer.activations)
         if not other or other[0] == forwards:
             return forwards.of(value)
@@ -267,38 +272,33 @@ class _Task:
                 return at.sum(gate)
             return at.sum(gate) + peephole[self.direction, gate, at.unit] * cell[at.row, at.unit]
 
-        at.put(0, self._activated(0, peeped(0)))
-        at.put(2, tirx.const(1, self.layer.dtype) - at.sum(0) if self.layer.coupled else self._activated(0, peeped(2)))
-        at.put(3, self._activated(1, at.sum(3)))
-        T.buffer_store(cell, at.sum(2) * cell[at.row, at.unit] + at.sum(0) * at.sum(3), [at.row, at.unit])
-        at.put(1, self._activated(0, peeped(1)))
-        self._give(at, at.sum(1) * self._of_cell(cell[at.row, at.unit]))
-
-    def _of_cell(self, value: Any) -> Any:
-        forwards, *other = (activations[2] for activations in self.layer.activations)
-        if not other or other[0] == forwards:
-            return forwards.of(value)
-        return tirx.Select(self.direction == 0, forwards.of(value), other[0].of(value))
+        at.put(0, self._gate(0, peeped(0)))
+        at.put(2, tirx.const(1, self.layer.dtype) - at.sum(0) if self.layer.coupled else self._gate(0, peeped(2)))
+        at.put(3, self._gate(1, at.sum(3)))
+        updated = at.sum(2) * cell[at.row, at.unit] + at.sum(0) * at.sum(3)
+        T.buffer_store(cell, self._cut(updated, self.layer.cell_clip), [at.row, at.unit])
+        at.put(1, self._gate(0, peeped(1)))
+        self._give(at, at.sum(1) * self._activated(2, cell[at.row, at.unit]))
 
     def _gru(self, at: _Values) -> None:
         hidden, one = at.states["hidden"], tirx.const(1, self.layer.dtype)
         if at.number == 0:
-            at.put(0, self._activated(0, at.sum(0)))
-            at.put(1, self._activated(0, at.sum(1)))
+            at.put(0, self._gate(0, at.sum(0)))
+            at.put(1, self._gate(0, at.sum(1)))
         if self.layer.reset_after:
             product = self.tensors["products"][at.time, self.row + at.row, self.direction, 2, at.unit]
-            at.put(2, self._activated(1, product + at.sum(1) * at.sum(2)))
+            at.put(2, self._gate(1, product + at.sum(1) * at.sum(2)))
             self._give(at, (one - at.sum(0)) * at.sum(2) + at.sum(0) * hidden[at.row, at.unit])
         elif at.number == 0:
             T.buffer_store(at.between["update"], at.sum(0), [at.row, at.unit])
             T.buffer_store(at.between["reset"], at.sum(1) * hidden[at.row, at.unit], [at.row, at.unit])
         else:
-            at.put(0, self._activated(1, at.sum(0)))
+            at.put(0, self._gate(1, at.sum(0)))
             update = at.between["update"][at.row, at.unit]
             self._give(at, (one - update) * at.sum(0) + update * hidden[at.row, at.unit])
 
     def _rnn(self, at: _Values) -> None:
-        self._give(at, self._activated(0, at.sum(0)))
+        self._give(at, self._gate(0, at.sum(0)))
 
     def _give(self, at: _Values, value: Any) -> None:
         T.buffer_store(self.tensors["states"], value, [at.time, self.direction, self.row + at.row, at.unit])
