@@ -75,9 +75,7 @@ def _convert(node: Any, importer: Any) -> Any:
         first = number * directions
         taken = [weights[place * parts : (place + 1) * parts] for place in range(first, first + directions)]
         stacked = [_stacked(build, layer, order, [each[part] for each in taken]) for part in range(parts)]
-        begun = tuple(
-            build.strided_slice(state, axes=[0], begin=[first], end=[first + directions]) for state in states
-        )
+        begun = tuple(build.strided_slice(state, axes=[0], begin=[first], end=[first + directions]) for state in states)
         biases = (stacked[2], stacked[3]) if biased else None
         every, *ended = recurrent(importer.block_builder, layer, data, (stacked[0], stacked[1]), biases, begun)
         data = build.reshape(build.permute(every, [0, 2, 1, 3]), [steps, batch, directions * layer.hidden])

@@ -7,7 +7,7 @@ gates of a tile are summed up in registers, and what follows is computed from th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -137,11 +137,9 @@ class _Task:
 
     def write(self) -> None:
         """The whole loop over time."""
-        layer, rows = self.layer, range(self.tile.rows)
-        states = {name: self._buffer() for name in ("hidden", "cell") if name in self.tensors}
+        layer = self.layer
+        states = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
         between = {name: self._buffer() for name in ("update", "reset")} if len(layer.phases) > 1 else {}
-        for name, state in states.items():
-            self._copy(rows, lambda r, unit, n=name: self.tensors[n][self.direction, self.row + r, unit], state)
         with T.serial(layer.steps) as step:
             if layer.lengths:
                 length = self._length()
@@ -153,26 +151,31 @@ class _Task:
             else:
                 self._step(self._time(step, layer.steps), states, between)
         for name, state in states.items():
-            last = self.tensors[f"last_{name}"]
-            for r in rows:
-                self._each(lambda unit, r=r: T.buffer_store(last, state[r, unit], [self.direction, self.row + r, unit]))
+            self._give_last(self.tensors[f"last_{name}"], state)
 
     def _buffer(self) -> Any:
         return T.alloc_buffer((self.tile.rows, self.layer.hidden), self.layer.dtype)
 
-    def _each(self, body: Callable[[Any], None]) -> None:
-        """Something for all units, by vectors."""
-        lanes, hidden = self.tile.lanes, self.layer.hidden
-        if count := hidden // lanes:
-            with T.serial(count) as vector, _lanes(lanes) as lane:
-                body(vector * lanes + lane)
-        for first, length in vectors(hidden % lanes, lanes):
-            with _lanes(length) as lane:
-                body(count * lanes + first + lane)
+    def _begun(self, name: str) -> Any:
+        """A state, as it is before the first step."""
+        state, given = self._buffer(), self.tensors[name]
+        self._each(lambda r, unit: T.buffer_store(state, given[self.direction, self.row + r, unit], [r, unit]))
+        return state
 
-    def _copy(self, rows: Iterable[int], value: Callable[[int, Any], Any], state: Any) -> None:
-        for r in rows:
-            self._each(lambda unit, r=r: T.buffer_store(state, value(r, unit), [r, unit]))
+    def _give_last(self, tensor: Any, state: Any) -> None:
+        self._each(lambda r, unit: T.buffer_store(tensor, state[r, unit], [self.direction, self.row + r, unit]))
+
+    def _each(self, body: Callable[[int, Any], None]) -> None:
+        """Something for all units of all sequences, by vectors."""
+        lanes, hidden = self.tile.lanes, self.layer.hidden
+        count = hidden // lanes
+        for r in range(self.tile.rows):
+            if count:
+                with T.serial(count) as vector, _lanes(lanes) as lane:
+                    body(r, vector * lanes + lane)
+            for first, length in vectors(hidden % lanes, lanes):
+                with _lanes(length) as lane:
+                    body(r, count * lanes + first + lane)
 
     def _length(self) -> Any:
         """Steps of the sequence; no other number than one of steps, whatever is given."""
@@ -186,26 +189,22 @@ class _Task:
         return length - 1 - step if self.layer.backwards[0] else step
 
     def _store_zeros(self, time: Any) -> None:
-        zero = tirx.const(0, self.layer.dtype)
-        self._each(
-            lambda unit: T.buffer_store(self.tensors["states"], zero, [time, self.direction, self.row, unit])
-        )
+        zero, computed = tirx.const(0, self.layer.dtype), self.tensors["states"]
+        self._each(lambda r, unit: T.buffer_store(computed, zero, [time, self.direction, self.row + r, unit]))
 
     def _step(self, time: Any, states: dict[str, Any], between: dict[str, Any]) -> None:
         layer, tile = self.layer, self.tile
-        for number, phase in enumerate(layer.phases):
+        whole, rest = divmod(layer.hidden, tile.units)
+        for number in range(len(layer.phases)):
             read = between["reset"] if number else states["hidden"]
-            whole, rest = divmod(layer.hidden, tile.units)
             if whole:
                 with T.serial(whole) as index:
                     self._tile(time, number, index * tile.units, tile.units, read, states, between)
             if rest:
                 self._tile(time, number, whole * tile.units, rest, read, states, between)
-        computed = self.tensors["states"]
-        self._copy(
-            range(tile.rows),
-            lambda r, unit: computed[time, self.direction, self.row + r, unit],
-            states["hidden"],
+        hidden, computed = states["hidden"], self.tensors["states"]
+        self._each(
+            lambda r, unit: T.buffer_store(hidden, computed[time, self.direction, self.row + r, unit], [r, unit])
         )
 
     def _tile(

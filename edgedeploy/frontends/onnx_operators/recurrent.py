@@ -112,9 +112,7 @@ def _biases(build: Builder, layer: Recurrence, given: Any) -> tuple[Any, Any] | 
     if given is None:
         return None
     size = layer.gates * layer.hidden
-    first, second = (
-        build.strided_slice(given, axes=[1], begin=[begin], end=[begin + size]) for begin in (0, size)
-    )
+    first, second = (build.strided_slice(given, axes=[1], begin=[begin], end=[begin + size]) for begin in (0, size))
     return first, second
 
 
