@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from edgedeploy.compile.expressions import shape_of
 from edgedeploy.compile.operators.recurrence import Activation, Cell, Recurrence
 from edgedeploy.errors import ModelError
@@ -88,12 +86,12 @@ def _convert(node: Any, importer: Any) -> Any:
 
 def _stacked(build: Builder, layer: Recurrence, order: Sequence[int], parts: Sequence[Any]) -> Any:
     """Weights or biases of all directions, with gates in ONNX's order."""
-    sizes = [layer.gates, layer.hidden, *shape_of(parts[0])[1:]]
-    turned = [
-        build.reshape(build.take(build.reshape(part, sizes), np.array(order), 0), [1, *shape_of(part)])
-        for part in parts
+    rows = [gate * layer.hidden for gate in order]
+    gates = [
+        build.strided_slice(part, axes=[0], begin=[row], end=[row + layer.hidden]) for part in parts for row in rows
     ]
-    return turned[0] if len(turned) == 1 else build.concat(turned, axis=0)
+    joined = build.concat(gates, axis=0) if len(gates) > 1 else gates[0]
+    return build.reshape(joined, [len(parts), layer.gates * layer.hidden, *shape_of(parts[0])[1:]])
 
 
 CONVERSIONS = dict.fromkeys(_OPERATORS, _convert)
