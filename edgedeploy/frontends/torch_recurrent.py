@@ -33,9 +33,15 @@ def decomposed(program: Any) -> Any:
     """An exported program in ATen's core operators, but for recurrent layers, which stay whole.
 
     PyTorch would write them out step by step.
+
+    Raises:
+        ModelError: one of them cannot be translated.
     """
     import torch
 
+    for node in program.graph.nodes:
+        if getattr(node.target, "__name__", "") in _OPERATORS:
+            _check(node)
     table = torch.export.default_decompositions()
     for name in _OPERATORS:
         packet, overload = name.split(".")
@@ -43,16 +49,21 @@ def decomposed(program: Any) -> Any:
     return program.run_decompositions(table)
 
 
+def _check(node: Any) -> None:
+    """Refuse a layer that does what no translation is known of."""
+    _, _, weights, biased, count, dropout, training, both, _ = node.args
+    if training and dropout:
+        raise ModelError("a recurrent layer drops values at random", why="the network was exported for training")
+    if len(weights) != count * (1 + both) * (4 if biased else 2):
+        raise ModelError("a recurrent layer projects its state", why="no translation of proj_size is known")
+
+
 def _convert(node: Any, importer: Any) -> Any:
     """All layers of an operator: its output, and the last states of all layers."""
     cell, order, names = _OPERATORS[node.target.__name__]
-    data, states, weights, biased, count, dropout, training, both, by_batch = importer.retrieve_args(node)
-    if training and dropout:
-        raise ModelError("a recurrent layer drops values at random", why="the network was exported for training")
+    data, states, weights, biased, count, _, _, both, by_batch = importer.retrieve_args(node)
     states = list(states) if cell == "lstm" else [states]
     directions, parts = 1 + both, 4 if biased else 2
-    if len(weights) != count * directions * parts:
-        raise ModelError("a recurrent layer projects its state", why="LSTMs with proj_size are not supported")
     build = Builder(SimpleNamespace(bb=importer.block_builder))
     if by_batch:
         data = build.permute(data, [1, 0, 2])

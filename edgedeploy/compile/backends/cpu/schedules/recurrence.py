@@ -19,7 +19,7 @@ _WEIGHTS = 1
 
 def matches(kernel: Kernel) -> bool:
     """A function that says which layer it holds."""
-    return RECURRENCE_ATTRIBUTE in kernel.function.attrs
+    return RECURRENCE_ATTRIBUTE in (kernel.function.attrs or {})
 
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
