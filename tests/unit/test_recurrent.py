@@ -226,6 +226,23 @@ def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, t
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize("lengths", [(8,), (-1,)])
+def test_lengths_beyond_a_sequence_are_refused(lengths: tuple[int, ...], tmp_path: Path) -> None:
+    onnx.save(network(Layer("RNN", lengths=lengths)), tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match="its sequences are said to have"):
+        read_onnx(tmp_path / "net.onnx")
+
+
+def test_lengths_that_are_computed_are_refused(tmp_path: Path) -> None:
+    model = network(Layer("RNN", lengths=(3,)))
+    [lengths] = [weight for weight in model.graph.initializer if weight.data_type == TensorProto.INT32]
+    model.graph.input.append(helper.make_tensor_value_info(lengths.name, TensorProto.INT32, [1]))
+    model.graph.initializer.remove(lengths)
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match="the lengths of its sequences depend on the network's input"):
+        read_onnx(tmp_path / "net.onnx")
+
+
 def test_packed_weights_lie_in_the_order_in_which_tiles_read_them() -> None:
     activations = ((Activation(name="sigmoid"), Activation(name="tanh")),)
     layer = Recurrence(cell="gru", steps=1, batch=1, hidden=5, backwards=(False,), activations=activations)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
@@ -35,7 +34,7 @@ def _translation(cell: Cell) -> Translation:
         data, weights, recurrent_weights = inputs[:3]
         states = [optional(inputs, index) for index in ((5, 6) if cell == "lstm" else (5,))]
         steps, batch, _ = shape_of(data)
-        lengths = _lengths(build, optional(inputs, 4), steps)
+        lengths = _lengths(optional(inputs, 4), steps)
         peepholes = optional(inputs, 7) if cell == "lstm" else None
         layer = Recurrence(
             cell=cell,
@@ -116,14 +115,20 @@ def _biases(build: Builder, layer: Recurrence, given: Any) -> tuple[Any, Any] | 
     return first, second
 
 
-def _lengths(build: Builder, given: Any, steps: int) -> Any:
+def _lengths(given: Any, steps: int) -> Any:
     """How long each sequence is; None if all go on to the last step."""
     if given is None:
         return None
     values = constant_value(given)
     if values is None:
-        return build.cast(given, "int32")
-    return None if (values == steps).all() else constant(np.asarray(values), "int32")
+        raise ModelError(
+            "the lengths of its sequences depend on the network's input",
+            why="only constants are known to work",
+            hints=["export the network for sequences of one length"],
+        )
+    if values.min(initial=0) < 0 or values.max(initial=0) > steps:
+        raise ModelError(f"its sequences are said to have {values.ravel().tolist()} steps", why=f"there are {steps}")
+    return None if (values == steps).all() else constant(values, "int32")
 
 
 TRANSLATIONS: dict[str, Translation] = {name: _translation(name.lower()) for name in ("LSTM", "GRU", "RNN")}  # type: ignore[arg-type]
