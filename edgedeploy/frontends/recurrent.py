@@ -10,6 +10,7 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant, shape_of
 from edgedeploy.compile.operators.recurrence import Recurrence
 from edgedeploy.compile.operators.recurrent_loop import canonical
+from edgedeploy.errors import ModelError
 
 
 def recurrent(
@@ -38,6 +39,9 @@ def recurrent(
     Returns:
         The states of all steps, (steps, directions, batch, hidden), and for each state the last, (directions, batch,
         hidden).
+
+    Raises:
+        ModelError: a tensor has another shape.
     """
     directions, gates, hidden = layer.directions, layer.gates, layer.hidden
     given = {"products": _products(builder, layer, data, weights[0], biases), "peepholes": peepholes}
@@ -53,6 +57,10 @@ def recurrent(
             if biases is None
             else builder.normalize(relax.op.strided_slice(biases[1], [1], [2 * hidden], [3 * hidden]))
         )
+    for each in layer.inputs:  # the function would read beyond others
+        found = tuple(shape_of(given[each.name])), str(given[each.name].ty.dtype)
+        if found != each[1:]:
+            raise ModelError(f"its {each.name} {found} do not fit", why=f"{each[1:]} are needed")
     function = builder.add_func(canonical(layer), layer.cell)
     arguments = relax.Tuple([given[each.name] for each in layer.inputs])
     results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]

@@ -226,6 +226,21 @@ def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, t
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize(("place", "shape"), [(5, (1, 1, 19)), (4, (2,)), (3, (1, 100)), (7, (1, 50))])
+def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...], tmp_path: Path) -> None:
+    layer = Layer("LSTM", states=False, lengths=(3,), peepholes=True)
+    model = network(layer)
+    [node] = model.graph.node
+    node.input[place] = "other"
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones(shape, np.int32 if place == 4 else np.float32), "other")
+    )
+    del model.graph.value_info[:]
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match=r"cannot be imported: node .*lstm"):
+        read_onnx(tmp_path / "net.onnx")
+
+
 @pytest.mark.parametrize("lengths", [(8,), (-1,)])
 def test_lengths_beyond_a_sequence_are_refused(lengths: tuple[int, ...], tmp_path: Path) -> None:
     onnx.save(network(Layer("RNN", lengths=lengths)), tmp_path / "net.onnx")

@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
+from typing_extensions import override
 
+from edgedeploy.board import Positive
+from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Parameter, Recurrence
+from edgedeploy.compile.tiles import Tile
 
 # A vector of a tile: where it begins, and how many values it has.
 Vector = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class LoopTile:
+class LoopTile(Configuration):
     """What is computed in registers at the same time.
 
     Attributes:
@@ -33,9 +36,15 @@ class LoopTile:
         lanes: values in a vector, a power of two.
     """
 
-    rows: int = 1
-    units: int = 1
-    lanes: int = 1
+    form: Literal["recurrence"] = "recurrence"
+    rows: Positive = 1
+    units: Positive = 1
+    lanes: Positive = 1
+
+    @property
+    @override
+    def register_tile(self) -> Tile:
+        return Tile(1, self.rows, self.units)
 
     def __str__(self) -> str:
         return f"{self.rows} sequences x {self.units} units"

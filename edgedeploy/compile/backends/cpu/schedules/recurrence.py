@@ -27,6 +27,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     layer = Recurrence.model_validate_json(str(kernel.function.attrs[RECURRENCE_ATTRIBUTE]))
     tile = _tile(layer, board)
     packed = _WEIGHTS in kernel.packable
+    kernel.configuration = tile
     kernel.operations = layer.operations
     kernel.parallel = layer.operations > SERIAL_WORK and layer.directions * layer.batch > tile.rows
     kernel.schedule = Schedule(write(layer, tile, packed=packed, parallel=kernel.parallel))
@@ -43,4 +44,4 @@ def _tile(layer: Recurrence, board: Board) -> LoopTile:
     rows = 1
     if not layer.lengths:  # sequences that end together
         rows = max(each for each in divisors(layer.batch) if each == 1 or each * count <= most)
-    return LoopTile(rows, count * lanes, lanes)
+    return LoopTile(rows=rows, units=count * lanes, lanes=lanes)
