@@ -6,33 +6,21 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from conftest import Command
-from support.networks import Graph
+from support.streams import FEATURES, HIDDEN, streamed_lstm
 
 from edgedeploy.errors import InputError
 from edgedeploy.runtime.stateful import check_states, inferences, parse_states
 from edgedeploy.tensors import TensorSpec
 
-FRAMES, FEATURES, HIDDEN = 5, 6, 16
+FRAMES = 5
 
 
 @pytest.fixture
 def streamed(tmp_path: Path) -> Path:
-    """An LSTM that takes one step of a sequence and its state, and gives a score and the next state."""
-    graph = Graph(opset=14)
-    gates = [graph.normal(1, 4 * HIDDEN, size) for size in (FEATURES, HIDDEN)]
-    states = [graph.input(name, [1, 1, HIDDEN]) for name in ("h", "c")]
-    frame = graph.input("frame", [1, 1, FEATURES])
-    every = graph.node("LSTM", frame, *gates, graph.normal(1, 8 * HIDDEN), "", *states, outputs=3, hidden_size=HIDDEN)
-    product = graph.node("MatMul", every, graph.normal(HIDDEN, 1))
-    graph.nodes.append(onnx.helper.make_node("Sigmoid", [product], ["score"], name="score"))
-    names = {f"{every}_1": "hn", f"{every}_2": "cn"}
-    for node in graph.nodes:
-        node.output[:] = [names.get(name, name) for name in node.output]
-    return graph.save(tmp_path / "vad.onnx", "score", "hn", "cn")
+    return streamed_lstm(tmp_path / "vad.onnx")
 
 
 STATES = ("--state", "hn=h", "--state", "cn=c")
