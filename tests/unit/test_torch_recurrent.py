@@ -72,8 +72,7 @@ def test_a_recurrent_layer_gives_pytorchs_values(
         assert (array.shape, array.dtype) == (expected.shape, expected.dtype)
         np.testing.assert_allclose(array, expected, rtol=0, atol=1e-6)
     loops = [entry for entry in compiled.functions.values() if entry.template == "recurrence"]
-    assert len(loops) == settings.get("num_layers", 1)
-    assert all(entry.packing for entry in loops)  # weights are constants
+    assert [entry.packing is not None for entry in loops] == [True]  # constant weights; layers that are alike share it
 
 
 @pytest.mark.filterwarnings("ignore")
