@@ -147,7 +147,7 @@ class _Task:
     def write(self) -> None:
         """The whole loop over time."""
         layer = self.layer
-        states = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
+        states: dict[str, Any] = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
         between = {name: self._buffer() for name in ("update", "reset")} if len(layer.phases) > 1 else {}
         with T.serial(layer.steps) as step:
             if layer.lengths:
