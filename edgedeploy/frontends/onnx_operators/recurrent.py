@@ -1,6 +1,6 @@
 """LSTM, GRU and RNN, as Operators.md has them; where it leaves something open, as onnxruntime has it.
 
-Of `layout` 1 `onnx_layout.py` leaves none.
+Of `layout` 1 `onnx_layout.py` leaves none but in branches and functions, where onnxruntime refuses it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _BETAS = {"affine": 0.0, "scaledtanh": 0.0, "hardsigmoid": 0.5}
 
 def _translation(cell: Cell) -> Translation:
     def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+        if attr.get("layout"):
+            raise ModelError("its tensors begin with the batch inside of a branch or function")
         build = Builder(importer)
         data, weights, recurrent_weights = inputs[:3]
         states = [optional(inputs, index) for index in ((5, 6) if cell == "lstm" else (5,))]
