@@ -172,7 +172,7 @@ def test_states_are_handed_on_over_one_connection(
         assert code == 0, err
         with np.load(files[-1]) as written:
             found[len(connections)] = written["score"]
-    assert found[0].shape == (3, 1, 1, 1)
+    assert found[0].shape == (3, 1, 1, 1, 1)
     np.testing.assert_array_equal(found[0], found[1])
 
 
