@@ -62,6 +62,19 @@ def run(
     fill_mode: Annotated[
         FillMode, typer.Option("--fill-mode", help="Values of the inputs when --inputs is not given.")
     ] = FillMode.random,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            metavar="OUTPUT=INPUT",
+            help="An output that is an input of the next inference; zeros come first, unless --inputs gives it. "
+            "May be given for each state. Other inputs may have a value for each inference, along a first axis.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option("--steps", min=1, max=MOST, help="Inferences that follow one another, with --state."),
+    ] = None,
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
     repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many times to measure.")] = 10,
     number: Annotated[int, typer.Option("--number", min=1, max=MOST, help="Inferences in each measurement.")] = 1,
@@ -86,6 +99,8 @@ def run(
     Examples: edgedeploy run squeezenet_v1.1 --print-time; edgedeploy run digits --board rpi4 --virtual
 
     Example: edgedeploy run net.tar.gz -i in.npz -o out.npz --print-top 5
+
+    Example: edgedeploy run vad.onnx -i frames.npz -o scores.npz --state hn=h --state cn=c
     """
     from edgedeploy.build import prepare
     from edgedeploy.cli.console import print_json, quiet_if, stdout
@@ -96,7 +111,11 @@ def run(
     from edgedeploy.runtime.arrays import fill, read_arrays, top_values, write_arrays
     from edgedeploy.runtime.opening import opened
     from edgedeploy.runtime.session import check_tensors
+    from edgedeploy.runtime.stateful import check_states, inferences, parse_states, run_in_turn
 
+    states = parse_states(state or [])
+    if steps and not states:
+        raise InputError("--steps goes with --state", why="without a state, inferences do not follow one another")
     given = read_arrays(inputs) if inputs else None
     options = import_options(weights, epsilon)
     progress, resolved = quiet_if(json_output), resolve(board, overrides)
@@ -114,9 +133,14 @@ def run(
         name, label = model, board
     with opened(package, where.place(resolved), threads, progress) as network:
         runner = network.runner
-        tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in manifest.inputs}
+        free = [spec for spec in manifest.inputs if spec.name not in states]
+        tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in free}
+        if states:
+            check_states(states, runner.inputs, runner.outputs)
+            series = inferences(tensors, runner.inputs, states, steps)
+            tensors = series[0]
         check_tensors(tensors, runner.inputs)
-        results = runner.run(tensors)
+        results = run_in_turn(runner, series, states) if states else runner.run(tensors)
         measured = (
             runner.measure(tensors, repeat=repeat, number=number, warmup=warmup) if print_time or json_output else None
         )
@@ -130,6 +154,7 @@ def run(
                 "board": label,
                 **({"machine": network.machine} if network.machine else {}),
                 "threads": runner.threads,
+                **({"inferences": len(series)} if states else {}),
                 **(measured.as_dict() if measured else {}),
                 "memory": manifest.memory.model_dump(),
                 **({"agent_memory": agent_memory} if agent_memory else {}),
@@ -145,6 +170,8 @@ def run(
     for kind, specs in (("input", runner.inputs), ("output", runner.outputs)):
         for spec in specs:
             console.print(f"  {kind} {_shown(spec)}")
+    if states:
+        console.print(f"{len(series)} inferences, each with the states of the one before")
     _print_top(results, print_top)
     if measured:
         times = "  ".join(f"{key.removesuffix('_ms')} {value:.3f}" for key, value in measured.as_dict().items())

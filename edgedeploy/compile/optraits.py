@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.elementary import POLYNOMIALS
+from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE
 
 # Computes a call on arrays in the place of its tensors.
 Evaluator = Callable[..., np.ndarray]
@@ -134,7 +135,10 @@ def slow_operators(module: tvm.IRModule) -> dict[str, str]:
     for block in module["main"].body.blocks:
         for call in (binding.value for binding in block.bindings):
             name = operator_name(call)
-            names.add(call.args[0].name_hint if name == "call_tir" else name)
+            if name != "call_tir":
+                names.add(name)
+            elif RECURRENCE_ATTRIBUTE not in (module[call.args[0]].attrs or {}):
+                names.add(call.args[0].name_hint)
     unknown = dict.fromkeys(sorted(names - OPERATORS.keys() - {""}), "no template is known to do it well")
     calls = [name for name in sorted(names & OPERATORS.keys()) if OPERATORS[name].calls_library]
     return unknown | dict.fromkeys(calls, "on a CPU, a call of the C library for each value")

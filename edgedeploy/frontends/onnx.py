@@ -21,6 +21,7 @@ from edgedeploy.frontends.format import (
     Shapes,
     check_given_shapes,
 )
+from edgedeploy.frontends.onnx_layout import put_time_first
 from edgedeploy.network import Network
 
 # Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
@@ -85,6 +86,7 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
     """
     _fix_shapes(path, model.graph, shapes)
     _keep_one_of_scales_and_sizes(model.graph)
+    put_time_first(model.graph)
     return model
 
 

@@ -70,6 +70,7 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 
     from edgedeploy.frontends.nchw import in_nchw
+    from edgedeploy.frontends.tflite_recurrent import conversions
 
     try:
         model, inputs, outputs = _checked(content)
@@ -78,11 +79,12 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     builders: list[Any] = []
 
     class Converter(OperatorConverter):
-        """TVM's, which leaves its builder with us."""
+        """TVM's, which leaves its builder with us, with our own translations before its own."""
 
         def __init__(self, model: Any, subgraph: Any, expressions: Any, builder: Any) -> None:
             super().__init__(model, subgraph, expressions, builder)
             builders.append(builder)
+            self.convert_map.update(conversions(self))
 
     try:
         module = from_tflite(model, op_converter=Converter)

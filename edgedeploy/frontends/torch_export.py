@@ -200,8 +200,18 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
+    from edgedeploy.frontends.torch_recurrent import CONVERSIONS, decomposed, has_recurrent_layers
+
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
+        if has_recurrent_layers(program):
+            module = from_exported_program(
+                decomposed(program),
+                unwrap_unit_return_tuple=True,
+                custom_convert_map=CONVERSIONS,
+                run_ep_decomposition=False,
+            )
+            return program, module
         return program, from_exported_program(program, unwrap_unit_return_tuple=True)
 
 

@@ -18,6 +18,7 @@ from support.agents import EMULATED
 from support.board_releases import BASE, Bench
 from support.commands import output_of
 from support.films import write_film
+from support.streams import FEATURES, streamed_lstm
 from support.virtual_boards import Start
 
 from edgedeploy.errors import BoardConnectionError, InputError, PackageError, ReleaseError
@@ -154,6 +155,23 @@ def test_all_images_of_a_video_go_over_one_connection(
         said[len(connections)] = [[each["class_id"] for each in frame["results"]] for frame in frames]
         assert ("machine" in last["summary"]) == bool(place)
     assert said[0] == said[1]
+
+
+def test_states_are_handed_on_over_one_connection(
+    bench: Bench, board_command: Command, connections: list[str], tmp_path: Path
+) -> None:
+    network = streamed_lstm(tmp_path / "vad.onnx")
+    frames = np.random.default_rng(0).standard_normal((3, 1, 1, FEATURES)).astype(np.float32)
+    np.savez(tmp_path / "frames.npz", frame=frames)
+    found = {}
+    for place in ([], ["--host", f"virtual:{bench.virtual.name}"]):
+        files = ["-i", tmp_path / "frames.npz", "-o", tmp_path / f"out{len(place)}.npz"]
+        code, _, err = board_command("run", network, *files, "--state", "hn=h", "--state", "cn=c", *place)
+        assert code == 0, err
+        with np.load(files[-1]) as written:
+            found[len(connections)] = written["score"]
+    assert found[0].shape == (3, 1, 1, 1, 1)
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 @pytest.mark.slow

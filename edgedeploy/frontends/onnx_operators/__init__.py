@@ -12,6 +12,7 @@ from edgedeploy.frontends.onnx_operators import (
     indexing,
     normalisation,
     quantised,
+    recurrent,
     reductions,
     refused,
     resize,
@@ -23,7 +24,8 @@ from edgedeploy.frontends.onnx_operators import (
 from edgedeploy.frontends.onnx_operators.translation import Translation
 
 _MODULES = (
-    elementwise, indexing, normalisation, quantised, reductions, refused, resize, shaping, signals, tokens, windows
+    elementwise, indexing, normalisation, quantised, recurrent, reductions, refused, resize, shaping, signals, tokens,
+    windows,
 )  # fmt: skip
 
 TRANSLATIONS: dict[str, Translation] = {

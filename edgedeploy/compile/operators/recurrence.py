@@ -1,0 +1,149 @@
+"""Recurrent layers: what they compute. The formulas are those of ONNX's Operators.md (LSTM, GRU, RNN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from tvm import tirx
+
+from edgedeploy.documents import Record
+
+# The attribute of a function that holds a recurrent layer, as JSON.
+RECURRENCE_ATTRIBUTE = "edgedeploy.recurrence"
+
+Cell = Literal["lstm", "gru", "rnn"]
+
+# Gates of each cell, in the order of ONNX: input, output, forget, cell; update, reset, hidden; hidden.
+GATES: dict[Cell, int] = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+class Activation(Record):
+    """A function of one value, by its name in lower case as ONNX's recurrent operators have it."""
+
+    name: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def of(self, x: Any) -> Any:
+        """The function of a scalar or vector expression of TIR."""
+        return ACTIVATIONS[self.name](x, tirx.const(self.alpha, x.ty.dtype), tirx.const(self.beta, x.ty.dtype))
+
+
+def _sigmoid(x: Any) -> Any:
+    # One quotient of polynomials, as tanh is, where exp would be one more.
+    half = tirx.const(0.5, x.ty.dtype)
+    return tirx.tanh(x * half) * half + half
+
+
+def _one(x: Any) -> Any:
+    return tirx.const(1, x.ty.dtype)
+
+
+def _zero(x: Any) -> Any:
+    return tirx.const(0, x.ty.dtype)
+
+
+# From x, alpha and beta.
+ACTIVATIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "relu": lambda x, a, b: tirx.max(x, _zero(x)),
+    "tanh": lambda x, a, b: tirx.tanh(x),
+    "sigmoid": lambda x, a, b: _sigmoid(x),
+    "affine": lambda x, a, b: a * x + b,
+    "leakyrelu": lambda x, a, b: tirx.Select(x >= _zero(x), x, a * x),
+    "thresholdedrelu": lambda x, a, b: tirx.Select(x > a, x, _zero(x)),
+    "scaledtanh": lambda x, a, b: a * tirx.tanh(b * x),
+    "hardsigmoid": lambda x, a, b: tirx.max(tirx.min(a * x + b, _one(x)), _zero(x)),
+    "elu": lambda x, a, b: tirx.Select(x >= _zero(x), x, a * (tirx.exp(x) - _one(x))),
+    "softsign": lambda x, a, b: x / (_one(x) + tirx.abs(x)),
+    "softplus": lambda x, a, b: tirx.max(x, _zero(x)) + tirx.log(_one(x) + tirx.exp(-tirx.abs(x))),
+}
+
+
+class Parameter(NamedTuple):
+    """A tensor that the function of a recurrent layer takes or gives."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Recurrence(Record):
+    """One recurrent layer, in one direction or in both.
+
+    Attributes:
+        cell: its kind.
+        steps, batch, hidden: how long the sequences are, how many, and how many values a state has.
+        backwards: for each direction, whether it begins at the end.
+        activations: for each direction those of the cell, in ONNX's order: f, g, h of an LSTM.
+        clip: what is put into activations is cut to plus or minus this; None where it is not.
+        cell_clip: an LSTM's cell is cut to plus or minus this after each step; None where it is not.
+        coupled: whether an LSTM's forget gate is one minus its input gate.
+        reset_after: whether a GRU's reset gate acts on the product with the state, not on the state.
+        peepholes: whether an LSTM's gates read its cell.
+        lengths: whether sequences end before the last step, where an input says.
+        dtype: of all values.
+    """
+
+    cell: Cell
+    steps: int
+    batch: int
+    hidden: int
+    backwards: tuple[bool, ...]
+    activations: tuple[tuple[Activation, ...], ...]
+    clip: float | None = None
+    cell_clip: float | None = None
+    coupled: bool = False
+    reset_after: bool = False
+    peepholes: bool = False
+    lengths: bool = False
+    dtype: str = "float32"
+
+    @property
+    def directions(self) -> int:
+        """One or two."""
+        return len(self.backwards)
+
+    @property
+    def gates(self) -> int:
+        """How many products with the state a step has."""
+        return GATES[self.cell]
+
+    @property
+    def phases(self) -> tuple[tuple[int, ...], ...]:
+        """Gates that are computed together; those of a later phase need what an earlier one gives."""
+        whole = tuple(range(self.gates))
+        return (whole[:2], whole[2:]) if self.cell == "gru" and not self.reset_after else (whole,)
+
+    @property
+    def inputs(self) -> list[Parameter]:
+        """What its function takes.
+
+        `products` are those of the inputs of all steps with the weights, biases added, and `weights` those of the
+        state. `bias` is added to the product that a GRU's reset gate acts on.
+        """
+        state = (self.directions, self.batch, self.hidden)
+        return [
+            Parameter("products", (self.steps, self.batch, self.directions, self.gates, self.hidden), self.dtype),
+            Parameter("weights", (self.directions, self.hidden, self.gates, self.hidden), self.dtype),
+            *([Parameter("bias", (self.directions, self.hidden), self.dtype)] if self.reset_after else []),
+            Parameter("hidden", state, self.dtype),
+            *([Parameter("cell", state, self.dtype)] if self.cell == "lstm" else []),
+            *([Parameter("peepholes", (self.directions, 3, self.hidden), self.dtype)] if self.peepholes else []),
+            *([Parameter("lengths", (self.batch,), "int32")] if self.lengths else []),
+        ]
+
+    @property
+    def outputs(self) -> list[Parameter]:
+        """What its function gives: the states of all steps, and the last ones."""
+        state = (self.directions, self.batch, self.hidden)
+        return [
+            Parameter("states", (self.steps, *state), self.dtype),
+            Parameter("last_hidden", state, self.dtype),
+            *([Parameter("last_cell", state, self.dtype)] if self.cell == "lstm" else []),
+        ]
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations of the products with the state, a multiply-add being two."""
+        return 2 * self.steps * self.batch * self.directions * self.gates * self.hidden**2

@@ -1,0 +1,340 @@
+"""Recurrent layers as one function that holds the loop over time.
+
+Written out step by step, a network would grow with the length of its sequences; one function for each step would be
+called, and its tensors allocated, hundreds of times. Here a step is a loop over tiles of units: the products of all
+gates of a tile are summed up in registers, and what follows is computed from there, with no tensor in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+from typing_extensions import override
+
+from edgedeploy.board import Positive
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Parameter, Recurrence
+from edgedeploy.compile.tiles import Tile
+
+# A vector of a tile: where it begins, and how many values it has.
+Vector = tuple[int, int]
+
+
+class LoopTile(Configuration):
+    """What is computed in registers at the same time.
+
+    Attributes:
+        rows: sequences of the batch, which they divide.
+        units: of the state, of each gate.
+        lanes: values in a vector, a power of two.
+    """
+
+    form: Literal["recurrence"] = "recurrence"
+    rows: Positive = 1
+    units: Positive = 1
+    lanes: Positive = 1
+
+    @property
+    @override
+    def register_tile(self) -> Tile:
+        return Tile(1, self.rows, self.units)
+
+    def __str__(self) -> str:
+        return f"{self.rows} sequences x {self.units} units"
+
+
+PLAIN = LoopTile()
+
+
+def canonical(layer: Recurrence) -> tirx.PrimFunc:
+    """The layer as plain loops, with weights in their order; `RECURRENCE_ATTRIBUTE` says what it is."""
+    return write(layer, PLAIN, packed=False)
+
+
+def pack(layer: Recurrence, tile: LoopTile, weights: np.ndarray) -> np.ndarray:
+    """The weights of the state, (directions, terms, gates, units), in the order in which a tile's loops read them.
+
+    By phases, tiles and terms: (directions, all the rest).
+    """
+    parts = [
+        weights[:, :, list(phase), first : first + width].reshape(layer.directions, -1)
+        for phase in layer.phases
+        for first, width in _tiles(layer.hidden, tile.units)
+    ]
+    return np.ascontiguousarray(np.concatenate(parts, axis=1))
+
+
+def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = False) -> tirx.PrimFunc:
+    """The function of a layer.
+
+    Args:
+        layer: what it computes; its `inputs` and `outputs` are the parameters.
+        tile: what is computed in registers.
+        packed: whether the weights come as `pack` orders them.
+        parallel: whether directions and tiles of sequences run on all threads.
+    """
+    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
+        T.func_name(layer.cell)
+        T.func_attr({RECURRENCE_ATTRIBUTE: layer.model_dump_json()})
+        tensors = {each.name: _declared(layer, each, packed=packed) for each in (*layer.inputs, *layer.outputs)}
+        with T.sblock("root"), T.sblock("recurrence"):
+            T.reads(*(_whole(tensors[each.name]) for each in layer.inputs))
+            T.writes(*(_whole(tensors[each.name]) for each in layer.outputs))
+            groups = layer.batch // tile.rows
+            loop = T.parallel if parallel else T.serial
+            with loop(layer.directions * groups) as task:
+                row = task % groups * tile.rows
+                _Task(layer, tile, packed, tensors, task // groups, row).write()
+    return builder.get()
+
+
+def _declared(layer: Recurrence, parameter: Parameter, *, packed: bool) -> Any:
+    shape = parameter.shape
+    if packed and parameter.name == "weights":
+        shape = (layer.directions, layer.gates * layer.hidden**2)
+    return T.arg(parameter.name, T.buffer(shape, parameter.dtype, layout=None))
+
+
+def _whole(tensor: Any) -> Any:
+    return tensor[tuple(slice(0, int(size)) for size in tensor.shape)]
+
+
+def _tiles(hidden: int, units: int) -> Iterator[tuple[int, int]]:
+    """Where each tile begins and how many units it has: whole ones, and what they leave over."""
+    return ((first, min(units, hidden - first)) for first in range(0, hidden, units))
+
+
+def vectors(width: int, lanes: int) -> list[Vector]:
+    """A tile in whole vectors, and in shorter ones of powers of two for what they leave over."""
+    found, first = [], 0
+    while first < width:
+        length = min(lanes, 1 << (width - first).bit_length() - 1)
+        found.append((first, length))
+        first += length
+    return found
+
+
+@contextmanager
+def _lanes(length: int) -> Iterator[Any]:
+    """A loop over a vector's values."""
+    with (T.vectorized if length > 1 else T.serial)(length) as lane:
+        yield lane
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Some sequences in one direction, from the first step to the last.
+
+    Attributes:
+        direction: its index.
+        row: the first of the sequences.
+    """
+
+    layer: Recurrence
+    tile: LoopTile
+    packed: bool
+    tensors: dict[str, Any]
+    direction: Any
+    row: Any
+
+    def write(self) -> None:
+        """The whole loop over time."""
+        layer = self.layer
+        states: dict[str, Any] = {name: self._begun(name) for name in ("hidden", "cell") if name in self.tensors}
+        between = {name: self._buffer() for name in ("update", "reset")} if len(layer.phases) > 1 else {}
+        with T.serial(layer.steps) as step:
+            if layer.lengths:
+                length = self._length()
+                with T.If(step < length):
+                    with T.Then():
+                        self._step(self._time(step, length), states, between)
+                    with T.Else():
+                        self._store_zeros(step)
+            else:
+                self._step(self._time(step, layer.steps), states, between)
+        for name, state in states.items():
+            self._give_last(self.tensors[f"last_{name}"], state)
+
+    def _buffer(self) -> Any:
+        return T.alloc_buffer((self.tile.rows, self.layer.hidden), self.layer.dtype)
+
+    def _begun(self, name: str) -> Any:
+        """A state, as it is before the first step."""
+        state, given = self._buffer(), self.tensors[name]
+        self._each(lambda r, unit: T.buffer_store(state, given[self.direction, self.row + r, unit], [r, unit]))
+        return state
+
+    def _give_last(self, tensor: Any, state: Any) -> None:
+        self._each(lambda r, unit: T.buffer_store(tensor, state[r, unit], [self.direction, self.row + r, unit]))
+
+    def _each(self, body: Callable[[int, Any], None]) -> None:
+        """Something for all units of all sequences, by vectors."""
+        lanes, hidden = self.tile.lanes, self.layer.hidden
+        count = hidden // lanes
+        for r in range(self.tile.rows):
+            if count:
+                with T.serial(count) as vector, _lanes(lanes) as lane:
+                    body(r, vector * lanes + lane)
+            for first, length in vectors(hidden % lanes, lanes):
+                with _lanes(length) as lane:
+                    body(r, count * lanes + first + lane)
+
+    def _length(self) -> Any:
+        """Steps of the sequence; no other number than one of steps, whatever is given."""
+        given = self.tensors["lengths"][self.row]
+        return tirx.max(tirx.min(given, self.layer.steps), 0)
+
+    def _time(self, step: Any, length: Any) -> Any:
+        """The place in the sequence that a step computes."""
+        if self.layer.backwards == (False, True):
+            return step + self.direction * (length - 1 - 2 * step)
+        return length - 1 - step if self.layer.backwards[0] else step
+
+    def _store_zeros(self, time: Any) -> None:
+        zero, computed = tirx.const(0, self.layer.dtype), self.tensors["states"]
+        self._each(lambda r, unit: T.buffer_store(computed, zero, [time, self.direction, self.row + r, unit]))
+
+    def _step(self, time: Any, states: dict[str, Any], between: dict[str, Any]) -> None:
+        layer, tile = self.layer, self.tile
+        whole, rest = divmod(layer.hidden, tile.units)
+        for number in range(len(layer.phases)):
+            read = between["reset"] if number else states["hidden"]
+            if whole:
+                with T.serial(whole) as index:
+                    self._tile(time, number, index * tile.units, tile.units, read, states, between)
+            if rest:
+                self._tile(time, number, whole * tile.units, rest, read, states, between)
+        hidden, computed = states["hidden"], self.tensors["states"]
+        self._each(
+            lambda r, unit: T.buffer_store(hidden, computed[time, self.direction, self.row + r, unit], [r, unit])
+        )
+
+    def _tile(
+        self, time: Any, number: int, first: Any, width: int, read: Any, states: dict[str, Any], between: dict[str, Any]
+    ) -> None:
+        """The gates of a phase for some units, and what follows from them."""
+        layer, gates, rows = self.layer, self.layer.phases[number], range(self.tile.rows)
+        parts = vectors(width, self.tile.lanes)
+        sums = T.alloc_buffer((self.tile.rows, len(gates), width), layer.dtype, scope="local")
+        for r in rows:
+            for place, gate in enumerate(gates):
+                for begin, length in parts:
+                    with _lanes(length) as lane:
+                        unit = first + begin + lane
+                        if layer.reset_after and gate == 2:
+                            value = self.tensors["bias"][self.direction, unit]
+                        else:
+                            value = self.tensors["products"][time, self.row + r, self.direction, gate, unit]
+                        T.buffer_store(sums, value, [r, place, begin + lane])
+        with T.serial(layer.hidden) as term:
+            for r in rows:
+                for place, gate in enumerate(gates):
+                    for begin, length in parts:
+                        with _lanes(length) as lane:
+                            index = [r, place, begin + lane]
+                            weight = self._weight(number, place, gate, first, width, term, begin + lane)
+                            T.buffer_store(sums, sums[tuple(index)] + read[r, term] * weight, index)
+        finish = {"lstm": self._lstm, "gru": self._gru, "rnn": self._rnn}[layer.cell]
+        for r in rows:
+            for begin, length in parts:
+                with _lanes(length) as lane:
+                    finish(_Values(sums, r, begin + lane, time, first + begin + lane, number, states, between))
+
+    def _weight(self, number: int, place: int, gate: int, first: Any, width: int, term: Any, unit: Any) -> Any:
+        """The weight of a term for a unit of a tile."""
+        layer, weights = self.layer, self.tensors["weights"]
+        if not self.packed:
+            return weights[self.direction, term, gate, first + unit]
+        gates = len(layer.phases[number])
+        before = sum(len(phase) for phase in layer.phases[:number]) * layer.hidden**2
+        return weights[self.direction, before + (first * layer.hidden + term * width) * gates + place * width + unit]
+
+    def _cut(self, value: Any, clip: float | None) -> Any:
+        if clip is None:
+            return value
+        bound = tirx.const(clip, self.layer.dtype)
+        return tirx.max(tirx.min(value, bound), -bound)
+
+    def _gate(self, which: int, value: Any) -> Any:
+        """The activation of a gate, of a value that is clipped first."""
+        return self._activated(which, self._cut(value, self.layer.clip))
+
+    def _activated(self, which: int, value: Any) -> Any:
+        forwards, *other = (activations[which] for activations in self.layer.activations)
+        if not other or other[0] == forwards:
+            return forwards.of(value)
+        return tirx.Select(self.direction == 0, forwards.of(value), other[0].of(value))
+
+    def _lstm(self, at: _Values) -> None:
+        cell, peephole = at.states["cell"], self.tensors.get("peepholes")
+
+        def peeped(gate: int) -> Any:
+            if peephole is None:
+                return at.sum(gate)
+            return at.sum(gate) + peephole[self.direction, gate, at.unit] * cell[at.row, at.unit]
+
+        at.put(0, self._gate(0, peeped(0)))
+        at.put(2, tirx.const(1, self.layer.dtype) - at.sum(0) if self.layer.coupled else self._gate(0, peeped(2)))
+        at.put(3, self._gate(1, at.sum(3)))
+        updated = at.sum(2) * cell[at.row, at.unit] + at.sum(0) * at.sum(3)
+        T.buffer_store(cell, self._cut(updated, self.layer.cell_clip), [at.row, at.unit])
+        at.put(1, self._gate(0, peeped(1)))
+        self._give(at, at.sum(1) * self._activated(2, cell[at.row, at.unit]))
+
+    def _gru(self, at: _Values) -> None:
+        hidden, one = at.states["hidden"], tirx.const(1, self.layer.dtype)
+        if at.number == 0:
+            at.put(0, self._gate(0, at.sum(0)))
+            at.put(1, self._gate(0, at.sum(1)))
+        if self.layer.reset_after:
+            product = self.tensors["products"][at.time, self.row + at.row, self.direction, 2, at.unit]
+            at.put(2, self._gate(1, product + at.sum(1) * at.sum(2)))
+            self._give(at, (one - at.sum(0)) * at.sum(2) + at.sum(0) * hidden[at.row, at.unit])
+        elif at.number == 0:
+            T.buffer_store(at.between["update"], at.sum(0), [at.row, at.unit])
+            T.buffer_store(at.between["reset"], at.sum(1) * hidden[at.row, at.unit], [at.row, at.unit])
+        else:
+            at.put(0, self._gate(1, at.sum(0)))
+            update = at.between["update"][at.row, at.unit]
+            self._give(at, (one - update) * at.sum(0) + update * hidden[at.row, at.unit])
+
+    def _rnn(self, at: _Values) -> None:
+        self._give(at, self._gate(0, at.sum(0)))
+
+    def _give(self, at: _Values, value: Any) -> None:
+        T.buffer_store(self.tensors["states"], value, [at.time, self.direction, self.row + at.row, at.unit])
+
+
+@dataclass(frozen=True)
+class _Values:
+    """A vector of units of one sequence at one step, for what follows the products.
+
+    Attributes:
+        sums: of the tile; what is computed of them takes their place.
+        row, place: where the vector lies in them.
+        time, unit: where it lies in the sequence and in the state.
+        number: of the phase.
+        states, between: of the step before, and what the first phase gives to the second.
+    """
+
+    sums: Any
+    row: int
+    place: Any
+    time: Any
+    unit: Any
+    number: int
+    states: dict[str, Any]
+    between: dict[str, Any]
+
+    def sum(self, gate: int) -> Any:
+        return self.sums[self.row, gate, self.place]
+
+    def put(self, gate: int, value: Any) -> None:
+        T.buffer_store(self.sums, value, [self.row, gate, self.place])

@@ -1,0 +1,91 @@
+"""LSTM, GRU and RNN in Relax, for every frontend: products of all steps at once, then one function with the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from edgedeploy.compile.expressions import constant, shape_of
+from edgedeploy.compile.operators.recurrence import Recurrence
+from edgedeploy.compile.operators.recurrent_loop import canonical
+from edgedeploy.errors import ModelError
+
+
+def recurrent(
+    builder: relax.BlockBuilder,
+    layer: Recurrence,
+    data: Any,
+    weights: tuple[Any, Any],
+    biases: tuple[Any, Any] | None = None,
+    states: tuple[Any, ...] = (),
+    peepholes: Any = None,
+    lengths: Any = None,
+) -> list[Any]:
+    """A recurrent layer.
+
+    Args:
+        builder: of the function that it becomes a part of.
+        layer: what it computes.
+        data: (steps, batch, features).
+        weights: of the data, (directions, gates * hidden, features), and of the state, (directions, gates * hidden,
+            hidden), with gates in ONNX's order.
+        biases: of both products, (directions, gates * hidden); None for zeros.
+        states: before the first step, (directions, batch, hidden); those left out, or None, are zeros.
+        peepholes: (directions, 3, hidden), for the gates input, output, forget, if `layer.peepholes`.
+        lengths: (batch), int32, if `layer.lengths`.
+
+    Returns:
+        The states of all steps, (steps, directions, batch, hidden), and for each state the last, (directions, batch,
+        hidden).
+
+    Raises:
+        ModelError: a tensor has another shape.
+    """
+    directions, gates, hidden = layer.directions, layer.gates, layer.hidden
+    given = {"products": _products(builder, layer, data, weights[0], biases), "peepholes": peepholes}
+    turned = builder.normalize(relax.op.permute_dims(weights[1], [0, 2, 1]))
+    given["weights"] = builder.normalize(relax.op.reshape(turned, [directions, hidden, gates, hidden]))
+    given["lengths"] = lengths
+    for name, state in zip(("hidden", "cell"), (*states, None, None), strict=False):
+        shape = [directions, layer.batch, hidden]
+        given[name] = constant(np.zeros(shape), layer.dtype) if state is None else state
+    if layer.reset_after:
+        given["bias"] = (
+            constant(np.zeros([directions, hidden]), layer.dtype)
+            if biases is None
+            else builder.normalize(relax.op.strided_slice(biases[1], [1], [2 * hidden], [3 * hidden]))
+        )
+    for each in layer.inputs:  # the function would read beyond others
+        found = tuple(shape_of(given[each.name])), str(given[each.name].ty.dtype)
+        if found != each[1:]:
+            raise ModelError(f"its {each.name} {found} do not fit", why=f"{each[1:]} are needed")
+    function = builder.add_func(canonical(layer), layer.cell)
+    arguments = relax.Tuple([given[each.name] for each in layer.inputs])
+    results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
+    computed = builder.emit(relax.call_tir(function, arguments, results))
+    return [builder.normalize(relax.TupleGetItem(computed, index)) for index in range(len(results))]
+
+
+def _products(
+    builder: relax.BlockBuilder, layer: Recurrence, data: Any, weights: Any, biases: tuple[Any, Any] | None
+) -> Any:
+    """The inputs of all steps times their weights, biases added: one product of matrices."""
+    directions, gates, hidden = layer.directions, layer.gates, layer.hidden
+    features, columns = shape_of(data)[-1], directions * gates * hidden
+
+    def made(expression: Any) -> Any:
+        return builder.normalize(expression)
+
+    rows = made(relax.op.reshape(data, [layer.steps * layer.batch, features]))
+    matrix = made(relax.op.permute_dims(made(relax.op.reshape(weights, [columns, features])), [1, 0]))
+    products = made(relax.op.matmul(rows, matrix))
+    if biases is not None:
+        other = biases[1]
+        if layer.reset_after:  # its last third is for the gate that is reset
+            kept = np.repeat(np.array([1, 1, 0], layer.dtype), hidden)
+            other = made(relax.op.multiply(other, constant(kept)))
+        bias = made(relax.op.reshape(made(relax.op.add(biases[0], other)), [columns]))
+        products = made(relax.op.add(products, bias))
+    return made(relax.op.reshape(products, [layer.steps, layer.batch, directions, gates, hidden]))

@@ -1,0 +1,108 @@
+"""PyTorch's LSTM, GRU and RNN, which TVM's own importer reads with wrong values, or one layer of them only.
+
+What they compute: the formulas of `torch.nn.LSTM`, `GRU` and `RNN`; arguments as in ATen's native_functions.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from edgedeploy.compile.expressions import shape_of
+from edgedeploy.compile.operators.recurrence import Activation, Cell, Recurrence
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_operators.translation import Builder, dtype_of
+from edgedeploy.frontends.recurrent import recurrent
+
+# By operator: the cell, the places of ONNX's gates among PyTorch's, and the activations.
+_OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
+    "lstm.input": ("lstm", [0, 3, 1, 2], ("sigmoid", "tanh", "tanh")),
+    "gru.input": ("gru", [1, 0, 2], ("sigmoid", "tanh")),
+    "rnn_tanh.input": ("rnn", [0], ("tanh",)),
+    "rnn_relu.input": ("rnn", [0], ("relu",)),
+}
+
+
+def has_recurrent_layers(program: Any) -> bool:
+    """Whether an exported program calls one of these operators."""
+    return any(getattr(node.target, "__name__", "") in _OPERATORS for node in program.graph.nodes)
+
+
+def decomposed(program: Any) -> Any:
+    """An exported program in ATen's core operators, but for recurrent layers, which stay whole.
+
+    PyTorch would write them out step by step.
+
+    Raises:
+        ModelError: one of them cannot be translated.
+    """
+    import torch
+
+    for node in program.graph.nodes:
+        if getattr(node.target, "__name__", "") in _OPERATORS:
+            _check(node)
+    table = torch.export.default_decompositions()
+    for name in _OPERATORS:
+        packet, overload = name.split(".")
+        table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
+    return program.run_decompositions(table)
+
+
+def _check(node: Any) -> None:
+    """Refuse a layer that does what no translation is known of."""
+    _, _, weights, biased, count, dropout, training, both, _ = node.args
+    if training and dropout:
+        raise ModelError("a recurrent layer drops values at random", why="the network was exported for training")
+    if len(weights) != count * (1 + both) * (4 if biased else 2):
+        raise ModelError("a recurrent layer projects its state", why="no translation of proj_size is known")
+
+
+def _convert(node: Any, importer: Any) -> Any:
+    """All layers of an operator: its output, and the last states of all layers."""
+    cell, order, names = _OPERATORS[node.target.__name__]
+    data, states, weights, biased, count, _, _, both, by_batch = importer.retrieve_args(node)
+    states = list(states) if cell == "lstm" else [states]
+    directions, parts = 1 + both, 4 if biased else 2
+    build = Builder(SimpleNamespace(bb=importer.block_builder))
+    if by_batch:
+        data = build.permute(data, [1, 0, 2])
+    activations = tuple(Activation(name=name) for name in names)
+    last: list[list[Any]] = [[] for _ in states]
+    for number in range(count):
+        steps, batch, _ = shape_of(data)
+        layer = Recurrence(
+            cell=cell,
+            steps=steps,
+            batch=batch,
+            hidden=shape_of(states[0])[-1],
+            backwards=(False, True)[:directions],
+            activations=(activations,) * directions,
+            reset_after=cell == "gru",
+            dtype=dtype_of(data),
+        )
+        first = number * directions
+        taken = [weights[place * parts : (place + 1) * parts] for place in range(first, first + directions)]
+        stacked = [_stacked(build, layer, order, [each[part] for each in taken]) for part in range(parts)]
+        begun = tuple(build.strided_slice(state, axes=[0], begin=[first], end=[first + directions]) for state in states)
+        biases = (stacked[2], stacked[3]) if biased else None
+        every, *ended = recurrent(importer.block_builder, layer, data, (stacked[0], stacked[1]), biases, begun)
+        data = build.reshape(build.permute(every, [0, 2, 1, 3]), [steps, batch, directions * layer.hidden])
+        for found, state in zip(last, ended, strict=True):
+            found.append(state)
+    output = build.permute(data, [1, 0, 2]) if by_batch else data
+    joined = [each[0] if count == 1 else build.concat(each, axis=0) for each in last]
+    return tuple(importer.block_builder.emit(each) for each in (output, *joined))
+
+
+def _stacked(build: Builder, layer: Recurrence, order: Sequence[int], parts: Sequence[Any]) -> Any:
+    """Weights or biases of all directions, with gates in ONNX's order."""
+    rows = [gate * layer.hidden for gate in order]
+    gates = [
+        build.strided_slice(part, axes=[0], begin=[row], end=[row + layer.hidden]) for part in parts for row in rows
+    ]
+    joined = build.concat(gates, axis=0) if len(gates) > 1 else gates[0]
+    return build.reshape(joined, [len(parts), layer.gates * layer.hidden, *shape_of(parts[0])[1:]])
+
+
+CONVERSIONS = dict.fromkeys(_OPERATORS, _convert)

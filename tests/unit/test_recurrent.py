@@ -1,0 +1,276 @@
+"""LSTM, GRU and RNN of ONNX give onnxruntime's values when they are compiled."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from support.networks import Graph
+from support.running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.operators.recurrence import Activation, Recurrence
+from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, vectors
+from edgedeploy.compile.pipeline import compile_network, lower_network
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx import read_onnx
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+SETTINGS = {"LSTM": 3, "GRU": 2, "RNN": 1}  # activations of one direction
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node with seeded weights; what it is given beyond them, and its attributes."""
+
+    operator: str
+    hidden: int = 20
+    steps: int = 7
+    batch: int = 1
+    features: int = 5
+    bias: bool = True
+    states: bool = True
+    peepholes: bool = False
+    lengths: tuple[int, ...] | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, graph: Graph, name: str) -> list[str]:
+        """The node in a graph, with inputs of its own; the names of its outputs."""
+        directions, rows = self.directions, GATES[self.operator] * self.hidden
+        lstm, first = self.operator == "LSTM", 0 if self.attributes.get("layout") else 1
+        state = [self.batch, directions, self.hidden] if not first else [directions, self.batch, self.hidden]
+        order = [self.steps, self.batch] if first else [self.batch, self.steps]
+        scale = 1 / np.sqrt(self.hidden)
+        inputs = [
+            graph.input(f"{name}/data", [*order, self.features]),
+            graph.normal(directions, rows, self.features),
+            graph.normal(directions, rows, self.hidden, scale=scale),
+            graph.normal(directions, 2 * rows) if self.bias else "",
+            graph.weight(np.array(self.lengths, np.int32)) if self.lengths else "",
+            *(graph.input(f"{name}/{each}", state) if self.states else "" for each in ("hidden", "cell")[: 1 + lstm]),
+            *([graph.normal(directions, 3 * self.hidden)] if self.peepholes else []),
+        ]
+        node = graph.node(self.operator, *inputs, outputs=2 + lstm, hidden_size=self.hidden, **self.attributes)
+        return [node, *(f"{node}_{index}" for index in range(1, 2 + lstm))]
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.attributes.get("direction") == "bidirectional" else 1
+
+
+def network(*layers: Layer) -> onnx.ModelProto:
+    graph = Graph(opset=14)
+    names = [name for index, layer in enumerate(layers) for name in layer.add(graph, str(index))]
+    return graph.model(*names)
+
+
+def expected(model: onnx.ModelProto) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+    """Seeded inputs, weights among them being small, and what onnxruntime makes of them."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(0)
+    scales = {each.name: 0.2 if each.name.startswith("w") else 1 for each in session.get_inputs()}
+    inputs = {
+        each.name: (random.standard_normal(each.shape) * scales[each.name]).astype(np.float32)
+        for each in session.get_inputs()
+    }
+    return inputs, session.run(None, inputs)
+
+
+def compiled(model: onnx.ModelProto, inputs: dict[str, np.ndarray], folder: Path) -> list[np.ndarray]:
+    onnx.save(model, folder / "net.onnx")
+    read = read_onnx(folder / "net.onnx")
+    return outputs_of(
+        compile_network(read, load_board("local")), {spec.name: inputs[spec.name] for spec in read.inputs}
+    )
+
+
+def assert_equal(found: list[np.ndarray], wanted: list[np.ndarray]) -> None:
+    assert [(each.shape, each.dtype) for each in found] == [(each.shape, each.dtype) for each in wanted]
+    for array, reference in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(array, reference, rtol=0, atol=2e-6 * max(1, np.abs(reference).max()))
+
+
+BOTH, BACK = {"direction": "bidirectional"}, {"direction": "reverse"}
+
+LAYERS = {
+    "LSTM": [
+        Layer("LSTM", hidden=37, attributes=BACK),  # whole tiles, and vectors of 4 and of 1
+        Layer("LSTM", batch=3, peepholes=True, attributes=BOTH),
+        Layer("LSTM", batch=3, lengths=(7, 2, 5), bias=False, states=False, attributes=BOTH),
+        Layer("LSTM", peepholes=True, attributes={"clip": 0.3, "input_forget": 1}),
+        Layer("LSTM", hidden=64, attributes={"activations": ["HardSigmoid", "Softsign", "Tanh"]}),
+        Layer("LSTM", attributes={**BOTH, "activations": ["Sigmoid", "Tanh", "Relu", "HardSigmoid", "Tanh", "Tanh"]}),
+    ],
+    "GRU": [
+        Layer("GRU", hidden=37, attributes=BACK),
+        Layer("GRU", batch=3, attributes={**BOTH, "linear_before_reset": 1}),
+        Layer("GRU", batch=2, lengths=(3, 6), attributes={**BOTH, "linear_before_reset": 1, "clip": 0.3}),
+        Layer("GRU", bias=False, states=False, lengths=(4,)),
+        Layer("GRU", bias=False, hidden=64, attributes={"linear_before_reset": 1}),
+    ],
+    "RNN": [
+        Layer("RNN", hidden=37, attributes=BACK),
+        Layer("RNN", batch=4, hidden=150, attributes=BOTH),
+        Layer("RNN", batch=2, lengths=(7, 1), attributes={**BOTH, "activations": ["Relu", "Tanh"], "clip": 2.0}),
+        Layer("RNN", bias=False, states=False, attributes={"activations": ["Elu"], "activation_alpha": [0.5]}),
+    ],
+}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("operator", LAYERS)
+def test_values_shapes_and_dtypes_are_onnxruntimes(operator: str, tmp_path: Path) -> None:
+    model = network(*LAYERS[operator])
+    inputs, wanted = expected(model)
+    assert_equal(compiled(model, inputs, tmp_path), wanted)
+
+
+WITH_NUMBERS = {
+    "Affine": (0.4, 0.2),
+    "LeakyRelu": (0.1, 0.0),
+    "ThresholdedRelu": (0.3, 0.0),
+    "ScaledTanh": (0.8, 1.2),
+    "HardSigmoid": (0.3, 0.4),
+    "Elu": (0.7, 0.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+@pytest.mark.parametrize("operator", LAYERS)
+@pytest.mark.parametrize("numbers", [True, False], ids=["with numbers", "defaults"])
+def test_every_activation_is_onnxruntimes(operator: str, numbers: bool, tmp_path: Path) -> None:
+    layers = []
+    for name in ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", *WITH_NUMBERS):
+        given = WITH_NUMBERS.get(name) if numbers else None
+        settings: dict[str, Any] = {"activations": [name, *["Tanh", "Tanh"][: SETTINGS[operator] - 1]]}
+        if given:
+            settings |= {"activation_alpha": [given[0]], "activation_beta": [given[1]]}
+        layers.append(Layer(operator, steps=3, attributes=settings))
+    model = network(*layers)
+    inputs, wanted = expected(model)
+    assert_equal(compiled(model, inputs, tmp_path), wanted)
+
+
+@pytest.mark.compiles
+def test_weights_may_be_computed(tmp_path: Path) -> None:
+    model = network(Layer("GRU"))
+    weights = {weight.name: onnx.numpy_helper.to_array(weight) for weight in model.graph.initializer}
+    state = next(name for name, array in weights.items() if array.shape == (1, 60, 20))
+    model.graph.input.append(helper.make_tensor_value_info(state, TensorProto.FLOAT, [1, 60, 20]))
+    del model.graph.initializer[[weight.name for weight in model.graph.initializer].index(state)]
+    inputs, wanted = expected(model)
+    assert_equal(compiled(model, inputs, tmp_path), wanted)
+
+
+@pytest.mark.compiles
+def test_sequences_may_begin_with_the_batch_though_onnxruntime_refuses_that(tmp_path: Path) -> None:
+    by_time, by_batch = (
+        network(*(Layer(operator, batch=3, attributes={**BOTH, "layout": layout}) for operator in ("LSTM", "GRU")))
+        for layout in (0, 1)
+    )
+    inputs, wanted = expected(by_time)
+    turned = {name: array.swapaxes(0, 1).copy() for name, array in inputs.items()}
+    found = compiled(by_batch, turned, tmp_path)
+    first_axes = [(2, 0, 1, 3) if array.ndim == 4 else (1, 0, 2) for array in wanted]
+    assert_equal(found, [array.transpose(axes) for array, axes in zip(wanted, first_axes, strict=True)])
+
+
+def test_code_does_not_grow_with_the_length_of_sequences(tmp_path: Path) -> None:
+    texts = []
+    for steps in (50, 5000):
+        onnx.save(network(Layer("LSTM", steps=steps, states=False)), tmp_path / "net.onnx")
+        lowered = lower_network(read_onnx(tmp_path / "net.onnx"), load_board("rpi4"))
+        [function] = [entry.function for entry in lowered.functions.values() if entry.template == "recurrence"]
+        texts.append(re.sub(r"\d+", "", function.script()))
+    assert texts[0] == texts[1]
+
+
+def test_products_with_the_inputs_of_all_steps_are_one(tmp_path: Path) -> None:
+    onnx.save(network(Layer("LSTM", steps=30, attributes=BOTH)), tmp_path / "net.onnx")
+    lowered = lower_network(read_onnx(tmp_path / "net.onnx"), load_board("rpi4"))
+    [product] = [entry for entry in lowered.functions.values() if entry.template == "matmul"]
+    [loop] = [entry for entry in lowered.functions.values() if entry.template == "recurrence"]
+    assert loop.packing is not None
+    assert loop.operations == 2 * 30 * 2 * 4 * 20 * 20
+    assert product.packing is not None
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"direction": "sideways"}, "its direction is 'sideways'"),
+        ({"activations": ["Sigmoid", "Tanh", "Cosine"]}, "its activations are sigmoid, tanh, cosine"),
+        ({"activations": ["Sigmoid"]}, "3 are needed for each direction"),
+        (BOTH, "do not fit"),
+    ],
+)
+def test_a_malformed_node_is_refused(attributes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    model = network(Layer("LSTM"))
+    [node] = model.graph.node
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    del model.graph.value_info[:]
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.raises(ModelError) as raised:
+        read_onnx(tmp_path / "net.onnx")
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(("place", "shape"), [(5, (1, 1, 19)), (4, (2,)), (3, (1, 100)), (7, (1, 50))])
+def test_tensors_of_other_shapes_are_refused(place: int, shape: tuple[int, ...], tmp_path: Path) -> None:
+    layer = Layer("LSTM", states=False, lengths=(3,), peepholes=True)
+    model = network(layer)
+    [node] = model.graph.node
+    node.input[place] = "other"
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones(shape, np.int32 if place == 4 else np.float32), "other")
+    )
+    del model.graph.value_info[:]
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match=r"cannot be imported: node .*lstm"):
+        read_onnx(tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize("lengths", [(8,), (-1,)])
+def test_lengths_beyond_a_sequence_are_refused(lengths: tuple[int, ...], tmp_path: Path) -> None:
+    onnx.save(network(Layer("RNN", lengths=lengths)), tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match="its sequences are said to have"):
+        read_onnx(tmp_path / "net.onnx")
+
+
+def test_lengths_that_are_computed_are_refused(tmp_path: Path) -> None:
+    model = network(Layer("RNN", lengths=(3,)))
+    [lengths] = [weight for weight in model.graph.initializer if weight.data_type == TensorProto.INT32]
+    model.graph.input.append(helper.make_tensor_value_info(lengths.name, TensorProto.INT32, [1]))
+    model.graph.initializer.remove(lengths)
+    onnx.save(model, tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match="the lengths of its sequences depend on the network's input"):
+        read_onnx(tmp_path / "net.onnx")
+
+
+def test_packed_weights_lie_in_the_order_in_which_tiles_read_them() -> None:
+    activations = ((Activation(name="sigmoid"), Activation(name="tanh")),)
+    layer = Recurrence(cell="gru", steps=1, batch=1, hidden=5, backwards=(False,), activations=activations)
+    weights = np.arange(5 * 3 * 5).reshape(1, 5, 3, 5)
+    packed = pack(layer, LoopTile(units=4, lanes=4), weights)[0]
+    # The gates before the reset first: for each term, four units of each, then the unit that is left over.
+    np.testing.assert_array_equal(packed[:8], [*weights[0, 0, 0, :4], *weights[0, 0, 1, :4]])
+    np.testing.assert_array_equal(packed[40:44], [*weights[0, 0, :2, 4], *weights[0, 1, :2, 4]])
+    np.testing.assert_array_equal(packed[50:54], weights[0, 0, 2, :4])
+    assert sorted(packed) == sorted(weights.ravel())
+
+
+@pytest.mark.parametrize(
+    ("width", "found"), [(16, [(0, 8), (8, 8)]), (13, [(0, 8), (8, 4), (12, 1)]), (3, [(0, 2), (2, 1)])]
+)
+def test_what_whole_vectors_leave_over_is_done_by_shorter_ones(width: int, found: list[tuple[int, int]]) -> None:
+    assert vectors(width, 8) == found
