@@ -13,8 +13,8 @@ from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp
-from edgedeploy.compile.schedules import Scheduled, Template, schedule_function
-from edgedeploy.compile.schedules.kernel import after
+from edgedeploy.compile.schedules import Scheduled, Template, with_narrow_indices
+from edgedeploy.compile.schedules.kernel import Kernel, after
 from edgedeploy.compile.strategy import Strategy
 
 
@@ -67,14 +67,23 @@ class Backend(ABC):
     def schedule(
         self, function: tvm.tirx.PrimFunc, packable: set[int], configuration: Configuration | None = None
     ) -> Scheduled | None:
-        """Schedule a function, whose layer, if it has one, was lowered in a configuration; None if no template can.
+        """Schedule a function by the first template that matches it; None if none does.
 
         Args:
-            function: one operator or a fused group of them.
+            function: one operator or a fused group of them, as Relax's legalisation writes it.
             packable: the parameters, by index, that are constant wherever the function is called.
-            configuration: of the layer.
+            configuration: that the layer in the function, if there is one, was written in.
         """
-        return schedule_function(self.templates, function, self.board, packable=packable, configuration=configuration)
+        kernel = Kernel(function, packable, configuration)
+        template = next((template for template in self.templates if template.matches(kernel)), None)
+        if template is None:
+            return None
+        if template.partitions:
+            kernel = Kernel(with_narrow_indices(function), packable, configuration)
+        packing = template.apply(kernel, self.board)
+        # The attribute makes TVM's pipeline leave the function as it is.
+        scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
+        return Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
 
     def configured(self, group: FusedFunction, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""

@@ -5,6 +5,7 @@ A channel is an index along axis 1: of an NCHW tensor, or of a matrix with one r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -187,7 +188,7 @@ def _dependencies_of_reshape(call: relax.Call, count: int) -> list[ChannelDepend
     before = channel_count(source) if isinstance(source, relax.Var) else None
     if before is None or int(source.ty.shape[0]) != int(call.ty.shape[0]) or count % before:
         return None
-    pieces, pixels = count // before, int(np.prod([int(size) for size in list(source.ty.shape)[2:]]))
+    pieces, pixels = count // before, math.prod(shape_of(source)[2:])
     if pixels % pieces:
         return None
     return [ChannelDependency(source, np.arange(count) // pieces, np.arange(count))]
@@ -200,8 +201,5 @@ def _dependencies_of_concat(call: relax.Call, count: int) -> list[ChannelDepende
         return None
     if int(call.attrs.axis) % len(call.ty.shape) != 1:
         return [ChannelDependency(part, np.arange(count), np.arange(count)) for part in parts]
-    starts = [sum(counts[:index]) for index in range(len(counts))]
-    return [
-        ChannelDependency(part, np.arange(size), np.arange(start, start + size))
-        for part, size, start in zip(parts, counts, starts, strict=True)
-    ]
+    places = np.split(np.arange(count), np.cumsum(counts)[:-1])
+    return [ChannelDependency(part, np.arange(len(each)), each) for part, each in zip(parts, places, strict=True)]

@@ -75,7 +75,7 @@ class _Padder(Rewriter):
         """The first `channels` channels of a padded tensor; dead code if every use finds the padded one."""
         whole = self.emit(padded)
         self._added[whole] = added
-        if int(whole.ty.shape[1]) == channels:
+        if shape_of(whole)[1] == channels:
             return whole
         return relax.op.strided_slice(whole, axes=[1], begin=[0], end=[channels])
 

@@ -58,3 +58,6 @@ class Tiled(Configuration):
     @override
     def register_tile(self) -> Tile:
         return self.tile
+
+    def __str__(self) -> str:
+        return str(self.tile)

@@ -116,16 +116,6 @@ def sigmoid(value: Expression) -> Expression:
     return _like(value, 1.0) / (_like(value, 1.0) + exponential(_like(value, 0.0) - value))
 
 
-def hyperbolic_tangent(value: Expression) -> Expression:
-    """tanh."""
-    return _odd_rational(value, 9.0, *_TANH)
-
-
-def error_function(value: Expression) -> Expression:
-    """erf."""
-    return _odd_rational(value, 4.0, *_ERF)
-
-
 def natural_logarithm(value: Expression) -> Expression:
     """The logarithm of the mantissa, which lies between sqrt(1/2) and sqrt(2), plus the exponent's."""
 
@@ -163,9 +153,9 @@ def power(base: Expression, exponent: Expression) -> Expression:
 POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
     "exp": exponential,
     "sigmoid": sigmoid,
-    "tanh": hyperbolic_tangent,
+    "tanh": lambda value: _odd_rational(value, 9.0, *_TANH),
     "log": natural_logarithm,
-    "erf": error_function,
+    "erf": lambda value: _odd_rational(value, 4.0, *_ERF),
     "pow": power,
 }
 

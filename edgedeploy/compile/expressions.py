@@ -47,9 +47,7 @@ class Rewriter(relax.PyExprMutator):
     @cached_property
     def uses(self) -> Counter[relax.Var]:
         """How often the network uses each variable, before anything is rewritten."""
-        found: list[Any] = []
-        relax.analysis.post_order_visit(self.module["main"].body, found.append)
-        return Counter(each for each in found if isinstance(each, relax.Var))
+        return Counter(each for each in parts_of(self.module["main"]) if isinstance(each, relax.Var))
 
 
 def walked(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
@@ -63,6 +61,13 @@ def walked(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> t
 def rewritten(rewriter: type[Rewriter], module: tvm.IRModule, *arguments: Any) -> tvm.IRModule:
     """As `walked`, without what nothing uses then."""
     return relax.transform.DeadCodeElimination()(walked(rewriter, module, *arguments))
+
+
+def parts_of(function: relax.Function) -> list[Any]:
+    """All expressions of a function's body, as often as they are used there."""
+    found: list[Any] = []
+    relax.analysis.post_order_visit(function.body, found.append)
+    return found
 
 
 def is_call(expression: Any, operator: str) -> bool:

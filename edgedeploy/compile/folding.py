@@ -7,6 +7,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, is_oihw, rewritten
+from edgedeploy.compile.optraits import operator_name
 
 
 def fold_scales(module: tvm.IRModule) -> tvm.IRModule:
@@ -32,8 +33,8 @@ class _Folder(Rewriter):
     """Visits operators in order, so that each folds onto what is already folded below it."""
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        operator = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
-        if operator not in ("relax.multiply", "relax.add"):
+        operator = operator_name(call)
+        if operator not in ("multiply", "add"):
             return None
         operands = list(zip(original.args, call.args, strict=True))
         for (before, data), (_, factor) in (operands, operands[::-1]):
@@ -51,7 +52,7 @@ class _Folder(Rewriter):
         values = None if weights is None else _per_channel(factor, weights.shape[0])
         if values is None or not is_oihw(convolution):
             return None
-        if operator == "relax.add":
+        if operator == "add":
             return None if bias is None else self._biased(convolution, bias + values)
         scaled = constant(weights * values.reshape(-1, 1, 1, 1))
         convolution = relax.Call(convolution.op, [convolution.args[0], scaled], convolution.attrs)

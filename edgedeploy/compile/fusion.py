@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.expressions import Rewriter, calls_of, function_name, is_call, rewritten, shape_of
@@ -77,15 +77,10 @@ class FusedFunction:
         """The group as one function, its layer in a configuration."""
         form, types = strategy.lower(configuration), self.layer.types
         weights, packed = self.weights, strategy.packed_shape(configuration)
-        builder = relax.BlockBuilder()
         if not isinstance(self.function, relax.Function):
-            kinds = [relax.TensorType(self.layer.data, types.data), relax.TensorType(packed, types.weights)]
-            parameters = [relax.Var(f"p{index}", kind) for index, kind in enumerate(kinds)]
-            with builder.function("main", parameters):
-                result = builder.emit(builder.call_te(lambda *tensors: form(*tensors), *parameters))
-                builder.emit_func_output(result)
-            [function] = [each for each in builder.get().functions.values() if isinstance(each, tvm.tirx.PrimFunc)]
-            return function
+            tensors = [te.placeholder(self.layer.data, types.data), te.placeholder(packed, types.weights)]
+            return te.create_prim_func([*tensors, form(*tensors)], index_dtype_override="int64")
+        builder = relax.BlockBuilder()
         parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
         parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(packed, types.weights))
         values = dict(zip(self.function.params, parameters, strict=True))

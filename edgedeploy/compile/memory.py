@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable
 
 import tvm
-from tvm import relax
 
-from edgedeploy.compile.expressions import constant_value, is_call
+from edgedeploy.compile.expressions import constant_value, is_call, parts_of
 from edgedeploy.package.manifest import Memory
 
 # How LLVM's text form shows what TVM's code generator makes of a buffer inside of a function: a call through a
@@ -27,19 +26,14 @@ def planned_memory(module: tvm.IRModule, code: Iterable[str]) -> Memory:
         module: Relax's module after `StaticPlanBlockMemory`, lowered for the virtual machine.
         code: its functions, as LLVM's text form shows them.
     """
-    storages: list[int] = []
-    constants: list[int] = []
-
-    def visit(expression: relax.Expr) -> None:
-        if is_call(expression, "relax.vm.alloc_storage"):
-            storages.append(math.prod(int(size) for size in expression.args[0].values))
-        else:
-            array = constant_value(expression)
-            if array is not None:
-                constants.append(array.nbytes)
-
-    relax.analysis.post_order_visit(module["main"].body, visit)
-    return Memory(workspace_bytes=sum(storages), scratch_bytes=_scratch_bytes(code), constants_bytes=sum(constants))
+    parts = parts_of(module["main"])
+    storages = [each.args[0].values for each in parts if is_call(each, "relax.vm.alloc_storage")]
+    constants = [array.nbytes for array in map(constant_value, parts) if array is not None]
+    return Memory(
+        workspace_bytes=sum(math.prod(map(int, sizes)) for sizes in storages),
+        scratch_bytes=_scratch_bytes(code),
+        constants_bytes=sum(constants),
+    )
 
 
 def _scratch_bytes(code: Iterable[str]) -> int:

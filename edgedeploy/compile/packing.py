@@ -7,25 +7,25 @@ from collections.abc import Mapping
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant_value, function_name, is_call, result_types, rewritten
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    calls_of,
+    constant_value,
+    function_name,
+    is_call,
+    result_types,
+    rewritten,
+)
 from edgedeploy.compile.schedules import Scheduled
 
 
 def constant_parameters(module: tvm.IRModule) -> dict[str, set[int]]:
     """For each function by name, the parameters that are constants in every call of it."""
     found: dict[str, set[int]] = {}
-
-    def visit(expression: relax.Expr) -> None:
-        if is_call(expression, "relax.call_tir"):
-            name = function_name(expression)
-            constants = {
-                index
-                for index, argument in enumerate(expression.args[1].fields)
-                if constant_value(argument) is not None
-            }
-            found[name] = found.get(name, constants) & constants
-
-    relax.analysis.post_order_visit(module["main"].body, visit)
+    for _, call in calls_of(module["main"]):
+        values = map(constant_value, call.args[1].fields)
+        constants = {index for index, value in enumerate(values) if value is not None}
+        found[function_name(call)] = found.get(function_name(call), constants) & constants
     return found
 
 

@@ -196,16 +196,12 @@ def _fastest(strategy: Strategy[Any], backend: Backend, measured: Any) -> Config
     return strategy.default()
 
 
-def _below_root(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether a function computes something in blocks below a root; TVM writes a few, as scattering, without one."""
-    return isinstance(function.body, SBlockRealize) and function.body.block.name_hint == "root"
-
-
 def _can_be_scheduled(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether a function computes something; reshapes become views."""
-    return _below_root(function) and (
-        bool(function.attrs.get(COPIED)) or not relax.analysis.has_reshape_pattern(function)
-    )
+    """Whether a function computes something, in blocks below a root; TVM writes a few, as scattering, without one."""
+    if not isinstance(function.body, SBlockRealize) or function.body.block.name_hint != "root":
+        return False
+    # Reshapes become views.
+    return bool(function.attrs.get(COPIED)) or not relax.analysis.has_reshape_pattern(function)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class _Rounder(Rewriter):
         if not is_call(quantised, "relax.quantize") or str(quantised.args[0].ty.dtype) != "float32":
             return None
         parameters = [_parameters(each) for each in (quantised, call)]
-        if None in parameters or not all(map(_equal, *parameters)):  # type: ignore[arg-type]
+        if None in parameters or not all(map(np.array_equal, *parameters)):  # type: ignore[arg-type]
             return None
         scale, zero_point = parameters[0]  # type: ignore[misc]
         limits = np.iinfo(str(quantised.ty.dtype))
@@ -57,7 +57,3 @@ def _parameters(call: relax.Call) -> tuple[np.ndarray, np.ndarray] | None:
         along_axis(scale.astype(np.float32), axis, dimensions),
         along_axis(zero_point.astype(np.int64), axis, dimensions),
     )
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool(np.array_equal(one, other))

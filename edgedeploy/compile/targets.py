@@ -21,23 +21,22 @@ def check_target(board: Board) -> None:
     if not codegen.llvm_is_valid_cpu(board.cpu, board.triple):
         if not codegen.llvm_is_valid_cpu("generic", board.triple):
             raise ConfigurationError(f"LLVM generates no code for the triple {board.triple!r}")
-        near = difflib.get_close_matches(board.cpu, cpus(board.triple), n=4)
-        raise ConfigurationError(
-            f"LLVM knows no CPU {board.cpu!r} of {board.architecture}",
-            why=f"near names: {', '.join(near)}" if near else None,
-        )
+        raise _unknown(f"CPU {board.cpu!r} of {board.architecture}", board.cpu, cpus(board.triple))
     has = _features_of(board.cpu_target())
     for feature in board.features:
         name = feature[1:]
         # LLVM lists what is switched on, and knows what can be.
         if name not in has and name not in _features_of({**board.cpu_target(), "mattr": [f"+{name}"]}):
-            near = difflib.get_close_matches(name, sorted(has), n=4)
-            why = f"near names: {', '.join(near)}" if near else None
-            raise ConfigurationError(f"LLVM knows no feature {feature!r} of {board.architecture}", why=why)
+            raise _unknown(f"feature {feature!r} of {board.architecture}", name, sorted(has))
         if feature.startswith("+") and name not in has:
             raise ConfigurationError(
                 f"LLVM does not give {board.cpu} the feature {feature!r}", why="another flag takes it away"
             )
+
+
+def _unknown(what: str, name: str, known: list[str]) -> ConfigurationError:
+    near = difflib.get_close_matches(name, known, n=4)
+    return ConfigurationError(f"LLVM knows no {what}", why=f"near names: {', '.join(near)}" if near else None)
 
 
 def cpus(triple: str) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.agents import answer, unpack
+from support.agreement import random_inputs
 from support.shared_networks import FILES, SHAPES, is_quantised
 from support.virtual_boards import Start
 
@@ -35,8 +36,7 @@ class Here:
     def __init__(self, path: Path, folder: Path) -> None:
         self.source = Source.of(path, SHAPES.get(path.name, {}))
         network = read_onnx(path, self.source.shapes)
-        random = np.random.default_rng(0)
-        self.inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
+        self.inputs = random_inputs(network, 0)
         self.onnxruntime: Outputs = dict(network.reference(self.inputs))
         self.agent = self._run(folder)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import SHARED
-from support.running import outputs_of
+from support.agreement import random_inputs, results_of
 from support.shared_networks import FILES, SHAPES
 
 from edgedeploy.board import load_board
@@ -25,12 +25,7 @@ def test_there_are_networks_to_compare() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_outputs_agree(path: Path) -> None:
     network = read_onnx(path, SHAPES.get(path.name))
-    compiled = compile_network(network, load_board("local"))
-    random = np.random.default_rng(0)
-    inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
-    found = outputs_of(compiled, inputs)
-    expected = network.reference(inputs)
+    compiled, inputs = compile_network(network, load_board("local")), random_inputs(network, 0)
     relative, absolute = QUANTISED_TOLERANCE if network.quantised else TOLERANCE
-    assert [spec.name for spec in network.outputs] == list(expected)
-    for array, wanted in zip(found, expected.values(), strict=True):
+    for array, wanted in results_of(compiled, network, inputs):
         assert np.abs(array - wanted).max() <= relative * np.abs(wanted).max() + absolute

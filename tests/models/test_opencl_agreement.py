@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.agreement import random_inputs
 from support.shared_networks import FILES, SHAPES, is_quantised
 from support.virtual_boards import Start
 
@@ -31,8 +32,7 @@ def source_of(path: Path) -> Source:
 def assert_agrees(runner: Runner, source: Source) -> None:
     """Random inputs give what onnxruntime makes of them."""
     network = source.read()
-    random = np.random.default_rng(7)
-    inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
+    inputs = random_inputs(network, 7)
     found, expected = runner.run(inputs), network.reference(inputs)
     relative, absolute = OpenCL.tolerance
     assert relative <= 1e-3

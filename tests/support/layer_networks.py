@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tvm
+
+from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 from support.networks import Graph
@@ -34,3 +37,9 @@ NETWORKS = {
     "dense": lambda path: dense(path, 4, 64, 90),
     "one row": lambda path: dense(path, 1, 128, 1000),
 }
+
+
+def is_of_layer(workload: tvm.IRModule, layer: AnyAnchorOp) -> bool:
+    """Whether a workload is a layer's: both have the same tensors."""
+    shapes = [tuple(map(int, parameter.ty.shape)) for parameter in workload["main"].params]
+    return shapes[:2] == [layer.data, layer.weights]

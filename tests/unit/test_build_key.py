@@ -49,7 +49,7 @@ def key(network: Source, board: str = "local") -> str:
         "compile/backends/cpu/schedules/matmul.py",
         "frontends/onnx.py",
         "heads.py",
-        "opencl/settings.py",
+        "opencl/profile.py",
         "package/abi.py",
         "package/manifest.py",
         "runtime/arrays.py",

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.agreement import agreeing
 from support.networks import Graph
-from support.running import outputs_of
-
-from edgedeploy.board import load_board
-from edgedeploy.compile.pipeline import Compiled, compile_network
-from edgedeploy.frontends.onnx import read_onnx
 
 pytestmark = pytest.mark.compiles
 
@@ -20,73 +15,135 @@ DEAD = [0, 3, 4, 11, 19]
 CHANNELS = 20
 
 
-@pytest.fixture
-def compiled(tmp_path: Path) -> Callable[..., Compiled]:
-    """Compiles a graph, and compares its outputs with onnxruntime's."""
+ALL, LEFT = CHANNELS, CHANNELS - len(DEAD)
+LOST = (ALL, LEFT)
 
-    def compile_and_compare(graph: Graph, *outputs: str) -> Compiled:
-        network = read_onnx(graph.save(tmp_path / "net.onnx", *outputs))
-        result = compile_network(network, load_board("local"))
-        random = np.random.default_rng(1)
-        inputs = {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
-        expected = network.reference(inputs).values()
-        for found, wanted in zip(outputs_of(result, inputs), expected, strict=True):
-            assert found.shape == wanted.shape
-            assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max() + 1e-6
-        return result
-
-    return compile_and_compare
+PADDED = [1, 1, 1, 1]
 
 
-def removed(compiled: Compiled) -> list[tuple[int, int]]:
-    return [(layer.before, layer.after) for layer in compiled.removed]
+def removed(graph: Graph, *outputs: str) -> list[tuple[int, int]]:
+    """How many channels layers had and have, where some are gone; the outputs are onnxruntime's."""
+    return [(layer.before, layer.after) for layer in agreeing(graph, *outputs, tolerance=1e-5).removed]
 
 
-def dead_layer(graph: Graph, data: str, inputs: int, bias: float, **attributes: object) -> str:
-    """A convolution to `CHANNELS` channels; the filters of those in `DEAD` are zero, or nearly."""
-    weights = graph.random.standard_normal((CHANNELS, inputs, 3, 3)).astype(np.float32) * 0.3
-    weights[DEAD] = 1e-40
+def image(graph: Graph) -> str:
+    return "data" if graph.inputs else graph.input("data", [1, 3, 12, 12])
+
+
+def filters(graph: Graph, shape: tuple[int, ...], value: float = 0.0, axis: int = 0) -> str:
+    """Weights of a convolution; along an axis, those of the channels in `DEAD` have a value."""
+    weights = graph.random.standard_normal(shape).astype(np.float32) * np.float32(0.3)
+    np.moveaxis(weights, axis, 0)[DEAD] = value
+    return graph.weight(weights)
+
+
+def dead(graph: Graph, bias: float) -> str:
+    """A convolution to `CHANNELS` channels; the filters of those in `DEAD` are nearly zero, and they have one bias."""
     biases = graph.random.standard_normal(CHANNELS).astype(np.float32)
     biases[DEAD] = bias
-    return graph.node("Conv", data, graph.weight(weights), graph.weight(biases), **attributes)
+    return graph.node("Conv", image(graph), filters(graph, (CHANNELS, 3, 3, 3), 1e-40), graph.weight(biases))
 
 
-def image(graph: Graph, channels: int = 3) -> str:
-    return graph.input("data", [1, channels, 12, 12])
+def relu(graph: Graph, data: str) -> str:
+    return graph.node("Relu", data)
 
 
-ALL, LEFT = CHANNELS, CHANNELS - len(DEAD)
+def wide(graph: Graph) -> str:
+    """A convolution whose channels are all alive."""
+    return graph.conv(image(graph), 3, ALL, 3)
 
 
-def test_a_channel_that_is_zero_after_its_activation_is_removed_before_a_padded_layer(compiled: Callable) -> None:
+def pooled(graph: Graph, bias: float) -> str:
+    return graph.node("AveragePool", dead(graph, bias), kernel_shape=[3, 3], pads=PADDED, count_include_pad=1)
+
+
+def depthwise(graph: Graph, bias: float, pads: int) -> str:
+    return relu(graph, graph.conv(relu(graph, dead(graph, bias)), ALL, ALL, 3, group=ALL, pads=[pads] * 4))
+
+
+def flattened(graph: Graph) -> str:
+    flat = graph.node("Flatten", graph.node("MaxPool", dead(graph, 0.5), kernel_shape=[5, 5], strides=[5, 5]))
+    return relu(graph, graph.node("Gemm", flat, graph.normal(16, ALL * 4), graph.normal(16), transB=1))
+
+
+def concatenated(graph: Graph) -> str:
+    parts = [dead(graph, 0.5), graph.conv(image(graph), 3, 7, 3), dead(graph, -2)]
+    return relu(graph, graph.node("Concat", *parts, axis=1))
+
+
+def inverted(graph: Graph) -> str:
+    """Bounded inverses: those of the channels in `DEAD` were infinite."""
+    data = graph.node("Conv", graph.node("Abs", image(graph)), filters(graph, (ALL, 3, 1, 1)))
+    bounds = [graph.weight(np.float32(bound)) for bound in (-4, 4)]
+    return graph.node("Clip", graph.node("Div", graph.weight(np.float32(1)), data), *bounds)
+
+
+def read_by_removed_alone(graph: Graph) -> str:
+    first = relu(graph, graph.conv(image(graph), 3, 4, 1))
+    weights = graph.random.standard_normal((ALL, 4, 1, 1)).astype(np.float32)
+    weights[:, 2] = 0
+    weights[7, 2] = 1  # the only reader of channel 2, that nothing reads
+    second = graph.node("Conv", first, graph.weight(weights))
+    unread = graph.random.standard_normal((8, ALL, 1, 1)).astype(np.float32)
+    unread[:, 7] = 0
+    return graph.node("Conv", second, graph.weight(unread))
+
+
+def constant(graph: Graph) -> str:
+    nothing = graph.node("Conv", image(graph), graph.weight(np.zeros((6, 3, 3, 3), np.float32)), graph.normal(6))
+    return graph.conv(relu(graph, nothing), 6, 8, 1)
+
+
+def then(graph: Graph, data: str, channels: int = ALL, kernel: int = 1, **attributes: object) -> str:
+    """A layer that reads them."""
+    return graph.conv(data, channels, 8, kernel, **attributes)
+
+
+CASES: dict[str, tuple[Callable[[Graph], str], list[tuple[int, int]]]] = {
+    "zero after its activation, before padding": (
+        lambda g: then(g, relu(g, dead(g, -0.5)), kernel=3, pads=PADDED),
+        [LOST],
+    ),
+    "another constant goes into the bias": (lambda g: then(g, relu(g, dead(g, 0.75))), [LOST]),
+    "into that of a larger kernel": (lambda g: then(g, relu(g, dead(g, 0.75)), kernel=3), [LOST]),
+    # At the border, the sum takes zeros where inside it takes the constant.
+    "not where the layer pads": (lambda g: then(g, relu(g, dead(g, 0.75)), kernel=3, pads=PADDED), []),
+    "nor on one side": (lambda g: then(g, relu(g, dead(g, 0.75)), kernel=3, pads=[0, 0, 0, 1]), []),
+    "a bias that there is": (lambda g: then(g, dead(g, 0.75)), [LOST]),
+    "a bias that is made": (lambda g: then(g, dead(g, 0.75), bias=False), [LOST]),
+    "an average that counts padding passes zeros": (lambda g: then(g, pooled(g, 0.0)), [LOST]),
+    "and no other constants": (lambda g: then(g, pooled(g, 0.5)), []),
+    "zeros through a padded depthwise layer": (lambda g: then(g, depthwise(g, -0.5, 1)), [LOST] * 2),
+    "constants through a depthwise layer": (lambda g: then(g, depthwise(g, 0.5, 0)), [LOST] * 2),
+    "no constants through a padded one": (lambda g: then(g, depthwise(g, 0.5, 1)), []),
+    # What the depthwise layer does not read need not be computed either.
+    "depthwise filters of zeros": (
+        lambda g: then(g, g.node("Conv", wide(g), filters(g, (ALL, 1, 3, 3)), group=ALL)),
+        [LOST] * 2,
+    ),
+    "a sum loses what both sides lose": (lambda g: then(g, g.node("Add", dead(g, 0.5), dead(g, -0.25))), [LOST] * 2),
+    "and keeps what one side keeps": (lambda g: then(g, g.node("Add", dead(g, 0.5), wide(g))), []),
+    "concatenated channels keep their places": (lambda g: then(g, concatenated(g), 2 * ALL + 7, kernel=3), [LOST] * 2),
+    "flattened, into the bias of a fully connected layer": (flattened, [LOST]),
+    "what no weight reads": (lambda g: g.node("Conv", relu(g, wide(g)), filters(g, (8, ALL, 1, 1), axis=1)), [LOST]),
+    "what only removed channels read": (read_by_removed_alone, [(4, 3), (ALL, ALL - 1)]),
+    "outputs keep their shapes": (lambda g: dead(g, 0.5), []),
+    "a network that is constant altogether can be built": (constant, [(6, 1)]),
+    "infinite channels are left alone": (lambda g: then(g, inverted(g)), []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_channels_are_removed_where_that_changes_no_output(name: str) -> None:
     graph = Graph()
-    relu = graph.node("Relu", dead_layer(graph, image(graph), 3, -0.5))
-    assert removed(compiled(graph, graph.conv(relu, ALL, 8, 3, pads=[1, 1, 1, 1]))) == [(ALL, LEFT)]
+    make, expected = CASES[name]
+    assert removed(graph, make(graph)) == expected
 
 
-@pytest.mark.parametrize(
-    ("kernel", "pads", "expected"),
-    [
-        (1, [0, 0, 0, 0], [(ALL, LEFT)]),
-        (3, [0, 0, 0, 0], [(ALL, LEFT)]),
-        # At the border, the sum takes zeros where inside it takes the constant.
-        (3, [1, 1, 1, 1], []),
-        (3, [0, 0, 0, 1], []),
-    ],
-)
-def test_another_constant_goes_into_the_bias_of_a_layer_without_padding(
-    compiled: Callable, kernel: int, pads: list[int], expected: list
-) -> None:
+def test_a_tensor_with_another_use_keeps_its_channels() -> None:
     graph = Graph()
-    relu = graph.node("Relu", dead_layer(graph, image(graph), 3, 0.75))
-    assert removed(compiled(graph, graph.conv(relu, ALL, 8, kernel, pads=pads))) == expected
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_bias_is_made_where_the_layer_has_none(compiled: Callable, bias: bool) -> None:
-    graph = Graph()
-    constant = dead_layer(graph, image(graph), 3, 0.75)
-    assert removed(compiled(graph, graph.conv(constant, ALL, 8, 1, bias=bias))) == [(ALL, LEFT)]
+    data = dead(graph, 0.5)
+    assert removed(graph, then(graph, data), graph.node("Abs", data)) == []
 
 
 def between(graph: Graph, data: str) -> dict[str, str]:
@@ -110,111 +167,6 @@ def between(graph: Graph, data: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", between(Graph(), "data"))
 @pytest.mark.parametrize("bias", [0.0, 0.75, -0.75])
-def test_constants_pass_through_what_lies_between(compiled: Callable, name: str, bias: float) -> None:
+def test_constants_pass_through_what_lies_between(name: str, bias: float) -> None:
     graph = Graph()
-    layer = between(graph, dead_layer(graph, image(graph), 3, bias))[name]
-    assert removed(compiled(graph, graph.conv(layer, ALL, 8, 1))) == [(ALL, LEFT)]
-
-
-def test_an_average_that_counts_padding_passes_zeros_only(compiled: Callable) -> None:
-    for bias, expected in ((0.0, [(ALL, LEFT)]), (0.5, [])):
-        graph = Graph()
-        data = dead_layer(graph, image(graph), 3, bias)
-        pool = graph.node("AveragePool", data, kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1)
-        assert removed(compiled(graph, graph.conv(pool, ALL, 8, 1))) == expected
-
-
-@pytest.mark.parametrize(("bias", "pads", "lost"), [(-0.5, 1, True), (0.5, 0, True), (0.5, 1, False)])
-def test_a_depthwise_layer_between(compiled: Callable, bias: float, pads: int, lost: bool) -> None:
-    graph = Graph()
-    relu = graph.node("Relu", dead_layer(graph, image(graph), 3, bias))
-    depthwise = graph.node("Relu", graph.conv(relu, ALL, ALL, 3, group=ALL, pads=[pads] * 4))
-    result = compiled(graph, graph.conv(depthwise, ALL, 8, 1))
-    assert removed(result) == ([(ALL, LEFT), (ALL, LEFT)] if lost else [])
-
-
-def test_filters_of_a_depthwise_layer_that_are_zero(compiled: Callable) -> None:
-    graph = Graph()
-    weights = graph.random.standard_normal((ALL, 1, 3, 3)).astype(np.float32)
-    weights[DEAD] = 0
-    depthwise = graph.node("Conv", graph.conv(image(graph), 3, ALL, 3), graph.weight(weights), group=ALL)
-    # What the depthwise layer does not read need not be computed either.
-    assert removed(compiled(graph, graph.conv(depthwise, ALL, 8, 1))) == [(ALL, LEFT), (ALL, LEFT)]
-
-
-def test_a_sum_loses_the_channels_that_both_sides_lose(compiled: Callable) -> None:
-    graph = Graph()
-    data = image(graph)
-    first, second = (dead_layer(graph, data, 3, bias) for bias in (0.5, -0.25))
-    both = graph.conv(graph.node("Add", first, second), ALL, 8, 1)
-    assert removed(compiled(graph, both)) == [(ALL, LEFT), (ALL, LEFT)]
-
-
-def test_a_sum_with_a_side_that_is_not_constant_keeps_its_channels(compiled: Callable) -> None:
-    graph = Graph()
-    data = image(graph)
-    total = graph.node("Add", dead_layer(graph, data, 3, 0.5), graph.conv(data, 3, ALL, 3))
-    assert removed(compiled(graph, graph.conv(total, ALL, 8, 1))) == []
-
-
-def test_concatenated_channels_keep_their_places(compiled: Callable) -> None:
-    graph = Graph()
-    data = image(graph)
-    parts = [dead_layer(graph, data, 3, 0.5), graph.conv(data, 3, 7, 3), dead_layer(graph, data, 3, -2)]
-    joined = graph.node("Relu", graph.node("Concat", *parts, axis=1))
-    assert removed(compiled(graph, graph.conv(joined, 2 * ALL + 7, 8, 3))) == [(ALL, LEFT), (ALL, LEFT)]
-
-
-def test_flattened_channels_go_into_the_bias_of_a_fully_connected_layer(compiled: Callable) -> None:
-    graph = Graph()
-    pooled = graph.node("MaxPool", dead_layer(graph, image(graph), 3, 0.5), kernel_shape=[5, 5], strides=[5, 5])
-    flat = graph.node("Flatten", pooled)
-    hidden = graph.node("Gemm", flat, graph.normal(16, ALL * 4), graph.normal(16), transB=1)
-    assert removed(compiled(graph, graph.node("Relu", hidden))) == [(ALL, LEFT)]
-
-
-def test_channels_that_no_weight_reads_are_not_computed(compiled: Callable) -> None:
-    graph = Graph()
-    weights = graph.random.standard_normal((8, ALL, 1, 1)).astype(np.float32)
-    weights[:, DEAD] = 0
-    first = graph.node("Relu", graph.conv(image(graph), 3, ALL, 3))
-    assert removed(compiled(graph, graph.node("Conv", first, graph.weight(weights)))) == [(ALL, LEFT)]
-
-
-def test_channels_that_only_removed_channels_read_are_removed_too(compiled: Callable) -> None:
-    graph = Graph()
-    first = graph.node("Relu", graph.conv(image(graph), 3, 4, 1))
-    weights = graph.random.standard_normal((ALL, 4, 1, 1)).astype(np.float32)
-    weights[:, 2] = 0
-    weights[7, 2] = 1  # the only reader of channel 2, that nothing reads
-    second = graph.node("Conv", first, graph.weight(weights))
-    unread = graph.random.standard_normal((8, ALL, 1, 1)).astype(np.float32)
-    unread[:, 7] = 0
-    assert removed(compiled(graph, graph.node("Conv", second, graph.weight(unread)))) == [(4, 3), (ALL, ALL - 1)]
-
-
-def test_a_tensor_with_another_use_keeps_its_channels(compiled: Callable) -> None:
-    graph = Graph()
-    constant = dead_layer(graph, image(graph), 3, 0.5)
-    assert removed(compiled(graph, graph.conv(constant, ALL, 8, 1), graph.node("Abs", constant))) == []
-
-
-def test_outputs_keep_their_shapes(compiled: Callable) -> None:
-    graph = Graph()
-    assert removed(compiled(graph, dead_layer(graph, image(graph), 3, 0.5))) == []
-
-
-def test_a_network_that_is_constant_altogether_can_be_built(compiled: Callable) -> None:
-    graph = Graph()
-    nothing = graph.node("Conv", image(graph), graph.weight(np.zeros((6, 3, 3, 3), np.float32)), graph.normal(6))
-    assert removed(compiled(graph, graph.conv(graph.node("Relu", nothing), 6, 8, 1))) == [(6, 1)]
-
-
-def test_channels_that_are_infinite_are_left_alone(compiled: Callable) -> None:
-    graph = Graph()
-    weights = graph.random.standard_normal((ALL, 3, 1, 1)).astype(np.float32)
-    weights[DEAD] = 0
-    absolute = graph.node("Abs", image(graph))
-    inverse = graph.node("Div", graph.weight(np.float32(1)), graph.node("Conv", absolute, graph.weight(weights)))
-    bounded = graph.node("Clip", inverse, graph.weight(np.float32(-4)), graph.weight(np.float32(4)))
-    assert removed(compiled(graph, graph.conv(bounded, ALL, 8, 1))) == []
+    assert removed(graph, then(graph, between(graph, dead(graph, bias))[name])) == [LOST]

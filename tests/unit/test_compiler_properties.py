@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.agreement import agreeing
 from support.networks import Graph
 from support.properties import examples
-from support.running import outputs_of
-
-from edgedeploy.board import load_board
-from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.frontends.onnx import read_onnx
 
 pytestmark = pytest.mark.compiles
+
+EXTENT = st.integers(1, 40)
 
 
 @st.composite
@@ -59,7 +54,7 @@ def test_any_convolution_agrees_with_onnxruntime(shape: dict) -> None:
     result = graph.node("Conv", data, weights, *bias, **shape["attributes"])
     if shape["activation"]:
         result = graph.node(shape["activation"], result)
-    assert_agrees_with_onnxruntime(graph, result)
+    agreeing(graph, result)
 
 
 @st.composite
@@ -90,7 +85,7 @@ def test_any_transposed_convolution_agrees_with_onnxruntime(shape: dict) -> None
     weights = graph.normal(shape["inputs"], shape["outputs"], *shape["kernel"])
     result = graph.node("Relu", graph.node("ConvTranspose", data, weights, **shape["attributes"]))
     channels = shape["outputs"] * shape["attributes"]["group"]
-    assert_agrees_with_onnxruntime(graph, graph.conv(result, channels, 5, 1))
+    agreeing(graph, graph.conv(result, channels, 5, 1))
 
 
 @st.composite
@@ -108,7 +103,7 @@ def pools(draw: st.DrawFn) -> dict:
         attributes["count_include_pad"] = draw(st.integers(0, 1))
     return {
         "operator": operator,
-        "shape": [1, draw(st.integers(1, 40)), *(k + draw(st.integers(0, 20)) for k in kernel)],
+        "shape": [1, draw(EXTENT), *(k + draw(st.integers(0, 20)) for k in kernel)],
         "attributes": attributes,
     }
 
@@ -118,7 +113,7 @@ def pools(draw: st.DrawFn) -> dict:
 def test_any_pool_agrees_with_onnxruntime(pool: dict) -> None:
     graph = Graph()
     data = graph.node("Neg", graph.input("data", pool["shape"]))
-    assert_agrees_with_onnxruntime(graph, graph.node(pool["operator"], data, **pool["attributes"]))
+    agreeing(graph, graph.node(pool["operator"], data, **pool["attributes"]))
 
 
 @examples(20)
@@ -131,7 +126,7 @@ def test_any_reduction_agrees_with_onnxruntime(operator: str, shape: list[int], 
     axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True))
     graph = Graph()
     reduced = graph.node(operator, graph.input("data", shape), axes=sorted(axes), keepdims=data.draw(st.integers(0, 1)))
-    assert_agrees_with_onnxruntime(graph, reduced)
+    agreeing(graph, reduced)
 
 
 @examples(20)
@@ -139,12 +134,12 @@ def test_any_reduction_agrees_with_onnxruntime(operator: str, shape: list[int], 
 def test_any_softmax_agrees_with_onnxruntime(operator: str, shape: list[int], data: st.DataObject) -> None:
     graph = Graph()
     axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    assert_agrees_with_onnxruntime(graph, graph.node(operator, graph.input("data", shape), axis=axis))
+    agreeing(graph, graph.node(operator, graph.input("data", shape), axis=axis))
 
 
 @examples(20)
 @given(
-    st.tuples(st.integers(1, 40), st.integers(1, 15), st.integers(1, 15)),
+    st.tuples(EXTENT, st.integers(1, 15), st.integers(1, 15)),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.sampled_from(
         [
@@ -159,7 +154,7 @@ def test_any_resize_agrees_with_onnxruntime(shape: tuple, scales: tuple, attribu
     graph = Graph()
     data = graph.node("Neg", graph.input("data", [1, *shape]))
     factors = graph.weight(np.array([1, 1, *scales], dtype=np.float32))
-    assert_agrees_with_onnxruntime(graph, graph.node("Resize", data, "", factors, **attributes))
+    agreeing(graph, graph.node("Resize", data, "", factors, **attributes))
 
 
 @examples(20)
@@ -167,7 +162,7 @@ def test_any_resize_agrees_with_onnxruntime(shape: tuple, scales: tuple, attribu
 def test_any_shuffle_of_channels_agrees_with_onnxruntime(data: st.DataObject) -> None:
     """Transposes, concatenations, slices and padding of feature maps, as detectors' heads have them."""
     height, width = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
-    channels = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=3))
+    channels = data.draw(st.lists(EXTENT, min_size=1, max_size=3))
     graph = Graph()
     image = graph.input("data", [1, 3, height, width])
     parts = [graph.conv(image, 3, count, 1) for count in channels]
@@ -179,11 +174,11 @@ def test_any_shuffle_of_channels_agrees_with_onnxruntime(data: st.DataObject) ->
     order = data.draw(st.permutations([1, 2, 3]))
     moved = graph.node("Transpose", sliced, perm=[0, *order])
     flat = graph.node("Reshape", moved, graph.weight(np.array([1, -1, last - first], dtype=np.int64)))
-    assert_agrees_with_onnxruntime(graph, flat)
+    agreeing(graph, flat)
 
 
 @examples(20)
-@given(st.integers(1, 40), st.integers(1, 90), st.integers(1, 90), st.integers(0, 3), st.booleans(), st.booleans())
+@given(EXTENT, st.integers(1, 90), st.integers(1, 90), st.integers(0, 3), st.booleans(), st.booleans())
 def test_any_product_of_matrices_agrees_with_onnxruntime(
     rows: int, terms: int, columns: int, stack: int, constant: bool, bias: bool
 ) -> None:
@@ -198,14 +193,24 @@ def test_any_product_of_matrices_agrees_with_onnxruntime(
     product = graph.node("MatMul", left, right)
     if bias:
         product = graph.node("Add", product, graph.normal(columns if constant else rows))
-    assert_agrees_with_onnxruntime(graph, product)
+    agreeing(graph, product)
 
 
-def assert_agrees_with_onnxruntime(graph: Graph, result: str) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        network = read_onnx(graph.save(Path(folder) / "net.onnx", result))
-    compiled = compile_network(network, load_board("local"))
-    image = {"data": np.random.default_rng(0).standard_normal(network.inputs[0].shape).astype(np.float32)}
-    [wanted] = network.reference(image).values()
-    [found] = outputs_of(compiled, image)
-    assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6
+@examples(25)
+@given(
+    st.lists(EXTENT, min_size=2, max_size=4),
+    st.integers(0, 2),
+    st.tuples(EXTENT, EXTENT),
+)
+def test_any_concat_agrees_with_onnxruntime(parts: list[int], axis: int, others: tuple[int, int]) -> None:
+    graph = Graph()
+    shapes = [[*others[:axis], part, *others[axis:]] for part in parts]
+    inputs = [graph.input(f"x{index}", shape) for index, shape in enumerate(shapes)]
+    agreeing(graph, graph.node("Neg", graph.node("Concat", *inputs, axis=axis)))
+
+
+@examples(25)
+@given(st.tuples(EXTENT, EXTENT, EXTENT), st.permutations([0, 1, 2]))
+def test_any_transpose_agrees_with_onnxruntime(shape: tuple[int, int, int], order: list[int]) -> None:
+    graph = Graph()
+    agreeing(graph, graph.node("Neg", graph.node("Transpose", graph.input("x", list(shape)), perm=order)))

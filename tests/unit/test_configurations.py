@@ -3,29 +3,49 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from support.layer_networks import NETWORKS
-from support.running import outputs_of
+from support.agreement import assert_agrees
+from support.layer_networks import NETWORKS, is_of_layer
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile.backends import backend_of, known_configuration
-from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import LAYER
 from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
-from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder
 from edgedeploy.compile.tuned import workload_hash, workload_of
 from edgedeploy.network import Network
+from edgedeploy.opencl.profile import OpenCL, opencl_of
+from edgedeploy.records.best import tuned_by
+from edgedeploy.records.database import Records
+from edgedeploy.records.header import Header
+from edgedeploy.records.trial import Trial
+from edgedeploy.runtime.opencl import device_named
+from edgedeploy.tune.building import Builder
+from edgedeploy.tune.search import CostModel
+from edgedeploy.tune.space import Space
+from edgedeploy.tune.task import Task, tasks_of
 
 LOCAL = load_board("local")
 
+# Profiles of a graphics processor, and of a CPU with vectors of 512 bits; the CPU beside them does nothing.
+DEVICE = load_board("local-opencl")
+GPU = DEVICE.model_copy(update={"devices": [OpenCL(name="pthread", little_work=0)]})
+POCL = DEVICE.model_copy(
+    update={"devices": [OpenCL(name="pthread", vector=16, sums=28, tile_group=1, units=2, items=4, little_work=0)]}
+)
+
+# What cannot be told from "some hundreds", for a device.
+MOST_CANDIDATES = 600
 
 QUICK = ("3x3", "1x1", "depthwise", "dense")
 
@@ -35,8 +55,31 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Network:
     return NETWORKS[request.param](tmp_path)
 
 
-def groups_of(network: Network) -> dict[str, FusedFunction]:
-    return optimise(network, LOCAL).groups
+def last_group(network: Network, board: Board) -> FusedFunction:
+    return list(optimise(network, board).groups.values())[-1]
+
+
+@pytest.mark.parametrize(
+    "board",
+    [LOCAL, load_board("rpi4"), load_board("rpi-armhf"), GPU, POCL, load_board("nuc-opencl")],
+    ids=["local", "rpi4", "rpi-armhf", "gpu", "pocl", "nuc"],
+)
+def test_the_default_is_one_of_the_configurations_and_all_of_them_fit(network: Network, board: Board) -> None:
+    device = opencl_of(board)
+    for group in optimise(network, board).groups.values():
+        assert LAYER.validate_json(group.layer.model_dump_json()) == group.layer
+        strategy = backend_of(board).strategy(group.layer)
+        candidates = list(strategy.candidates())
+        assert strategy.default() in candidates
+        assert len(set(candidates)) == len(candidates) > (0 if device else 1)
+        if device:
+            assert candidates[0] == strategy.default()
+            assert len(candidates) <= MOST_CANDIDATES
+        for each in candidates:
+            assert strategy.fits(each)
+            assert strategy.estimate(each) > 0
+            assert known_configuration(each.model_dump(mode="json")) == each
+            assert not device or each.group.items <= device.work_group
 
 
 def spread(candidates: list[Configuration], count: int) -> list[Configuration]:
@@ -49,70 +92,63 @@ def spread(candidates: list[Configuration], count: int) -> list[Configuration]:
 
 
 @pytest.mark.compiles
-def test_every_configuration_gives_the_reference_s_outputs(network: Network) -> None:
-    last = list(groups_of(network).values())[-1]
-    data = {
-        spec.name: np.random.default_rng(1).standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs
-    }
-    expected = network.reference(data)
-    for chosen in spread(list(strategy_of(last, LOCAL).candidates()), 3):
+@pytest.mark.parametrize(
+    ("board", "count", "tolerance"),
+    [(LOCAL, 3, 1e-4), (GPU, 2, 1e-3), pytest.param(POCL, 2, 1e-3, marks=pytest.mark.slow)],
+    ids=["local", "gpu", "pocl"],
+)
+def test_every_configuration_gives_the_reference_s_outputs(
+    request: pytest.FixtureRequest, network: Network, board: Board, count: int, tolerance: float
+) -> None:
+    if board.device:
+        request.getfixturevalue("opencl")
+    layer, device = last_group(network, board).layer, device_named("pthread") if board.device else None
+    for chosen in spread(list(backend_of(board).strategy(layer).candidates()), count):
         compiled = compile_network(
-            network, LOCAL, tuned=lambda workload, chosen=chosen: chosen if fits(workload, last, chosen) else None
+            network, board, tuned=lambda workload, chosen=chosen: chosen if is_of_layer(workload, layer) else None
         )
         assert chosen in [entry.configuration for entry in compiled.functions.values() if entry.tuned]
-        for found, spec in zip(outputs_of(compiled, data), network.outputs, strict=True):
-            wanted = expected[spec.name]
-            assert np.abs(found - wanted).max() <= 1e-4 * np.abs(wanted).max() + 1e-6, chosen
+        assert_agrees(compiled, network, tolerance, device)
 
 
-def strategy_of(group: FusedFunction, board: Board) -> Strategy[Any]:
-    return backend_of(board).strategy(group.layer)
-
-
-def fits(workload: tvm.IRModule, group: FusedFunction, configuration: Configuration) -> bool:
-    """Whether a workload is the group's: both have the same tensors."""
-    shapes = [parameter.ty.shape for parameter in workload["main"].params]
-    return [list(map(int, shape)) for shape in shapes][:2] == [list(group.layer.data), list(group.layer.weights)]
-
-
-@pytest.mark.parametrize("board", ["local", "rpi4", "rpi-armhf"])
-def test_the_default_is_one_of_the_configurations_and_all_of_them_fit(network: Network, board: str) -> None:
-    profile = load_board(board)
-    for group in optimise(network, profile).groups.values():
-        strategy = strategy_of(group, profile)
-        candidates = list(strategy.candidates())
-        assert strategy.default() in candidates
-        assert len(set(candidates)) == len(candidates) > 1
-        assert all(strategy.fits(each) for each in candidates)
-        assert all(strategy.estimate(each) > 0 for each in candidates)
-
-
-def test_a_configuration_is_the_same_after_it_was_written_and_read(network: Network) -> None:
-    for group in groups_of(network).values():
-        assert LAYER.validate_json(group.layer.model_dump_json()) == group.layer
-        for each in strategy_of(group, LOCAL).candidates():
-            assert known_configuration(each.model_dump(mode="json")) == each
+def item(tile: Tile, vector: int = 4, group: tuple[int, int, int] = (1, 1, 1)) -> WorkItem:
+    return WorkItem(tile=tile, vector=vector, group=WorkGroup(*group))
 
 
 @pytest.mark.parametrize(
-    "impossible",
+    ("board", "impossible"),
     [
-        Direct(tile=Tile(1, 1, 5), rows_per_task=1),  # 5 does not divide the channels
-        Direct(tile=Tile(4, 28, 32), rows_per_task=1),  # more sums than there are registers
-        Direct(tile=Tile(1, 4, 16), rows_per_task=5),  # 5 does not divide 14 rows
-        Direct(tile=Tile(1, 4, 16), order=WeightOrder(True, 2, 0), rows_per_task=1),  # 2 slices of 3 rows of the kernel
-        Direct(tile=Tile(1, 4, 16), order=WeightOrder(False, 1, 4), rows_per_task=1),
-        Winograd(size=4, band=40, product=Tile(1, 4, 16), shared=False),  # more bands than the image has
-        Winograd(size=4, band=1, product=Tile(1, 4, 16), shared=True),  # shared weights have one band
-        Product(whole=32, rows=1, columns=32),  # another kind of layer
+        (LOCAL, Direct(tile=Tile(1, 1, 5), rows_per_task=1)),  # 5 does not divide the channels
+        (LOCAL, Direct(tile=Tile(4, 28, 32), rows_per_task=1)),  # more sums than there are registers
+        (LOCAL, Direct(tile=Tile(1, 4, 16), rows_per_task=5)),  # 5 does not divide 14 rows
+        # 2 slices of 3 rows of the kernel
+        (LOCAL, Direct(tile=Tile(1, 4, 16), order=WeightOrder(True, 2, 0), rows_per_task=1)),
+        (LOCAL, Direct(tile=Tile(1, 4, 16), order=WeightOrder(False, 1, 4), rows_per_task=1)),
+        # more bands than the image has; shared weights have one band
+        (LOCAL, Winograd(size=4, band=40, product=Tile(1, 4, 16), shared=False)),
+        (LOCAL, Winograd(size=4, band=1, product=Tile(1, 4, 16), shared=True)),
+        (LOCAL, Product(whole=32, rows=1, columns=32)),  # another kind of layer
+        (LOCAL, item(Tile(1, 4, 4))),
+        (GPU, item(Tile(1, 1, 12))),  # 12 does not divide 32 channels
+        (GPU, item(Tile(1, 15, 4))),  # 14 columns
+        (GPU, item(Tile(1, 4, 4), vector=3)),  # no width of vectors
+        (GPU, item(Tile(1, 4, 4), vector=8)),  # half a vector
+        (GPU, item(Tile(1, 1, 32), vector=1)),  # 32 sums, for 8 vectors
+        (GPU, item(Tile(1, 4, 4), group=(1, 3, 1))),  # 4 tiles in a row
+        (GPU, item(Tile(1, 1, 4), group=(14, 7, 1))),  # 98 work-items, of 64
+        (GPU, Direct(tile=Tile(1, 4, 16), rows_per_task=1)),
+        (GPU, Winograd(size=4, band=1, product=Tile(1, 4, 16), shared=False)),
+        (GPU, Depthwise(tile=Tile(1, 4, 16), rows_per_task=1, tasks_deep=1, copied=False)),
+        (GPU, Product(whole=32, rows=1, columns=32)),
     ],
 )
-def test_a_configuration_that_does_not_fit_is_not_taken(tmp_path: Path, impossible: Configuration) -> None:
-    """Records may be of another version, or of somebody else."""
+def test_a_configuration_that_does_not_fit_is_not_taken(
+    tmp_path: Path, board: Board, impossible: Configuration
+) -> None:
+    """Records may be of another profile, of another version, of what a device or a CPU was measured with."""
     network = NETWORKS["3x3"](tmp_path)
-    last = list(groups_of(network).values())[-1]
-    assert not strategy_of(last, LOCAL).fits(impossible)
-    lowered = lower_network(network, LOCAL, tuned=lambda workload: impossible)
+    assert not backend_of(board).strategy(last_group(network, board).layer).fits(impossible)
+    lowered = lower_network(network, board, tuned=lambda workload: impossible)
     assert not any(entry.tuned for entry in lowered.functions.values())
 
 
@@ -142,3 +178,63 @@ TILE = {"rows": 1, "columns": 4, "channels": 8}
 )
 def test_a_record_of_what_cannot_be_is_no_configuration(recorded: dict[str, object]) -> None:
     assert known_configuration(recorded) is None
+
+
+@pytest.mark.compiles
+def test_each_candidate_is_a_library_of_its_own_that_runs_on_the_device(opencl: Any, tmp_path: Path) -> None:
+    [task] = tasks_of(NETWORKS["one row"](tmp_path), GPU)
+    with Builder(GPU, workers=1) as builder:
+        batch = builder.build(task.scheduled(each) for each in task.candidates[:2])
+        assert [entry.error for entry in batch.entries] == [None] * 2
+        assert len(batch.libraries) == 2
+        device, chance = device_named("pthread"), np.random.default_rng(2)
+        results = []
+        arrays = [chance.standard_normal(argument.shape).astype("float32") for argument in batch.entries[0].arguments]
+        for entry in batch.entries:
+            tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
+            tvm.runtime.load_module(str(entry.library))[entry.name](*tensors)
+            results.append(tensors[-1].numpy())
+        wanted = arrays[0] @ arrays[1] + arrays[2]
+        for found in results:
+            np.testing.assert_allclose(found.reshape(wanted.shape), wanted, atol=1e-3 * np.abs(wanted).max(), rtol=0)
+
+
+def test_what_a_cpu_measured_is_no_start_for_its_device(tmp_path: Path) -> None:
+    network = NETWORKS["1x1"](tmp_path)
+    [ours, theirs] = [tasks_of(network, each)[-1] for each in (GPU, load_board("local"))]
+    assert ours.key == theirs.key
+    known = [trial(theirs, number, 1.0) for number in (0, 1)] + [trial(ours, 5, 1.0)]
+    proposed = Space(ours, "xgb", CostModel(), known).propose(4)
+    assert proposed[:2] == [ours.candidates[0], ours.candidates[5]]
+    assert all(isinstance(each, WorkItem) for each in proposed)
+
+
+def test_what_is_soon_done_on_the_cpu_is_no_task(tmp_path: Path) -> None:
+    network = NETWORKS["one row"](tmp_path)
+    assert len(tasks_of(network, GPU)) == 1
+    assert tasks_of(network, GPU.model_copy(update={"devices": [OpenCL(name="", little_work=1_000_000)]})) == []
+
+
+def test_a_record_is_what_the_next_build_takes(tmp_path: Path) -> None:
+    network = NETWORKS["1x1"](tmp_path)
+    task = tasks_of(network, GPU)[-1]
+    folder = tmp_path / "records"
+    with Records.open(folder, Header.of("local-opencl", GPU.target())) as records:
+        for number in (0, 3):
+            records.add(trial(task, number, 1 / (1 + number)))
+    with Records.open(folder) as records:
+        lowered = lower_network(network, GPU, tuned=tuned_by(records))
+    [taken] = [entry.configuration for entry in lowered.functions.values() if entry.tuned]
+    assert taken == task.candidates[3]
+
+
+def trial(task: Task, number: int, seconds: float) -> Trial:
+    return Trial(
+        time=datetime.now(timezone.utc),
+        run="run",
+        task=task.name,
+        workload=task.key,
+        number=number,
+        configuration=task.candidates[number].model_dump(mode="json"),
+        seconds=[seconds],
+    )

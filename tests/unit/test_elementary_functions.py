@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
+from support.agreement import network_of
 from support.networks import Graph
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
-from edgedeploy.frontends.onnx import read_onnx
 
 pytestmark = pytest.mark.compiles
 
@@ -21,11 +20,9 @@ Function = Callable[[np.ndarray], np.ndarray]
 SIGMOID: Function = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
 
 
-def _computed(operator: str, values: np.ndarray, folder: Path, **attributes: float) -> np.ndarray:
+def _computed(operator: str, values: np.ndarray, **attributes: float) -> np.ndarray:
     graph = Graph()
-    network = read_onnx(
-        graph.save(folder / "net.onnx", graph.node(operator, graph.input("x", list(values.shape)), **attributes))
-    )
+    network = network_of(graph, graph.node(operator, graph.input("x", list(values.shape)), **attributes))
     return outputs_of(compile_network(network, load_board("local")), {"x": values})[0]
 
 
@@ -42,23 +39,23 @@ def _computed(operator: str, values: np.ndarray, folder: Path, **attributes: flo
     ],
 )
 def test_values_agree_to_a_few_units_in_the_last_place(
-    tmp_path: Path, operator: str, function: Function, lowest: float, highest: float, count: int
+    operator: str, function: Function, lowest: float, highest: float, count: int
 ) -> None:
     values = np.linspace(lowest, highest, count, dtype=np.float32)
     wanted = function(values.astype(np.float64))
-    found = _computed(operator, values, tmp_path)
+    found = _computed(operator, values)
     np.testing.assert_allclose(found, wanted, rtol=3e-5 if operator == "Softplus" else 1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("exponent", [2.0, 3.0, -1.0, 0.0, 0.5, 1.7, None])
-def test_powers_agree_with_numpys(tmp_path: Path, exponent: float | None) -> None:
+def test_powers_agree_with_numpys(exponent: float | None) -> None:
     """Constant exponents, whole or not, of which whole ones have negative bases too; and those of another tensor."""
     whole = exponent is not None and exponent.is_integer()
     bases = np.linspace(-3.0 if whole else 0.1, 3.0, 64, dtype=np.float32)
     exponents = np.linspace(-2.0, 2.0, 64, dtype=np.float32) if exponent is None else np.float32(exponent)
     graph = Graph()
     names = [graph.input("x", [64]), graph.input("y", [64]) if exponent is None else graph.weight(exponents)]
-    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Pow", *names)))
+    network = network_of(graph, graph.node("Pow", *names))
     inputs = {"x": bases} if exponent is not None else {"x": bases, "y": exponents}
     [found] = outputs_of(compile_network(network, load_board("local")), inputs)
     np.testing.assert_allclose(found, bases.astype(float) ** exponents.astype(float), rtol=3e-6)
@@ -67,17 +64,17 @@ def test_powers_agree_with_numpys(tmp_path: Path, exponent: float | None) -> Non
 @pytest.mark.parametrize(
     ("operator", "function"), [("Exp", np.exp), ("Sigmoid", SIGMOID), ("Tanh", np.tanh), ("Log", np.log)]
 )
-def test_infinities_zeros_and_nan_give_what_numpy_gives(tmp_path: Path, operator: str, function: Function) -> None:
+def test_infinities_zeros_and_nan_give_what_numpy_gives(operator: str, function: Function) -> None:
     values = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 88.8, -200.0, 1.0] * 2, dtype=np.float32)
     with np.errstate(all="ignore"):
         wanted = function(values)
-    found = _computed(operator, values, tmp_path)
+    found = _computed(operator, values)
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("board", ["rpi4", "rpi-armhf", "visionfive2", "local"])
-def test_boards_compute_exp_without_calls_of_the_c_library(tmp_path: Path, board: str) -> None:
+def test_boards_compute_exp_without_calls_of_the_c_library(board: str) -> None:
     graph = Graph()
-    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Sigmoid", graph.input("x", [64]))))
+    network = network_of(graph, graph.node("Sigmoid", graph.input("x", [64])))
     code = compile_network(network, load_board(board)).code.inspect("asm")
     assert "expf" not in code

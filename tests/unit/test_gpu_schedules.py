@@ -76,10 +76,6 @@ def test_layers_agree(opencl: Any, layers: Any, sizes: str, tmp_path: Path) -> N
 
 def test_a_work_group_is_whole_inner_loops_and_a_part_of_the_next() -> None:
     assert group_parts([1, 56, 14, 32], group_size(56 * 14 * 32, 64, 16)) == [1, 1, 2, 32]
-    assert group_parts([1, 7, 1, 16], group_size(7 * 16, 64, 16)) == [
-        1,
-        1,
-        1,
-        4,
-    ]  # seven groups for each unit at least
+    # Seven groups for each unit at least.
+    assert group_parts([1, 7, 1, 16], group_size(7 * 16, 64, 16)) == [1, 1, 1, 4]
     assert group_parts([3], group_size(3, 64, 16)) == [1]

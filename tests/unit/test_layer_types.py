@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
-from tvm import te
+from support.layer_runs import computed_and_exact, relative_error
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
@@ -25,9 +24,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     vector_to_prefetch,
 )
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
-from edgedeploy.compile.linking import THREAD_POOL, link_shared
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.rounding import ROUNDING
 from edgedeploy.compile.tiles import Tile
@@ -63,58 +60,13 @@ def layers(types: LayerTypes) -> dict[str, AnyAnchorOp]:
     }
 
 
-def random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
-    generator = np.random.default_rng(seed)
-    if is_floating(dtype):
-        return generator.standard_normal(shape).astype(dtype)
-    limits = np.iinfo(dtype)
-    return generator.integers(limits.min, limits.max + 1, shape).astype(dtype)
-
-
-def exact(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The layer in float64, which holds all sums of products of bytes."""
-    data, weights = data.astype(np.float64), weights.astype(np.float64)
-    if isinstance(layer, Dense):
-        return np.asarray(data @ weights)
-    if isinstance(layer, FirstConvolution):
-        data = np.moveaxis(data, 1, 3)
-    top, left, bottom, right = layer.window.padding
-    widths = ((0, 0), (top, bottom), (left, right), (0, 0))
-    padded = np.pad(data, widths, constant_values=layer.window.padding_value)
-    views = np.lib.stride_tricks.sliding_window_view(padded, layer.window.kernel, axis=(1, 2))
-    views = views[:, :: layer.window.strides[0], :: layer.window.strides[1]]
-    indices = "nyxcij,ijoc->nyxc" if isinstance(layer, DepthwiseConvolution) else "nyxcij,ijco->nyxo"
-    return np.einsum(indices, views, weights, optimize=True)
-
-
-def computed(
-    layer: AnyAnchorOp, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path
-) -> np.ndarray:
-    """What this machine computes with the layer in a configuration."""
-    backend, tensors = backend_of(LOCAL), [te.placeholder(each.shape, str(each.dtype)) for each in (data, weights)]
-    canonical = te.create_prim_func([*tensors, layer.canonical()(*tensors)])
-    with tvm.target.Target(LOCAL.cpu_target()):
-        scheduled = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, {1})
-    backend.write_objects(tvm.IRModule({"layer": scheduled.function.with_attr("global_symbol", "layer")}), folder)
-    link_shared([*folder.glob("*.o"), THREAD_POOL], folder / "layer.so", LOCAL)
-    packed = scheduled.packing.pack(weights) if scheduled.packing else weights
-    result = canonical.params[-1].ty
-    output = tvm.runtime.empty([int(size) for size in result.shape], str(result.dtype))
-    tvm.runtime.load_module(str(folder / "layer.so"))["layer"](
-        tvm.runtime.tensor(data), tvm.runtime.tensor(packed), output
-    )
-    return np.asarray(output.numpy())
-
-
 def check(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> None:
     """The layer is exact in integers, and elsewhere as far from it as its estimated rounding errors say."""
     types = layer.types
-    data, weights = random(layer.data, types.data, 1), random(layer.weights, types.weights, 2)
-    found, wanted = computed(layer, chosen, data, weights, folder), exact(layer, data, weights)
+    found, wanted = computed_and_exact(layer, chosen, folder)
     assert (str(found.dtype), found.shape) == (types.result, wanted.shape)
     if is_floating(types.accumulator):
-        error = np.std(found.astype(np.float64) - wanted) / np.std(wanted)
-        assert error <= 1.3 * math.sqrt(backend_of(LOCAL).strategy(layer).rounding(chosen))
+        assert relative_error(found, wanted) <= 1.3 * math.sqrt(backend_of(LOCAL).strategy(layer).rounding(chosen))
     else:
         assert np.array_equal(found, wanted)
 

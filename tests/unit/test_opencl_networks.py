@@ -12,7 +12,7 @@ from conftest import Command
 from support.networks import Graph
 
 from edgedeploy.board import load_board
-from edgedeploy.build import build
+from edgedeploy.build import Built, build
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import KernelBuildError, NoOpenCLError
 from edgedeploy.frontends.onnx import read_onnx
@@ -39,27 +39,22 @@ def save(path: Path) -> Path:
 
 
 @pytest.fixture
-def archive(opencl: Any, tmp_path: Path) -> Path:
-    return build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz").path
+def built(opencl: Any, tmp_path: Path) -> Built:
+    return build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz")
 
 
-def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(opencl: Any, tmp_path: Path) -> None:
-    built = build(find_source(str(save(tmp_path / "net.onnx"))), resolve(BOARD), tmp_path / "net.tar.gz")
+@pytest.fixture
+def archive(built: Built) -> Path:
+    return built.path
+
+
+def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Built) -> None:
     assert built.error is not None
     assert built.error <= 1
     assert built.manifest.device == ""
     assert built.manifest.target["kind"] == "opencl"
     on_device = built.compiled.functions.keys() - built.compiled.on_cpu.keys()
     assert {built.compiled.templates[name] for name in on_device} == {"gpu convolution", "gpu depthwise convolution"}
-
-
-def test_what_one_inference_leaves_on_the_device_does_not_change_the_next(archive: Path, tmp_path: Path) -> None:
-    session, network = Session.open(archive), read_onnx(tmp_path / "net.onnx")
-    for seed in range(3):
-        data = np.random.default_rng(seed).standard_normal((1, 3, 16, 16)).astype("float32")
-        found, wanted = session.run({"data": data}), network.reference({"data": data})
-        for name, array in wanted.items():
-            np.testing.assert_allclose(found[name], array, atol=1e-3 * np.abs(array).max(), rtol=0)
 
 
 def test_times_are_measured_on_the_device(archive: Path) -> None:
@@ -113,15 +108,3 @@ def test_a_demo_sees_what_it_sees_on_the_cpu(opencl: Any, command: Command) -> N
     found = seen(BOARD)
     assert len(found) == 5
     assert found == seen("local")
-
-
-def test_without_a_driver_a_run_ends_with_the_documented_code(
-    opencl: Any, archive: Path, program: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "none").mkdir()
-    run = f"import sys; sys.argv = ['edgedeploy', 'run', {str(archive)!r}]; from edgedeploy.cli import main; main()"
-    done = program(run, OCL_ICD_VENDORS=str(tmp_path / "none"))
-    assert done.returncode == 21
-    assert "no OpenCL driver is installed here" in done.stderr
-    assert "apt install" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -89,26 +89,19 @@ def test_memory_in_use_is_counted_and_given_back(opencl: Any) -> None:
 
 
 @pytest.mark.parametrize(("source", "destination"), [(0, 0), (0, 1), (1, 0), (None, 0), (0, None)])
-def test_copies_go_in_all_directions(opencl: Any, source: int | None, destination: int | None) -> None:
-    def device(index: int | None) -> Any:
-        return tvm.cpu() if index is None else tvm.opencl(index)
-
-    values = random()
-    copy = tvm.runtime.empty(values.shape, "float32", device=device(destination))
-    tensor(values, device(source)).copyto(copy)
-    np.testing.assert_array_equal(copy.numpy(), values)
-
-
-@pytest.mark.parametrize(("source", "destination"), [(0, 0), (0, 1), (None, 0), (0, None)])
-def test_copies_begin_and_end_where_they_are_told(opencl: Any, source: int | None, destination: int | None) -> None:
+def test_copies_in_all_directions_begin_and_end_where_they_are_told(
+    opencl: Any, source: int | None, destination: int | None
+) -> None:
+    devices = [tvm.cpu() if index is None else tvm.opencl(index) for index in (source, destination)]
     values = random(100)
-    whole = tensor(values, tvm.cpu() if source is None else tvm.opencl(source))
-    into = tensor(np.zeros(100, "float32"), tvm.cpu() if destination is None else tvm.opencl(destination))
+    whole, into = tensor(values, devices[0]), tensor(np.zeros(100, "float32"), devices[1])
     part = whole._create_view((20,), "float32", relative_byte_offset=4 * 10)
     part.copyto(into._create_view((20,), "float32", relative_byte_offset=4 * 70))
     np.testing.assert_array_equal(into.numpy()[70:90], values[10:30])
     assert not into.numpy()[:70].any()
     assert not into.numpy()[90:].any()
+    whole.copyto(into)
+    np.testing.assert_array_equal(into.numpy(), values)
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -125,6 +118,7 @@ def test_a_function_of_tvms_runs_on_each_device(opencl: Any, tmp_path: Path, ind
 
 
 def test_a_kernel_is_given_arguments_of_each_type(opencl: Any) -> None:
+    types = "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float32 float64"
     kernels = load_kernels(
         """
         __kernel void collect(__global double* to, char a, uchar b, short c, ushort d, int e, uint f, long g, ulong h,
@@ -133,19 +127,7 @@ def test_a_kernel_is_given_arguments_of_each_type(opencl: Any) -> None:
           to[get_global_id(0)] = all[get_global_id(0)];
         }
         """,
-        collect=[
-            "handle",
-            "int8",
-            "uint8",
-            "int16",
-            "uint16",
-            "int32",
-            "uint32",
-            "int64",
-            "uint64",
-            "float32",
-            "float64",
-        ],
+        collect=["handle", *types.split()],
     )
     values = [-100, 200, -30_000, 60_000, -(2**31), 2**32 - 1, -(2**50), 2**50, 0.5, 1e300]
     output = tensor(np.zeros(10, "float64"), opencl)

@@ -21,8 +21,7 @@ from edgedeploy.hosts import host_facts
 from edgedeploy.opencl import listing
 from edgedeploy.opencl.device import Device, named, parse
 from edgedeploy.opencl.listing import devices_here
-from edgedeploy.opencl.profile import OpenCL, opencl_of
-from edgedeploy.opencl.settings import settings_of
+from edgedeploy.opencl.profile import OpenCL, opencl_of, settings_of
 from edgedeploy.resolved import resolve
 
 pytestmark = pytest.mark.compiles
@@ -166,20 +165,19 @@ def test_the_environment_names_another_device_than_the_profile(
     assert section(profile(tmp_path, name="GeForce")).vector == section("local-opencl").vector
 
 
-def test_a_driver_that_crashes_leaves_the_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "crashes"
-    program.write_text("#!/bin/sh\nprintf 'platform\\tPoCL\\n'\nkill -ABRT $$\n")
+@pytest.mark.parametrize(
+    ("does", "limit_s"),
+    [("printf 'platform\\tPoCL\\n'\nkill -ABRT $$", listing.LIST_S), ("exec sleep 60", 0.2)],
+    ids=["crashes", "hangs"],
+)
+def test_a_driver_that_crashes_or_hangs_leaves_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, limit_s: float
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\n{does}\n")
     program.chmod(0o755)
     monkeypatch.setattr(listing, "_program", lambda: program)
-    assert devices_here.__wrapped__() == ()
-
-
-def test_a_driver_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "hangs"
-    program.write_text("#!/bin/sh\nexec sleep 60\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(listing, "_program", lambda: program)
-    monkeypatch.setattr(listing, "LIST_S", 0.2)
+    monkeypatch.setattr(listing, "LIST_S", limit_s)
     assert devices_here.__wrapped__() == ()
 
 

@@ -135,7 +135,7 @@ def test_functions_of_one_shape_are_on_one_side_each(tmp_path: Path) -> None:
     inner = graph.node("Sigmoid", data)
     layer = graph.conv(graph.node("MaxPool", inner, kernel_shape=[1, 1]), 8, 64, 3)
     network = lowered(graph, [layer, graph.node("Sigmoid", graph.node("MaxPool", data, kernel_shape=[1, 1]))], tmp_path)
-    for _, call in calls_of(network.module):
+    for _, call in calls_of(network.module["main"]):
         if str(call.args[0].name_hint).startswith("sigmoid"):
             assert str(call.args[0].name_hint) not in network.on_cpu
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
+from support.layer_runs import computed_and_exact, relative_error
 from support.networks import Graph, three_convolutions
-from support.running import outputs_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.backends.cpu import winograd
-from edgedeploy.compile.backends.cpu.configuration import Direct, Winograd
+from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.pipeline import compile_network, lower_network, optimise
+from edgedeploy.compile.pipeline import lower_network
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx
@@ -41,36 +40,13 @@ def forms(each: Strategy[Convolution]) -> dict[int, Configuration]:
     return {form.size if isinstance(form, Winograd) else 0: form for form in each.alternatives()}
 
 
-def exact(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The convolution in float64, padded by one pixel."""
-    padded = np.pad(values[0].astype(np.float64), ((0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
-    return np.einsum("chwij,ocij->ohw", windows, weights.astype(np.float64), optimize=True)
-
-
 @pytest.mark.parametrize("channels", [pytest.param(8, marks=pytest.mark.slow), 64])
 @pytest.mark.parametrize("size", [0, 2, 4])
 def test_the_estimated_error_is_the_measured_one(tmp_path: Path, size: int, channels: int) -> None:
-    random = np.random.default_rng(channels)
-    weights = random.standard_normal((32, channels, 3, 3)).astype(np.float32)
-    graph = Graph()
-    # Products by one are exact: this brings the channels together, as they lie between two layers.
-    ones = graph.weight(np.ones((channels, 1, 1, 1), np.float32))
-    data = graph.node("Conv", graph.input("data", [1, channels, 28, 28]), ones, group=channels)
-    network = read_onnx(
-        graph.save(tmp_path / "net.onnx", graph.node("Conv", data, graph.weight(weights), pads=[1] * 4))
-    )
-    values = random.standard_normal((1, channels, 28, 28)).astype(np.float32)
-    chosen = next(
-        form
-        for group in optimise(network, LOCAL).groups.values()
-        for form in backend_of(LOCAL).strategy(group.layer).alternatives()
-        if isinstance(form, Winograd if size else Direct) and getattr(form, "size", 0) == size
-    )
-    [found] = outputs_of(compile_network(network, LOCAL, tuned=lambda workload: chosen), {"data": values})
-    wanted = exact(values, weights)
-    measured = np.std(found[0] - wanted) / np.std(wanted)
-    assert measured == pytest.approx(math.sqrt(strategy(channels).rounding(chosen)), rel=0.3)
+    each = strategy(channels)
+    chosen = forms(each)[size]
+    measured = relative_error(*computed_and_exact(each.layer, chosen, tmp_path))
+    assert measured == pytest.approx(math.sqrt(each.rounding(chosen)), rel=0.3)
 
 
 def test_tiles_of_four_round_most_and_tiles_of_two_least() -> None:

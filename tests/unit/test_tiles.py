@@ -7,6 +7,7 @@ import pytest
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.backends.cpu import winograd
+from edgedeploy.compile.backends.cpu.schedules.general import best_length
 from edgedeploy.compile.backends.cpu.tiles import ConvolutionShape, choose_order, choose_tile
 from edgedeploy.compile.tiles import WeightOrder, vector_length
 from edgedeploy.compile.types import FLOAT32, lanes_for
@@ -91,3 +92,11 @@ def test_nothing_is_fetched_ahead_where_it_was_not_measured(board: str) -> None:
     profile = load_board(board)
     shape = ConvolutionShape(7, 7, 512, (3, 3), 512, FLOAT32)
     assert choose_order(shape, choose_tile(shape, profile), profile).interval == 0
+
+
+@pytest.mark.parametrize(
+    ("extent", "boundaries", "length"),
+    [(1024, [], 16), (1001, [], 16), (24, [], 8), (20, [], 4), (13, [], 4), (3, [], 2), (120, [24], 8), (1, [], 1)],
+)
+def test_vectors_are_as_long_as_leaves_the_least_work(extent: int, boundaries: list[int], length: int) -> None:
+    assert best_length(extent, 16, boundaries) == length

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -30,12 +30,9 @@ class PassError(Exception):
             self.hints.append(f"build without it: --disable-pass {failed.name}")
 
 
-class Listener(Protocol):
-    """Is shown each pass that was applied, the module that it made, and how long it took, in seconds."""
-
-    def __call__(self, applied: Pass, module: tvm.IRModule, seconds: float) -> None:
-        """Look at the module, which later passes may change."""
-        ...
+# Is shown each pass that was applied, the module that it made, which later passes may change, and how long it took, in
+# seconds.
+Listener = Callable[[Pass, tvm.IRModule, float], None]
 
 
 def ignore(applied: Pass, module: tvm.IRModule, seconds: float) -> None:

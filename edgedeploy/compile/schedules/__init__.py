@@ -6,7 +6,7 @@ matches a function schedules it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
@@ -63,36 +63,7 @@ class Scheduled:
         return str(self.configuration) if self.configuration else ""
 
 
-def schedule_function(
-    templates: Sequence[Template],
-    function: tvm.tirx.PrimFunc,
-    board: Board,
-    *,
-    packable: set[int],
-    configuration: Configuration | None = None,
-) -> Scheduled | None:
-    """Schedule one function by the first template that matches it; None if none does.
-
-    Args:
-        templates: of the backend that the function runs on.
-        function: one operator or a fused group of them, as Relax's legalisation writes it.
-        board: what the code is for.
-        packable: the parameters, by index, that are constant wherever the function is called.
-        configuration: that the layer in the function was written in.
-    """
-    kernel = Kernel(function, packable, configuration)
-    template = next((template for template in templates if template.matches(kernel)), None)
-    if template is None:
-        return None
-    if template.partitions:
-        kernel = Kernel(_with_narrow_indices(function), packable, configuration)
-    packing = template.apply(kernel, board)
-    # The attribute makes TVM's pipeline leave the function as it is.
-    scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
-    return Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
-
-
-def _with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
+def with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
     """The function with int32 loops and indices, if none of its tensors is of int64.
 
     TVM 0.27 forgets what loops were marked with when it narrows them itself.

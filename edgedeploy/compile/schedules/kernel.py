@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tvm
-from tvm.s_tir import Schedule
+from tvm.s_tir import Schedule, ScheduleError
 from tvm.tirx import IterVar
 
 from edgedeploy.board import Board
@@ -18,6 +18,9 @@ from edgedeploy.compile.types import LayerTypes, bits_of, lanes_for
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
 SERIAL_WORK = 30_000
+
+
+Form = TypeVar("Form", bound=Configuration)
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,11 @@ class Kernel:
         self.names = [block.name_hint for block in blocks]
         self._accumulating = {block.name_hint for block in blocks if block.init is not None}
 
+    def chosen(self, form: type[Form]) -> Form:
+        """The configuration, which is of the form that a template takes."""
+        assert isinstance(self.configuration, form)
+        return self.configuration
+
     def block(self, name: str) -> Any:
         """The random variable of a block."""
         return self.schedule.get_sblock(name)
@@ -94,13 +102,9 @@ class Kernel:
         """Whether a block accumulates."""
         return name in self._accumulating
 
-    def reductions(self) -> list[str]:
-        """The names of the blocks that accumulate."""
-        return [name for name in self.names if self.is_reduction(name)]
-
     def anchor(self) -> str | None:
         """The only block that accumulates, if there is just one."""
-        reductions = self.reductions()
+        reductions = [name for name in self.names if self.is_reduction(name)]
         return reductions[0] if len(reductions) == 1 else None
 
     def before(self, name: str) -> list[str]:
@@ -165,15 +169,10 @@ class Kernel:
             self.schedule.transform_block_layout(output, tvm.tirx.IndexMap.from_func(flat, ndim=len(extents)))
         return list(self.schedule.get_loops(output))
 
-    def is_unpadded(self, name: str) -> bool:
-        """Whether a block only copies a buffer, as a padding of zero does."""
-        block = self.block(name)
-        return self.read_shape(block, 0) == self.extents(block)
-
     def needed_padding(self, anchor: str) -> list[str]:
         """The blocks that pad the anchor's input; those that turn out to copy only are inlined."""
         padding = self.before(anchor)
-        if all(self.is_unpadded(name) for name in padding):
+        if all(self.read_shape(block, 0) == self.extents(block) for block in map(self.block, padding)):
             self.inline(padding)
             return []
         return padding
@@ -273,6 +272,10 @@ class Kernel:
         return reduced
 
 
+# Schedules one block, by name.
+BlockSchedule = Callable[[Kernel, str, Board], None]
+
+
 def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
     """Pack the weights in tiles of output channels, where they are constants.
 
@@ -294,3 +297,31 @@ def pack(kernel: Kernel, convolution: Any, tile: int) -> Packing | None:
         return np.ascontiguousarray(np.moveaxis(tiles, -2, 0))
 
     return Packing(parameter, pack)
+
+
+def schedule_blocks(kernel: Kernel, board: Board, reduction: BlockSchedule, elementwise: BlockSchedule) -> None:
+    """Compute blocks where they are used, and schedule those that are left, each by itself.
+
+    Args:
+        kernel: the function.
+        board: what it is for.
+        reduction: schedules a block that accumulates.
+        elementwise: schedules any other.
+    """
+    _inline_single_uses(kernel)
+    left = kernel.schedule.get_child_blocks(kernel.schedule.get_sblock("root"))
+    for name in [str(kernel.schedule.get(block).name_hint) for block in left]:
+        (reduction if kernel.is_reduction(name) else elementwise)(kernel, name, board)
+
+
+def _inline_single_uses(kernel: Kernel) -> None:
+    """Inline what one other block reads: nothing is computed twice by that, except inside a window."""
+    schedule = kernel.schedule
+    for name in kernel.names:
+        block = kernel.block(name)
+        if kernel.is_reduction(name) or len(schedule.get_consumers(block)) != 1:
+            continue
+        try:
+            schedule.compute_inline(block)
+        except ScheduleError:
+            continue

@@ -25,9 +25,6 @@ class Direct(Tiled):
     order: WeightOrder = WeightOrder()
     rows_per_task: Positive
 
-    def __str__(self) -> str:
-        return str(self.tile)
-
 
 class Winograd(Configuration):
     """A convolution as products of transformed tiles of the feature map.
@@ -80,9 +77,6 @@ class Depthwise(Tiled):
     rows_per_task: Positive
     tasks_deep: Positive
     copied: bool
-
-    def __str__(self) -> str:
-        return str(self.tile)
 
 
 class Product(Configuration):

@@ -196,8 +196,9 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def candidates(self) -> Iterator[Configuration]:
-        default = self.default()
-        yield default
+        yield from dict.fromkeys([self.default(), *self._possible()])
+
+    def _possible(self) -> Iterator[Depthwise]:
         (height, width), channels, board = self.layer.size, self.layer.channels, self.board
         length = vector_length(channels, lanes_for(board, self.layer.types.accumulator))
         tiles = [
@@ -215,9 +216,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
                     if tasks < board.cores and tasks < height * channels // tile.channels:
                         continue
                     for copied in (False, True):
-                        found = Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
-                        if found != default:
-                            yield found
+                        yield Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
 
     @override
     def estimate(self, configuration: Configuration) -> float:

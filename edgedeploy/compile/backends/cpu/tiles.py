@@ -7,11 +7,11 @@ All costs are in cycles of one core. The constants without a source were fitted 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from edgedeploy.board import Board
-from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, round_up, vector_length
+from edgedeploy.compile.tiles import ONE_BY_ONE, Tile, WeightOrder, divisors, round_up, vector_length
 from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
 # Bytes that arrive per cycle from beyond the L2 cache, beside the arithmetic.
@@ -96,11 +96,15 @@ def choose_tile(shape: ConvolutionShape, board: Board) -> Tile:
     Accumulators must fit the registers beside the weight vectors and one input. Tiles need not divide the
     feature map: what lies beyond it is computed and cropped, and counts as useless.
     """
-    best, best_rate = Tile(1, 1, 1), 0.0
-    for tile in fitting_tiles(shape, board):
-        rate = tile_rate(tile, shape, board)
-        if rate > best_rate * 1.001:
-            best, best_rate = tile, rate
+    return best_of(fitting_tiles(shape, board), lambda tile: tile_rate(tile, shape, board), ONE_BY_ONE)
+
+
+def best_of(tiles: Iterable[Tile], rate: Callable[[Tile], float], best: Tile) -> Tile:
+    """The tile of the highest rate; of those that are as good, the first. `best` where there are none."""
+    best_rate = 0.0
+    for tile in tiles:
+        if (found := rate(tile)) > best_rate * 1.001:
+            best, best_rate = tile, found
     return best
 
 
@@ -257,12 +261,8 @@ def _vectors_of(channels: int, types: LayerTypes, board: Board) -> int:
 def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
     """How many vectors of which length a tile of these channels may have."""
     for vectors in (2, 1, 3, 4, MAX_VECTORS):
-        length = lanes
-        while length >= 1:
-            if channels % (vectors * length) == 0:
-                yield vectors, length
-                break
-            length //= 2
+        if channels % vectors == 0:
+            yield vectors, vector_length(channels // vectors, lanes)
 
 
 def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrder:

@@ -23,6 +23,7 @@ from edgedeploy.compile.backends.cpu.configuration import Winograd
 from edgedeploy.compile.backends.cpu.tiles import (
     MEMORY_BYTES,
     ConvolutionShape,
+    best_of,
     direct_cycles,
     step_cycles,
     tile_registers,
@@ -114,34 +115,38 @@ def roundings(size: int, inputs: int) -> float:
 def plans(shape: ConvolutionShape, board: Board) -> Iterator[Winograd]:
     """All divisions with register tiles that fit."""
     for size, shared in itertools.product(TRANSFORMS, (False, True)):
-        tile_rows, tile_columns = -(-shape.height // size), -(-shape.width // size)
-        for band in [tile_rows] if shared else range(1, tile_rows + 1):
+        for band in _bands(size, shape, shared=shared):
             for product in _product_tiles(shape, board):
-                if product.columns > round_up(band * tile_columns, 2):
-                    continue
                 plan = Winograd(size=size, band=band, product=product, shared=shared)
-                if shared or band == 1 or _bytes_between(plan, shape) <= board.cache.l2_kib * 1024:
+                between = 0 if shared or band == 1 else _bytes_between(plan, shape)
+                if between <= board.cache.l2_kib * 1024 and _fills(plan, shape):
                     yield plan
 
 
 def fits(plan: Winograd, shape: ConvolutionShape, board: Board) -> bool:
     """Whether a convolution can be divided so."""
-    tile_rows = -(-shape.height // plan.size)
-    return (
-        (plan.band == tile_rows if plan.shared else plan.band <= tile_rows)
-        and plan.product.columns <= round_up(plan.band * -(-shape.width // plan.size), 2)
-        and plan.product in _product_tiles(shape, board)
-    )
+    bands = _bands(plan.size, shape, shared=plan.shared)
+    return plan.band in bands and _fills(plan, shape) and plan.product in _product_tiles(shape, board)
+
+
+def _bands(size: int, shape: ConvolutionShape, *, shared: bool) -> range:
+    """How many rows of tiles a band may have."""
+    rows = -(-shape.height // size)
+    return range(rows if shared else 1, rows + 1)
+
+
+def _fills(plan: Winograd, shape: ConvolutionShape) -> bool:
+    """Whether a band has the tiles of a register tile, but for one at most."""
+    return plan.product.columns <= round_up(plan.band * -(-shape.width // plan.size), 2)
 
 
 def _likely(size: int, shape: ConvolutionShape, board: Board) -> list[Winograd]:
     """The divisions that fit the caches, each with the register tile that the model prefers."""
-    tile_rows, tile_columns = -(-shape.height // size), -(-shape.width // size)
     cache = board.cache.l2_kib * 1024
     shared = _weight_bytes(size, shape) > cache
     plans = []
-    for band in [tile_rows] if shared else range(1, tile_rows + 1):
-        product = _product_tile(band * tile_columns, shape, board)
+    for band in _bands(size, shape, shared=shared):
+        product = _product_tile(band * -(-shape.width // size), shape, board)
         plan = Winograd(size=size, band=band, product=product, shared=shared)
         if not shared and _bytes_between(plan, shape) > cache / 3 and band > 1:
             break
@@ -163,13 +168,12 @@ def _bytes_between(plan: Winograd, shape: ConvolutionShape) -> int:
 def _product_tile(tiles: int, shape: ConvolutionShape, board: Board) -> Tile:
     """The register tile of the products: `tiles` pixels in one row."""
     length = vector_length(shape.channels, lanes_for(board, shape.types.accumulator))
-    best, best_rate = Tile(1, 1, length), 0.0
-    for tile in _product_tiles(shape, board):
+
+    def rate(tile: Tile) -> float:
         vectors = tile.channels // length
-        rate = tile.columns * vectors * tile.useful(1, tiles) / step_cycles(tile.columns, vectors, board)
-        if rate > best_rate * 1.001:
-            best, best_rate = tile, rate
-    return best
+        return tile.columns * vectors * tile.useful(1, tiles) / step_cycles(tile.columns, vectors, board)
+
+    return best_of(_product_tiles(shape, board), rate, Tile(1, 1, length))
 
 
 def _product_tiles(shape: ConvolutionShape, board: Board) -> list[Tile]:

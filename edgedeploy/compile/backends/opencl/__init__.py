@@ -9,7 +9,6 @@ import tvm
 from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
-from edgedeploy.compile.backends.opencl import codegen
 from edgedeploy.compile.backends.opencl.configuration import WorkItem
 from edgedeploy.compile.backends.opencl.schedules import TEMPLATES
 from edgedeploy.compile.backends.opencl.strategy import DeviceStrategy
@@ -39,4 +38,11 @@ class OpenCLBackend(Backend):
 
     @override
     def write_objects(self, functions: tvm.IRModule, folder: Path) -> None:
-        codegen.write_objects(functions, tvm.target.Target(self.board.target()), folder)
+        """Write the code that runs on the CPU, and the kernels as that reads them."""
+
+        def leave(_output: str, _objects: list[str], **_: Any) -> None:
+            """In the place of a linker: the object files stay where they are."""
+
+        with tvm.transform.PassContext(opt_level=3):
+            library = tvm.tirx.build(functions, target=tvm.target.Target(self.board.target()))
+        library.export_library("", fcompile=leave, workspace_dir=str(folder))

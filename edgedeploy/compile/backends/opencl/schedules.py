@@ -17,8 +17,7 @@ from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.access import fuse_contiguous
-from edgedeploy.compile.schedules.blocks import schedule_blocks
-from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 from edgedeploy.compile.tiles import vector_length
 
@@ -28,7 +27,7 @@ def _convolution(kernel: Kernel, board: Board) -> Packing | None:
 
     Weights are packed so that those which a work-group's work-items read in a step lie side by side.
     """
-    chosen = _chosen(kernel)
+    chosen = kernel.chosen(WorkItem)
     packing = pack(kernel, kernel.block(direct.DENSE), chosen.group.channels * chosen.tile.channels)
     padding = kernel.needed_padding(direct.DENSE)
     _in_tiles(kernel, direct.DENSE, 3)
@@ -52,11 +51,6 @@ def _product(kernel: Kernel, board: Board) -> Packing | None:
     return None
 
 
-def _chosen(kernel: Kernel) -> WorkItem:
-    assert isinstance(kernel.configuration, WorkItem)
-    return kernel.configuration
-
-
 def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
     """Let each work-item compute a tile of what the anchor sums up, and what follows it.
 
@@ -65,7 +59,7 @@ def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
         anchor: the block that accumulates.
         dimensions: of a tile: rows, columns and channels, or the latter two, of one row.
     """
-    schedule, block, chosen = kernel.schedule, kernel.block(anchor), _chosen(kernel)
+    schedule, block, chosen = kernel.schedule, kernel.block(anchor), kernel.chosen(WorkItem)
     output = kernel.output_of(anchor)
     extents, loops = kernel.extents(output), kernel.result_loops(anchor, output)
     reduced = kernel.extents(block)[len(loops) :]

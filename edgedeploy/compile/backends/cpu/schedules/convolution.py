@@ -27,8 +27,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it."""
     schedule, convolution = kernel.schedule, kernel.block(direct.DENSE)
     lanes, data_bytes = kernel.lanes(convolution, board), bytes_of(kernel.types(convolution).data)
-    chosen = kernel.configuration
-    assert isinstance(chosen, Direct)
+    chosen = kernel.chosen(Direct)
     tile, order = chosen.tile, chosen.order
     reduced = kernel.extents(convolution)[4:]
     packing = pack(kernel, convolution, tile.channels)

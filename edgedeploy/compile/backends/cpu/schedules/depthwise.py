@@ -24,8 +24,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """
     schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
     lanes = kernel.lanes(convolution, board)
-    chosen = kernel.configuration
-    assert isinstance(chosen, Depthwise)
+    chosen = kernel.chosen(Depthwise)
     kernel_height, kernel_width = kernel.extents(convolution)[-2:]
 
     padding = kernel.needed_padding(direct.DEPTHWISE)

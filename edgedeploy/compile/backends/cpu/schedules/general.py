@@ -19,8 +19,7 @@ from edgedeploy.compile.schedules.access import (
     runs_along_memory,
     strided_loop,
 )
-from edgedeploy.compile.schedules.blocks import schedule_blocks
-from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.schedules.kernel import Kernel, Packing, schedule_blocks
 from edgedeploy.compile.tiles import divisors, vector_length
 
 # Loops shorter than this are not worth vectors of their own.

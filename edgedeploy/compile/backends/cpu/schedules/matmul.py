@@ -21,8 +21,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     assert anchor is not None
     product = kernel.block(anchor)
     extents, lanes = kernel.extents(product), kernel.lanes(product, board)
-    chosen = kernel.configuration
-    assert isinstance(chosen, Product)
+    chosen = kernel.chosen(Product)
     packing = pack(kernel, product, chosen.columns) if len(extents) == 3 else None
     if PACK in kernel.before(anchor):
         general.schedule_elementwise(kernel, PACK, board)

@@ -25,8 +25,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the transforms, the products and everything fused with them."""
     schedule, product = kernel.schedule, kernel.block(winograd.PRODUCT)
     lanes = kernel.lanes(product, board)
-    plan = kernel.configuration
-    assert isinstance(plan, Winograd)
+    plan = kernel.chosen(Winograd)
     tile, size, shared = plan.product, plan.size, plan.shared
     packing = pack(kernel, product, tile.channels)
     inputs = kernel.extents(product)[-1]

@@ -1,0 +1,53 @@
+"""Networks that are compiled in the process of the tests and compared with onnxruntime."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
+from support.networks import Graph
+from support.running import outputs_of
+
+
+def network_of(graph: Graph, *outputs: str) -> Network:
+    """A graph as the frontend reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return read_onnx(graph.save(Path(folder) / "net.onnx", *outputs))
+
+
+def random_inputs(network: Network, seed: int = 1) -> dict[str, np.ndarray]:
+    """Normally distributed numbers for all inputs; the same every time."""
+    random = np.random.default_rng(seed)
+    return {spec.name: random.standard_normal(spec.shape).astype(spec.dtype) for spec in network.inputs}
+
+
+def results_of(
+    compiled: Compiled, network: Network, inputs: Mapping[str, np.ndarray], device: Any = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each output of a compiled network, with onnxruntime's."""
+    expected = network.reference(inputs)
+    assert [spec.name for spec in network.outputs] == list(expected)
+    return list(zip(outputs_of(compiled, inputs, device), expected.values(), strict=True))
+
+
+def assert_agrees(compiled: Compiled, network: Network, tolerance: float = 1e-4, device: Any = None) -> None:
+    """Outputs must be onnxruntime's, but for a part of the largest value."""
+    for found, wanted in results_of(compiled, network, random_inputs(network), device):
+        assert found.shape == wanted.shape
+        assert np.abs(found - wanted).max() <= tolerance * np.abs(wanted).max() + 1e-6
+
+
+def agreeing(graph: Graph, *outputs: str, tolerance: float = 1e-4) -> Compiled:
+    """A graph compiled for this machine, whose outputs were compared."""
+    network = network_of(graph, *outputs)
+    compiled = compile_network(network, load_board("local"))
+    assert_agrees(compiled, network, tolerance)
+    return compiled

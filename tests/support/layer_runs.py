@@ -1,0 +1,73 @@
+"""Single layers on this machine, and in float64 by numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import te
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.backends import backend_of
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.fusion import FusedFunction
+from edgedeploy.compile.layers import AnyAnchorOp, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.linking import THREAD_POOL, link_shared
+from edgedeploy.compile.types import is_floating
+
+LOCAL = load_board("local")
+
+
+def computed_and_exact(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """What a layer makes of random numbers in a configuration, and in float64."""
+    data, weights = _random(layer.data, layer.types.data, 1), _random(layer.weights, layer.types.weights, 2)
+    return _computed(layer, chosen, data, weights, folder), _exact(layer, data, weights)
+
+
+def relative_error(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The standard deviation of errors, as a part of that of the values."""
+    return float(np.std(found.astype(np.float64) - wanted) / np.std(wanted))
+
+
+def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    if is_floating(dtype):
+        return generator.standard_normal(shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return generator.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+def _exact(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The layer in float64, which holds all sums of products of bytes."""
+    data, weights = data.astype(np.float64), weights.astype(np.float64)
+    if isinstance(layer, Dense):
+        return np.asarray(data @ weights)
+    if isinstance(layer, FirstConvolution):
+        data = np.moveaxis(data, 1, 3)
+    top, left, bottom, right = layer.window.padding
+    widths = ((0, 0), (top, bottom), (left, right), (0, 0))
+    padded = np.pad(data, widths, constant_values=layer.window.padding_value)
+    views = np.lib.stride_tricks.sliding_window_view(padded, layer.window.kernel, axis=(1, 2))
+    views = views[:, :: layer.window.strides[0], :: layer.window.strides[1]]
+    indices = "nyxcij,ijoc->nyxc" if isinstance(layer, DepthwiseConvolution) else "nyxcij,ijco->nyxo"
+    return np.einsum(indices, views, weights, optimize=True)
+
+
+def _computed(
+    layer: AnyAnchorOp, chosen: Configuration, data: np.ndarray, weights: np.ndarray, folder: Path
+) -> np.ndarray:
+    """What this machine computes with the layer in a configuration."""
+    backend, tensors = backend_of(LOCAL), [te.placeholder(each.shape, str(each.dtype)) for each in (data, weights)]
+    canonical = te.create_prim_func([*tensors, layer.canonical()(*tensors)])
+    with tvm.target.Target(LOCAL.cpu_target()):
+        scheduled = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, {1})
+    backend.write_objects(tvm.IRModule({"layer": scheduled.function.with_attr("global_symbol", "layer")}), folder)
+    link_shared([*folder.glob("*.o"), THREAD_POOL], folder / "layer.so", LOCAL)
+    packed = scheduled.packing.pack(weights) if scheduled.packing else weights
+    result = canonical.params[-1].ty
+    output = tvm.runtime.empty([int(size) for size in result.shape], str(result.dtype))
+    tvm.runtime.load_module(str(folder / "layer.so"))["layer"](
+        tvm.runtime.tensor(data), tvm.runtime.tensor(packed), output
+    )
+    return np.asarray(output.numpy())
