@@ -79,7 +79,8 @@ class FusedFunction:
         weights, packed = self.weights, strategy.packed_shape(configuration)
         if not isinstance(self.function, relax.Function):
             tensors = [te.placeholder(self.layer.data, types.data), te.placeholder(packed, types.weights)]
-            return te.create_prim_func([*tensors, form(*tensors)], index_dtype_override="int64")
+            function = te.create_prim_func([*tensors, form(*tensors)], index_dtype_override="int64")
+            return function.without_attr("global_symbol")
         builder = relax.BlockBuilder()
         parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
         parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(packed, types.weights))
