@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.operators.product import MATMUL, product
+from edgedeploy.compile.operators.product import MATMUL, broadcast_stacks, product, stacked_product
 from edgedeploy.compile.tiles import ONE_BY_ONE, Tile
 from edgedeploy.compile.types import LayerTypes
 from edgedeploy.documents import Record
@@ -156,15 +156,19 @@ class DepthwiseConvolution(_Convolution):
         return direct.DEPTHWISE
 
 
-class Dense(AnchorOp):
-    """Rows x terms times terms x columns; the weights are constants."""
-
-    kind: Literal["dense"] = "dense"
+class Product(AnchorOp):
+    """What products of matrices share."""
 
     @property
     @override
     def name(self) -> str:
         return MATMUL
+
+
+class Dense(Product):
+    """Rows x terms times terms x columns, where the rows may have several dimensions; the weights are constants."""
+
+    kind: Literal["dense"] = "dense"
 
     @property
     @override
@@ -174,7 +178,7 @@ class Dense(AnchorOp):
     @property
     @override
     def size(self) -> tuple[int, int]:
-        return 1, self.data[0]
+        return 1, math.prod(self.data[:-1])
 
     @override
     def in_tiles(self, tile: Tile, **others: Any) -> Form:
@@ -182,6 +186,46 @@ class Dense(AnchorOp):
         return partial(product, columns=self.weights[1], types=self.types, tile_rows=rows, **others)
 
 
-AnyAnchorOp = Convolution | FirstConvolution | DepthwiseConvolution | Dense
+class BatchMatmul(Product):
+    """Products of two stacks of matrices, which are broadcast, as attention has them.
+
+    Attributes:
+        transposed: whether the second matrices are columns x terms.
+    """
+
+    kind: Literal["batch matmul"] = "batch matmul"
+    transposed: bool
+
+    @property
+    @override
+    def batch(self) -> int:
+        return math.prod(broadcast_stacks(self.data[:-2], self.weights[:-2]))
+
+    @property
+    @override
+    def size(self) -> tuple[int, int]:
+        return 1, self.data[-2]
+
+    @property
+    @override
+    def channels(self) -> int:
+        return self.weights[-2 if self.transposed else -1]
+
+    @property
+    @override
+    def terms(self) -> int:
+        return self.data[-1]
+
+    @property
+    @override
+    def operations(self) -> int:
+        return 2 * self.batch * math.prod(self.size) * self.terms * self.channels
+
+    @override
+    def in_tiles(self, tile: Tile, **others: Any) -> Form:
+        return partial(stacked_product, types=self.types, tile=tile, transposed=self.transposed, **others)
+
+
+AnyAnchorOp = Convolution | FirstConvolution | DepthwiseConvolution | Dense | BatchMatmul
 
 LAYER: TypeAdapter[AnyAnchorOp] = TypeAdapter(Annotated[AnyAnchorOp, Field(discriminator="kind")])

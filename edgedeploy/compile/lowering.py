@@ -1,4 +1,4 @@
-"""Convolutions and dense layers as functions in canonical form that state their anchor operator."""
+"""Convolutions and products as functions in canonical form that state their anchor operator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from edgedeploy.compile.expressions import (
     shape_of,
     types_of,
 )
-from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.layers import (
+    AnyAnchorOp,
+    BatchMatmul,
+    Convolution,
+    Dense,
+    DepthwiseConvolution,
+    FirstConvolution,
+)
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.types import FLOAT32
 
 # The attribute of a function that holds a layer, as JSON.
 LAYER_ATTRIBUTE = "edgedeploy.layer"
@@ -27,7 +33,7 @@ NHWC_OF_NCHW = [0, 2, 3, 1]
 
 
 def lower_layers(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace each `conv2d`, and each product with a matrix of constants, by a function of ours.
+    """Replace each `conv2d`, and each product of matrices, by a function of ours.
 
     Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
     for it, it reads the NCHW feature map instead: its input values are broadcast one by one, from wherever they lie.
@@ -51,16 +57,21 @@ class _Lowerer(Rewriter):
             kind = DepthwiseConvolution
         elif groups == 1 and axes_of(transpose) == NHWC_OF_NCHW:
             kind, data = FirstConvolution, transpose.args[0]
-        return self._emit(kind, call, data, window=_window(call))
+        return self._emit(kind, call, data, call.args[1], window=_window(call))
 
     def _product(self, call: relax.Call) -> relax.Expr | None:
         data, weights = call.args
-        if constant_value(weights) is None or not len(shape_of(data)) == len(shape_of(weights)) == 2:
+        if min(len(shape_of(data)), len(shape_of(weights))) < 2:
             return None
-        return self._emit(Dense, call, data) if types_of(call) == FLOAT32 else None
+        if constant_value(weights) is not None and len(shape_of(weights)) == 2:
+            return self._emit(Dense, call, data, weights)
+        rank, transpose = len(shape_of(weights)), self.bound_value(weights)
+        transposed = axes_of(transpose) == [*range(rank - 2), rank - 1, rank - 2]
+        return self._emit(BatchMatmul, call, data, transpose.args[0] if transposed else weights, transposed=transposed)
 
-    def _emit(self, kind: type[AnyAnchorOp], call: relax.Call, data: relax.Expr, **others: Any) -> relax.Expr:
-        weights = call.args[1]
+    def _emit(
+        self, kind: type[AnyAnchorOp], call: relax.Call, data: relax.Expr, weights: relax.Expr, **others: Any
+    ) -> relax.Expr:
         layer = kind(
             data=tuple(shape_of(data)),
             weights=tuple(shape_of(weights)),

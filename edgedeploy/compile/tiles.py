@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from edgedeploy.board import Positive
 
@@ -52,6 +54,14 @@ class WeightOrder:
 def round_up(number: int, step: int) -> int:
     """The least multiple of `step` that is not below `number`."""
     return -(-number // step) * step
+
+
+def ravelled(indices: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The place in memory of an element of an array: numbers, or TVM's expressions."""
+    place: Any = 0
+    for index, size in zip(indices, shape, strict=True):
+        place = place * size + index
+    return place
 
 
 def divisors(number: int) -> list[int]:

@@ -12,7 +12,7 @@ from edgedeploy.board import load_board
 from edgedeploy.compile.backends import backend_of
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.fusion import FusedFunction
-from edgedeploy.compile.layers import AnyAnchorOp, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Product
 from edgedeploy.compile.linking import THREAD_POOL, link_shared
 from edgedeploy.compile.types import is_floating
 
@@ -41,8 +41,9 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
 def _exact(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The layer in float64, which holds all sums of products of bytes."""
     data, weights = data.astype(np.float64), weights.astype(np.float64)
-    if isinstance(layer, Dense):
-        return np.asarray(data @ weights)
+    if isinstance(layer, Product):
+        transposed = isinstance(layer, BatchMatmul) and layer.transposed
+        return np.asarray(data @ (np.swapaxes(weights, -2, -1) if transposed else weights))
     if isinstance(layer, FirstConvolution):
         data = np.moveaxis(data, 1, 3)
     top, left, bottom, right = layer.window.padding
@@ -61,7 +62,8 @@ def _computed(
     backend, tensors = backend_of(LOCAL), [te.placeholder(each.shape, str(each.dtype)) for each in (data, weights)]
     canonical = te.create_prim_func([*tensors, layer.canonical()(*tensors)])
     with tvm.target.Target(LOCAL.cpu_target()):
-        scheduled = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, {1})
+        packable = {1} if layer.constant else set[int]()
+        scheduled = backend.configured(FusedFunction(layer, canonical, tvm.IRModule()), chosen, packable)
     backend.write_objects(tvm.IRModule({"layer": scheduled.function.with_attr("global_symbol", "layer")}), folder)
     link_shared([*folder.glob("*.o"), THREAD_POOL], folder / "layer.so", LOCAL)
     packed = scheduled.packing.pack(weights) if scheduled.packing else weights

@@ -24,7 +24,14 @@ from edgedeploy.compile.backends.cpu.tiles import (
     vector_to_prefetch,
 )
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.layers import (
+    AnyAnchorOp,
+    BatchMatmul,
+    Convolution,
+    Dense,
+    DepthwiseConvolution,
+    FirstConvolution,
+)
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.rounding import ROUNDING
 from edgedeploy.compile.tiles import Tile
@@ -49,6 +56,7 @@ def window(kernel: int, types: LayerTypes, stride: int = 1) -> Window:
 
 def layers(types: LayerTypes) -> dict[str, AnyAnchorOp]:
     common: dict[str, Any] = {"types": types, "constant": True}
+    computed: dict[str, Any] = {"types": types, "constant": False}
     return {
         "convolution": Convolution(data=(1, 11, 13, 24), weights=(3, 3, 24, 48), window=window(3, types), **common),
         "by channels": Convolution(data=(1, 7, 7, 64), weights=(3, 3, 64, 256), window=window(3, types), **common),
@@ -57,6 +65,13 @@ def layers(types: LayerTypes) -> dict[str, AnyAnchorOp]:
             data=(1, 9, 14, 48), weights=(5, 5, 1, 48), window=window(5, types), **common
         ),
         "dense": Dense(data=(6, 80), weights=(80, 40), **common),
+        "a prime number of rows": Dense(data=(197, 64), weights=(64, 50), **common),
+        "rows of three dimensions": Dense(data=(2, 7, 9, 33), weights=(33, 21), **common),
+        "batch": BatchMatmul(data=(2, 3, 37, 20), weights=(2, 3, 20, 64), transposed=False, **computed),
+        "batch with a tail": BatchMatmul(data=(3, 37, 20), weights=(3, 20, 41), transposed=False, **computed),
+        "transposed batch": BatchMatmul(data=(2, 37, 20), weights=(2, 41, 20), transposed=True, **computed),
+        "broadcast batch": BatchMatmul(data=(4, 1, 5, 6), weights=(3, 6, 7), transposed=False, **computed),
+        "one matrix": BatchMatmul(data=(3, 17, 6), weights=(6, 48), transposed=False, **computed),
     }
 
 

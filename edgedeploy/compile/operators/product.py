@@ -1,16 +1,22 @@
-"""Products of activations with a matrix of constants: dense layers."""
+"""Products of matrices: of activations with a matrix of constants, and of stacks of activations with each other.
+
+Tiles need not divide the rows, nor the columns: as many are computed as whole tiles have, and the result is cropped.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from tvm import te, tirx
 
 from edgedeploy.compile.operators.prefetch import prefetched
+from edgedeploy.compile.tiles import Tile, ravelled, round_up
 from edgedeploy.compile.types import LayerTypes
 
-# What the template looks for: the beginning of the names of blocks that accumulate.
-MATMUL = "matmul"
+# What the template looks for: the beginning of the names of blocks that accumulate, and the block that packs.
+MATMUL, PACK = "matmul", "pack"
 
 
 def product(
@@ -19,7 +25,7 @@ def product(
     """Rows times a matrix.
 
     Args:
-        data: rows x terms.
+        data: rows x terms, where the rows may have several dimensions.
         weights: terms x at least `columns`; the columns beyond are computed and cropped.
         columns: of the result.
         types: of data and weights, of the sums, and of the result.
@@ -29,16 +35,105 @@ def product(
     Returns:
         rows x columns.
     """
-    rows, terms = (int(size) for size in data.shape)
-    whole_columns = int(weights.shape[1])
+    *shape, terms = (int(size) for size in data.shape)
+    rows, whole_columns = math.prod(shape), int(weights.shape[1])
     term = te.reduce_axis((0, terms), "k")
 
     def sum_of_products(row: Any, column: Any) -> Any:
         first = tirx.floormod(row, tile_rows) == 0
         weight = prefetched(weights, (term, column), 0, first, prefetch)
-        return te.sum(types.product(data[row, term], weight), axis=[term])
+        return te.sum(types.product(data[(*_unravelled(_within(row, rows, tile_rows), shape), term)], weight), [term])
 
-    whole = te.compute((rows, whole_columns), sum_of_products, name=MATMUL)
-    if whole_columns == columns and whole.dtype == types.result:
+    whole = te.compute((round_up(rows, tile_rows), whole_columns), sum_of_products, name=MATMUL)
+    if whole.shape == [*shape, columns] and whole.dtype == types.result:
         return whole
-    return te.compute((rows, columns), lambda row, column: whole[row, column].astype(types.result), name="crop")
+
+    def cropped(*indices: Any) -> Any:
+        *index, column = indices
+        return whole[ravelled(index, shape), column].astype(types.result)
+
+    return te.compute((*shape, columns), cropped, name="crop")
+
+
+def stacked_product(
+    data: te.Tensor, weights: te.Tensor, types: LayerTypes, tile: Tile, *, transposed: bool, whole_columns: int = 0
+) -> te.Tensor:
+    """Products of a stack of matrices with another, whose dimensions are broadcast.
+
+    Args:
+        data: ... x rows x terms.
+        weights: ... x terms x columns, or ... x columns x terms where they are `transposed`.
+        types: of data and weights, of the sums, and of the result.
+        tile: rows, as columns of pixels, and columns, as channels, that the template computes at a time.
+        transposed: whether the second matrices are.
+        whole_columns: the columns that are computed, of which the tile's are a divisor, on weights that are packed
+            first; 0 to compute the result's columns on the weights as they lie.
+
+    Returns:
+        ... x rows x columns.
+    """
+    *data_stack, rows, terms = (int(size) for size in data.shape)
+    *weights_stack, others, columns = (int(size) for size in weights.shape)
+    if transposed:
+        columns = others
+
+    def weight(stack: Sequence[Any], term: Any, column: Any) -> Any:
+        return weights[(*stack, column, term) if transposed else (*stack, term, column)]
+
+    def packed(*indices: Any) -> Any:
+        *stack, block, term, column = indices
+        column = block * tile.channels + column
+        within, zero = column < columns, tirx.const(0, weights.dtype)
+        return (
+            weight(stack, term, column)
+            if padded == columns
+            else tirx.if_then_else(within, weight(stack, term, column), zero)
+        )
+
+    padded = whole_columns or columns
+    if whole_columns:
+        shape = (*weights_stack, whole_columns // tile.channels, terms, tile.channels)
+        blocks = te.compute(shape, packed, name=PACK)
+
+    def sum_of_products(*indices: Any) -> Any:
+        *stack, row, column = indices
+        value = data[(*_broadcast(stack, data_stack), _within(row, rows, tile.columns), term)]
+        stack = _broadcast(stack, weights_stack)
+        if whole_columns:
+            place = tirx.floordiv(column, tile.channels), term, tirx.floormod(column, tile.channels)
+            return te.sum(types.product(value, blocks[(*stack, *place)]), [term])
+        return te.sum(types.product(value, weight(stack, term, column)), [term])
+
+    term = te.reduce_axis((0, terms), "k")
+    stack = broadcast_stacks(data_stack, weights_stack)
+    whole = te.compute((*stack, round_up(rows, tile.columns), padded), sum_of_products, name=MATMUL)
+    if whole.shape == [*stack, rows, columns] and whole.dtype == types.result:
+        return whole
+    return te.compute((*stack, rows, columns), lambda *each: whole[each].astype(types.result), name="crop")
+
+
+def broadcast_stacks(data: Sequence[int], weights: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions of the stack of products of two stacks of matrices, as numpy broadcasts them."""
+    rank = max(len(data), len(weights))
+    both = zip((*[1] * (rank - len(data)), *data), (*[1] * (rank - len(weights)), *weights), strict=True)
+    return tuple(max(pair) for pair in both)
+
+
+def _broadcast(indices: Sequence[Any], stack: Sequence[int]) -> list[Any]:
+    """The place in a stack that is broadcast to a larger one."""
+    last = indices[len(indices) - len(stack) :]
+    return [0 if size == 1 else index for index, size in zip(last, stack, strict=True)]
+
+
+def _within(row: Any, rows: int, tile_rows: int) -> Any:
+    """A row, or the last one instead of those beyond it, which are cropped: any values do."""
+    return row if rows % tile_rows == 0 else tirx.min(row, rows - 1)
+
+
+def _unravelled(index: Any, shape: Sequence[int]) -> list[Any]:
+    """The indices of the element of an array that comes at a place in memory."""
+    found: list[Any] = []
+    for size in reversed(shape):
+        found.insert(0, 0 if size == 1 else tirx.floormod(index, size) if math.prod(shape) != size else index)
+        index = tirx.floordiv(index, size)
+    return found

@@ -20,6 +20,7 @@ from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.lowering import lower_layers
+from edgedeploy.compile.one_dimensional import lift_signals
 from edgedeploy.compile.optraits import slow_operators
 from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.compile.quantisation import round_in_float
@@ -101,6 +102,7 @@ PASSES = [
         _alone(relax.transform.DecomposeOpsForInference()),
     ),
     Pass("fold-constants", "Evaluate operators on constants.", _alone(fold_constants)),
+    Pass("lift-signals", "Write operators on signals as operators on images of one row.", _alone(lift_signals)),
     Pass(
         "canonicalise-operators",
         "Write bounds and leaky ReLUs as maximum, minimum and products.",

@@ -13,7 +13,7 @@ from tvm.tirx import IterVar
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.tiles import vector_length
+from edgedeploy.compile.tiles import ravelled, vector_length
 from edgedeploy.compile.types import LayerTypes, bits_of, lanes_for
 
 # Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
@@ -155,6 +155,19 @@ class Kernel:
             return self.schedule.cache_write(self.block(anchor), 0, "local")
         self.inline(epilogue[:-1])
         return self.block(epilogue[-1])
+
+    def result_loops(self, anchor: str, output: Any) -> list[Any]:
+        """The loops over the results of the anchor; as one loop those over rows that are of one dimension there."""
+        sums, extents = self.block(anchor), self.extents(output)
+        first = len(self.spatial_and_reduced(sums, self.schedule.get_loops(sums))[0]) - 2
+        rows = extents[first:-1]
+        if len(rows) > 1:
+
+            def flat(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
+                return [*indices[:first], ravelled(indices[first:-1], rows), indices[-1]]
+
+            self.schedule.transform_block_layout(output, tvm.tirx.IndexMap.from_func(flat, ndim=len(extents)))
+        return list(self.schedule.get_loops(output))
 
     def needed_padding(self, anchor: str) -> list[str]:
         """The blocks that pad the anchor's input; those that turn out to copy only are inlined."""

@@ -24,13 +24,9 @@ def is_depthwise(kernel: Kernel) -> bool:
 def is_product(kernel: Kernel) -> bool:
     """A product of two matrices, or of two stacks of them, with whatever elementwise work follows."""
     anchor = kernel.anchor()
-    if anchor is None or not anchor.startswith(MATMUL) or kernel.before(anchor):
+    if kernel.configuration is None or anchor != MATMUL:
         return False
-    extents = kernel.extents(kernel.block(anchor))
-    spatial = len(extents) - 1
-    if not divides_into_vectors(extents[-2]):
-        return False
-    return spatial >= 2 and all(len(kernel.extents(kernel.block(name))) == spatial for name in kernel.after(anchor))
+    return divides_into_vectors(kernel.extents(kernel.block(anchor))[-2])
 
 
 def divides_into_vectors(columns: int) -> bool:

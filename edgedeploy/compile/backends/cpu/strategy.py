@@ -32,8 +32,8 @@ from edgedeploy.compile.backends.cpu.tiles import (
     whole_columns,
 )
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import Convolution, Dense, DepthwiseConvolution, FirstConvolution, Form
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, DepthwiseConvolution, FirstConvolution, Form
+from edgedeploy.compile.strategy import Anchor, Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, padded_count, round_up, vector_length
 from edgedeploy.compile.types import FLOAT32, lanes_for
 
@@ -245,12 +245,12 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         return self.layer.in_tiles(configuration.register_tile)
 
 
-class DenseStrategy(Strategy[Dense]):
-    """Rows x terms times terms x columns; the weights are constants."""
+class _ProductStrategy(Strategy[Anchor]):
+    """Rows x terms times terms x columns, or a stack of such products."""
 
     @override
     def default(self) -> Configuration:
-        rows, columns, types = self.layer.data[0], self.layer.weights[1], self.layer.types
+        rows, columns, types = self._rows, self.layer.channels, self.layer.types
         padded = padded_count(columns, lanes_for(self.board, types.accumulator))
         whole = whole_columns(rows, columns, padded, types, self.board)
         tile_rows, tile_columns = choose_product_tile(rows, whole, types, self.board)
@@ -258,32 +258,41 @@ class DenseStrategy(Strategy[Dense]):
 
     @override
     def candidates(self) -> Iterator[Configuration]:
-        columns, types = self.layer.weights[1], self.layer.types
+        columns, types = self.layer.channels, self.layer.types
         lanes = lanes_for(self.board, types.accumulator)
         wholes = {padded_count(columns, lanes), *(round_up(columns, count * lanes) for count in PRODUCT_VECTORS)}
         found = [
             Product(whole=whole, rows=rows, columns=tile)
             for whole in sorted(wholes)
-            for rows, tile in product_tiles(self.layer.data[0], whole, types, self.board)
+            for rows, tile in product_tiles(self._rows, whole, types, self.board)
         ]
         yield from dict.fromkeys([self.default(), *found])
 
     @override
     def estimate(self, configuration: Configuration) -> float:
         assert isinstance(configuration, Product)
-        rows, whole = self.layer.data[0], configuration.whole
-        tasks = rows // configuration.rows * (whole // configuration.columns)
-        cycles = product_cycles(rows, whole, configuration.rows, configuration.columns, self.layer.types, self.board)
-        return self.layer.data[1] * cycles * imbalance(tasks, self.board.cores)
+        whole = configuration.whole
+        tasks = self.layer.batch * -(-self._rows // configuration.rows) * (whole // configuration.columns)
+        tile = configuration.rows, configuration.columns
+        cycles = self.layer.batch * product_cycles(self._rows, whole, *tile, self.layer.types, self.board)
+        return self.layer.terms * cycles * imbalance(tasks, self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
         if not isinstance(configuration, Product):
             return False
-        columns, whole, types = self.layer.weights[1], configuration.whole, self.layer.types
+        columns, whole, types = self.layer.channels, configuration.whole, self.layer.types
         tile = configuration.rows, configuration.columns
-        most = round_up(columns, 8 * lanes_for(self.board, types.accumulator))
-        return columns <= whole <= most and tile in product_tiles(self.layer.data[0], whole, types, self.board)
+        most = round_up(columns, max(PRODUCT_VECTORS) * lanes_for(self.board, types.accumulator))
+        return columns <= whole <= most and tile in product_tiles(self._rows, whole, types, self.board)
+
+    @property
+    def _rows(self) -> int:
+        return self.layer.size[1]
+
+
+class DenseStrategy(_ProductStrategy[Dense]):
+    """A product with a matrix of constants, which has columns added as tiles need them."""
 
     @override
     def lower(self, configuration: Configuration) -> Form:
@@ -300,9 +309,21 @@ class DenseStrategy(Strategy[Dense]):
         return self.layer.weights[0], configuration.whole
 
 
+class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
+    """Products of stacks of matrices, the second of which is packed where tiles do not find their columns in it."""
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        assert isinstance(configuration, Product)
+        packed = self.layer.transposed or configuration.whole != self.layer.channels
+        tile = configuration.register_tile
+        return self.layer.in_tiles(tile, whole_columns=configuration.whole if packed else 0)
+
+
 STRATEGIES: dict[type, type[Strategy[Any]]] = {
     Convolution: ConvolutionStrategy,
     FirstConvolution: ConvolutionStrategy,
     DepthwiseConvolution: DepthwiseStrategy,
     Dense: DenseStrategy,
+    BatchMatmul: BatchMatmulStrategy,
 }

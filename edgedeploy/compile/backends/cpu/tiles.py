@@ -33,7 +33,7 @@ UNROLLED_STEPS = 9
 MAX_VECTORS = 8
 
 # Vectors of columns that a product's tile may have.
-PRODUCT_VECTORS = (8, 4, 3, 2, 1)
+PRODUCT_VECTORS = (8, 7, 6, 5, 4, 3, 2, 1)
 
 
 def tile_registers(board: Board) -> int:
@@ -148,20 +148,19 @@ def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board
 
     def preference(tile: tuple[int, int]) -> tuple[float, int]:
         count, vectors = tile[0], tile[1] // length
-        return count * vectors / (count + vectors), vectors
+        return rows / round_up(rows, count) * count * vectors / (count + vectors), vectors
 
     return max(product_tiles(rows, columns, types, board), key=preference)
 
 
 def product_tiles(rows: int, columns: int, types: LayerTypes, board: Board) -> list[tuple[int, int]]:
-    """The tiles, rows x columns, that fit the registers and divide a product."""
-    length = vector_length(columns, lanes_for(board, types.accumulator))
+    """The tiles, rows x columns, that fit the registers and divide the columns; rows beyond the last are cropped."""
+    length, registers = vector_length(columns, lanes_for(board, types.accumulator)), board.vector.registers
     return [
         (count, vectors * length)
         for vectors in PRODUCT_VECTORS
         if columns % (vectors * length) == 0
-        for count in divisors(rows)
-        if count * vectors + vectors + 1 <= board.vector.registers
+        for count in range(1, min(rows, (registers - vectors - 1) // vectors) + 1)
     ]
 
 
@@ -192,7 +191,7 @@ def product_cycles(
     length = vector_length(columns, lanes_for(board, types.accumulator))
     arithmetic = step_cycles(tile_rows, tile_columns // length, board)
     reading = bytes_of(types.weights) * tile_columns / MEMORY_BYTES + STRETCH_CYCLES
-    return columns // tile_columns * max(rows // tile_rows * arithmetic, reading)
+    return columns // tile_columns * max(-(-rows // tile_rows) * arithmetic, reading)
 
 
 def choose_depthwise_tile(

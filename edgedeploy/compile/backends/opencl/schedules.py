@@ -12,9 +12,9 @@ from dataclasses import astuple
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.opencl.configuration import WorkItem
-from edgedeploy.compile.backends.opencl.strategy import product_on_device
 from edgedeploy.compile.backends.opencl.threads import bind, bind_all, device_of, vector_width
 from edgedeploy.compile.operators import direct
+from edgedeploy.compile.operators.product import MATMUL, PACK
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.access import fuse_contiguous
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
@@ -45,14 +45,9 @@ def _depthwise(kernel: Kernel, board: Board) -> Packing | None:
 
 def _product(kernel: Kernel, board: Board) -> Packing | None:
     """A product of matrices and everything fused with it: a work-item has some rows of a vector of columns."""
-    anchor = kernel.anchor()
-    assert anchor is not None
-    if kernel.configuration is None:  # a product of two activations
-        product = kernel.block(anchor)
-        *stack, rows, columns, _ = kernel.extents(product)
-        dtype = kernel.types(product).accumulator
-        kernel.configuration = product_on_device(rows, columns, dtype, device_of(board), math.prod(stack))
-    _in_tiles(kernel, anchor, 2)
+    if PACK in kernel.before(MATMUL):
+        _elementwise(kernel, PACK, board)
+    _in_tiles(kernel, MATMUL, 2)
     return None
 
 
@@ -66,7 +61,7 @@ def _in_tiles(kernel: Kernel, anchor: str, dimensions: int) -> None:
     """
     schedule, block, chosen = kernel.schedule, kernel.block(anchor), kernel.chosen(WorkItem)
     output = kernel.output_of(anchor)
-    loops, extents = schedule.get_loops(output), kernel.extents(output)
+    extents, loops = kernel.extents(output), kernel.result_loops(anchor, output)
     reduced = kernel.extents(block)[len(loops) :]
     sizes = astuple(chosen.tile)[-dimensions:]
     pairs = [schedule.split(loop, [None, size]) for loop, size in zip(loops[-dimensions:], sizes, strict=True)]

@@ -15,7 +15,7 @@ from typing_extensions import override
 from edgedeploy.compile.backends.opencl.configuration import WorkGroup, WorkItem
 from edgedeploy.compile.backends.opencl.threads import device_of, group_parts, group_size, vector_width
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import AnyAnchorOp, Dense, DepthwiseConvolution, FirstConvolution, Form
+from edgedeploy.compile.layers import AnyAnchorOp, BatchMatmul, DepthwiseConvolution, FirstConvolution, Form, Product
 from edgedeploy.compile.schedules.matching import divides_into_vectors
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
@@ -90,29 +90,16 @@ class _Result:
         return values / step * min(1.0, items / (device.units * device.items))
 
 
-def product_on_device(rows: int, columns: int, dtype: str, device: OpenCL, stack: int = 1) -> WorkItem:
-    """A product's configuration: the most rows that divide them and whose sums registers hold, a vector of columns.
-
-    Args:
-        rows, columns: of the result.
-        dtype: of the sums.
-        device: whose registers they are.
-        stack: how many products there are.
-    """
-    width = vector_width(device, dtype)
-    length = vector_length(columns, width)
-    most = max(count for count in divisors(rows) if count <= device.sums)
-    return _Result(stack, 1, rows, columns, columns, 1, width).grouped(Tile(1, most, length), length, device)
-
-
 class DeviceStrategy(Strategy[AnyAnchorOp]):
     """How an OpenCL device computes any layer."""
 
     @override
     def default(self) -> WorkItem:
         result, device = self._result, self._device
-        if isinstance(self.layer, Dense):
-            return product_on_device(result.width, result.channels, self.layer.types.accumulator, device)
+        if isinstance(self.layer, Product):
+            length = vector_length(result.channels, result.vector)
+            most = max(count for count in divisors(result.width) if count <= device.sums)
+            return result.grouped(Tile(1, most, length), length, device)
         length = vector_length(result.divided, result.vector)
         most = MOST_VECTORS if result.shared else 1
         tiles = [
@@ -166,9 +153,12 @@ class DeviceStrategy(Strategy[AnyAnchorOp]):
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        first = isinstance(self.layer, FirstConvolution)
-        lanes = {"lanes": lanes_for(self.board, self.layer.types.data)} if first else {}
-        return self.layer.in_tiles(configuration.register_tile, **lanes)
+        layer, tile = self.layer, configuration.register_tile
+        if isinstance(layer, FirstConvolution):
+            return layer.in_tiles(tile, lanes=lanes_for(self.board, layer.types.data))
+        if isinstance(layer, BatchMatmul) and layer.transposed:
+            return layer.in_tiles(tile, whole_columns=layer.channels)
+        return layer.in_tiles(tile)
 
     @cached_property
     def _result(self) -> _Result:
@@ -215,7 +205,7 @@ def _tile_group(device: OpenCL) -> int:
 
 def _result(layer: AnyAnchorOp, vector: int) -> _Result:
     shape = (layer.batch, *layer.size, layer.channels)
-    if isinstance(layer, Dense):
+    if isinstance(layer, Product):
         tiled = divides_into_vectors(layer.channels)
         return _Result(*shape, layer.channels, layer.terms, vector, cropped=False, tiled=tiled)
     if isinstance(layer, DepthwiseConvolution):

@@ -33,11 +33,11 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule block by block; nothing is packed."""
-    schedule_blocks(kernel, board, _schedule_reduction, _schedule_elementwise)
+    schedule_blocks(kernel, board, _schedule_reduction, schedule_elementwise)
     return None
 
 
-def _schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
+def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     """Vectors over the innermost loop, which is made as long as the memory behind it is contiguous."""
     schedule, block = kernel.schedule, kernel.block(name)
     lanes = kernel.lanes(block, board)

@@ -1,6 +1,6 @@
 """Products of matrices: a register tile of rows x columns, vectors over the columns.
 
-Leading dimensions, as attention has them, are more tiles.
+Leading dimensions, as attention has them, are more rows where the second matrix is one, else more tiles.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import math
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Product
-from edgedeploy.compile.backends.cpu.tiles import choose_product_tile
+from edgedeploy.compile.backends.cpu.schedules import general
+from edgedeploy.compile.operators.product import PACK
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 
 
@@ -20,14 +21,12 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     assert anchor is not None
     product = kernel.block(anchor)
     extents, lanes = kernel.extents(product), kernel.lanes(product, board)
-    if kernel.configuration is None:  # a product of two activations
-        tile_rows, tile_columns = choose_product_tile(extents[-3], extents[-2], kernel.types(product), board)
-        kernel.configuration = Product(whole=extents[-2], rows=tile_rows, columns=tile_columns)
     chosen = kernel.chosen(Product)
-    packing = pack(kernel, product, chosen.columns)
+    packing = pack(kernel, product, chosen.columns) if len(extents) == 3 else None
+    if PACK in kernel.before(anchor):
+        general.schedule_elementwise(kernel, PACK, board)
 
-    output = kernel.output_of(anchor)
-    *stack, row, column = schedule.get_loops(output)
+    *stack, row, column = kernel.result_loops(anchor, kernel.output_of(anchor))
     row, row_in = schedule.split(row, [None, chosen.rows])
     column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
