@@ -42,10 +42,11 @@ def product(
     def sum_of_products(row: Any, column: Any) -> Any:
         first = tirx.floormod(row, tile_rows) == 0
         weight = prefetched(weights, (term, column), 0, first, prefetch)
-        return te.sum(types.product(data[(*_unravelled(_within(row, rows, tile_rows), shape), term)], weight), [term])
+        place = (*_unravelled(_within(row, rows, tile_rows), shape), term)
+        return te.sum(types.product(data[place], weight), [term])
 
     whole = te.compute((round_up(rows, tile_rows), whole_columns), sum_of_products, name=MATMUL)
-    if whole.shape == [*shape, columns] and whole.dtype == types.result:
+    if _is(whole, (*shape, columns), types.result):
         return whole
 
     def cropped(*indices: Any) -> Any:
@@ -78,17 +79,14 @@ def stacked_product(
         columns = others
 
     def weight(stack: Sequence[Any], term: Any, column: Any) -> Any:
-        return weights[(*stack, column, term) if transposed else (*stack, term, column)]
+        place = (*stack, column, term) if transposed else (*stack, term, column)
+        return weights[place]
 
     def packed(*indices: Any) -> Any:
         *stack, block, term, column = indices
         column = block * tile.channels + column
-        within, zero = column < columns, tirx.const(0, weights.dtype)
-        return (
-            weight(stack, term, column)
-            if padded == columns
-            else tirx.if_then_else(within, weight(stack, term, column), zero)
-        )
+        value = weight(stack, term, column)
+        return value if padded == columns else tirx.if_then_else(column < columns, value, tirx.const(0, weights.dtype))
 
     padded = whole_columns or columns
     if whole_columns:
@@ -97,17 +95,17 @@ def stacked_product(
 
     def sum_of_products(*indices: Any) -> Any:
         *stack, row, column = indices
-        value = data[(*_broadcast(stack, data_stack), _within(row, rows, tile.columns), term)]
+        place = (*_broadcast(stack, data_stack), _within(row, rows, tile.columns), term)
         stack = _broadcast(stack, weights_stack)
-        if whole_columns:
-            place = tirx.floordiv(column, tile.channels), term, tirx.floormod(column, tile.channels)
-            return te.sum(types.product(value, blocks[(*stack, *place)]), [term])
-        return te.sum(types.product(value, weight(stack, term, column)), [term])
+        if not whole_columns:
+            return te.sum(types.product(data[place], weight(stack, term, column)), [term])
+        packed_place = (*stack, tirx.floordiv(column, tile.channels), term, tirx.floormod(column, tile.channels))
+        return te.sum(types.product(data[place], blocks[packed_place]), [term])
 
     term = te.reduce_axis((0, terms), "k")
     stack = broadcast_stacks(data_stack, weights_stack)
     whole = te.compute((*stack, round_up(rows, tile.columns), padded), sum_of_products, name=MATMUL)
-    if whole.shape == [*stack, rows, columns] and whole.dtype == types.result:
+    if _is(whole, (*stack, rows, columns), types.result):
         return whole
     return te.compute((*stack, rows, columns), lambda *each: whole[each].astype(types.result), name="crop")
 
@@ -117,6 +115,11 @@ def broadcast_stacks(data: Sequence[int], weights: Sequence[int]) -> tuple[int, 
     rank = max(len(data), len(weights))
     both = zip((*[1] * (rank - len(data)), *data), (*[1] * (rank - len(weights)), *weights), strict=True)
     return tuple(max(pair) for pair in both)
+
+
+def _is(tensor: te.Tensor, shape: Sequence[int], dtype: str) -> bool:
+    """Whether a tensor has a shape and a type."""
+    return [int(size) for size in tensor.shape] == list(shape) and tensor.dtype == dtype
 
 
 def _broadcast(indices: Sequence[Any], stack: Sequence[int]) -> list[Any]:
