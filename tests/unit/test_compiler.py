@@ -119,13 +119,37 @@ def test_layer_after_a_convolution(name: str) -> None:
     agreeing(graph, result)
 
 
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 64, 10), (1, 33, 128), (5, 40, 24), (1, 20, 7)])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(1, 64, 10), (1, 33, 128), (5, 40, 24), (1, 20, 7), (13, 30, 41)]
+)
 def test_fully_connected_layer(rows: int, inputs: int, outputs: int) -> None:
     graph = Graph()
     data = graph.input("data", [rows, inputs])
     product = graph.node("Gemm", data, graph.normal(outputs, inputs), graph.normal(outputs), transB=1)
     compiled = agreeing(graph, graph.node("Relu", product))
     assert compiled.templates.popitem()[1] == "matmul"
+
+
+@pytest.mark.parametrize("tokens", [197, 196, 50])
+def test_attention_of_any_number_of_tokens(tokens: int) -> None:
+    """Scores have as many columns as there are tokens, and 197 is prime."""
+    graph, width, heads = Graph(), 32, 2
+
+    def projected(data: str) -> str:
+        result = graph.node("Add", graph.node("MatMul", data, graph.normal(width, width)), graph.normal(width))
+        shape = graph.weight(np.array([1, tokens, heads, width // heads], np.int64))
+        return graph.node("Transpose", graph.node("Reshape", result, shape), perm=[0, 2, 1, 3])
+
+    data = graph.input("data", [1, tokens, width])
+    query, key, value = (projected(data) for _ in range(3))
+    scores = graph.node("MatMul", query, graph.node("Transpose", key, perm=[0, 1, 3, 2]))
+    mixed = graph.node("MatMul", graph.node("Softmax", scores, axis=3), value)
+    shape = graph.weight(np.array([1, tokens, width], np.int64))
+    mixed = graph.node("Reshape", graph.node("Transpose", mixed, perm=[0, 2, 1, 3]), shape)
+    compiled = agreeing(graph, graph.node("Add", graph.node("MatMul", mixed, graph.normal(width, width)), data))
+    templates = [template for name, template in compiled.templates.items() if "matmul" in name]
+    assert templates
+    assert set(templates) == {"matmul"}
 
 
 def test_a_network_without_a_convolution() -> None:

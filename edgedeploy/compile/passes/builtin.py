@@ -143,7 +143,7 @@ PASSES = [
     ),
     Pass(
         "lower-anchors",
-        "Make functions of convolutions and products with constants, which templates schedule.",
+        "Make functions of convolutions and products, which templates schedule.",
         _alone(lower_layers),
         _NHWC,
     ),
