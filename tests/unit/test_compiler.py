@@ -49,6 +49,27 @@ def test_convolution(size: tuple, inputs: int, outputs: int, kernel: int, attrib
 
 
 @pytest.mark.parametrize(
+    ("size", "attributes", "trimmed"),
+    [
+        ((20, 20), {"dilations": [24, 24], "pads": [24] * 4}, (1, 1)),
+        ((20, 9), {"dilations": [12, 12], "pads": [12] * 4}, (3, 1)),
+        ((9, 9), {"dilations": [10, 1], "pads": [10, 1, 10, 1]}, (1, 3)),
+        ((9, 9), {"dilations": [10, 2], "pads": [12, 2, 0, 2], "strides": [2, 1]}, (2, 3)),
+        ((7, 7), {"dilations": [6, 6], "pads": [13, 0, 13, 14]}, (3, 2)),
+        ((6, 6), {"dilations": [1, 1], "pads": [9, 9, 9, 9]}, (3, 3)),
+    ],
+)
+def test_kernel_elements_that_read_only_padding_are_left_out(
+    size: tuple, attributes: dict, trimmed: tuple[int, int]
+) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 8, *size])
+    compiled = agreeing(graph, graph.conv(graph.node("Relu", graph.conv(data, 8, 8, 1)), 8, 16, 3, **attributes))
+    kernels = [constant.shape for constant in _constants(compiled) if constant.size == 8 * 16 * math.prod(trimmed)]
+    assert kernels
+
+
+@pytest.mark.parametrize(
     ("size", "channels", "kernel", "attributes"),
     [
         ((14, 14), 64, 3, {"pads": [1, 1, 1, 1]}),

@@ -25,6 +25,7 @@ from edgedeploy.compile.optraits import slow_operators
 from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.transposed import rewrite_transposed
+from edgedeploy.compile.trimming import trim_kernels
 
 # The attribute of reshapes that are no views.
 COPIED = "edgedeploy.copied"
@@ -121,6 +122,7 @@ PASSES = [
         _alone(rewrite_transposed),
         required="TVM has no code for transposed convolutions in NHWC",
     ),
+    Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", _alone(trim_kernels)),
     Pass("fold-scales", "Fold constant factors and offsets into weights and bias.", _alone(fold_scales), _FLOAT),
     Pass("flush-subnormals", "Set constants below the normal numbers to zero.", _alone(flush_subnormals), _FLOAT),
     Pass("remove-channels", "Remove channels that are constant or unread.", _remove_channels, _FLOAT),
