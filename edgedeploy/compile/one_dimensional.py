@@ -28,7 +28,7 @@ def lift_signals(module: tvm.IRModule) -> tvm.IRModule:
 
     Expects signals in NCW, and constants in the place of their variables.
     """
-    return relax.transform.CanonicalizeBindings()(rewritten(_Lifter, module))
+    return rewritten(_Lifter, module)
 
 
 class _Lifter(Rewriter):

@@ -9,7 +9,7 @@ import numpy as np
 import tflite
 
 
-class _Writer:
+class Writer:
     """The parts of a file; tables and vectors are known by their offsets."""
 
     def __init__(self) -> None:
@@ -30,6 +30,13 @@ class _Writer:
             self.builder.PrependUOffsetTRelative(offset)
         return int(self.builder.EndVector())
 
+    def file(self, graph: int, codes: list[int], buffers: list[int]) -> bytes:
+        """The file of one graph; operators are known by their places among the codes, tensors by those of buffers."""
+        lists = {"OperatorCodes": codes, "Subgraphs": [graph], "Buffers": buffers}
+        parts = {name: self.tables(offsets) for name, offsets in lists.items()}
+        self.builder.Finish(self.table("Model", Version=3, **parts), b"TFL3")
+        return bytes(self.builder.Output())
+
     def _stored(self, value: Any) -> Any:
         if isinstance(value, list):
             return self.builder.CreateNumpyVector(
@@ -42,7 +49,7 @@ class _Writer:
 
 def small(*, quantised: bool = False, rows: int = 8) -> bytes:
     """Convolution with ReLU6, average pooling and softmax of an NHWC image."""
-    random, write = np.random.default_rng(0), _Writer()
+    random, write = np.random.default_rng(0), Writer()
     weights = (random.standard_normal((8, 3, 3, 3)) * 0.3).astype(np.float32)
     bias = random.standard_normal(8).astype(np.float32)
     buffers = [write.table("Buffer", Data=content) for content in (None, weights.tobytes(), bias.tobytes())]
@@ -88,7 +95,4 @@ def small(*, quantised: bool = False, rows: int = 8) -> bytes:
         codes.append(write.table("OperatorCode", DeprecatedBuiltinCode=code, BuiltinCode=code, Version=1))
     parts = {"Tensors": write.tables(tensors), "Operators": write.tables(operators)}
     graph = write.table("SubGraph", Inputs=[0], Outputs=[5], **parts)
-    lists = {"OperatorCodes": codes, "Subgraphs": [graph], "Buffers": buffers}
-    model = write.table("Model", Version=3, **{name: write.tables(offsets) for name, offsets in lists.items()})
-    write.builder.Finish(model, b"TFL3")
-    return bytes(write.builder.Output())
+    return write.file(graph, codes, buffers)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import flatbuffers
 import numpy as np
 import tflite
 
-from support import tflite_networks as files
+from support.tflite_networks import Writer
 
 STEPS, FEATURES, HIDDEN = 6, 5, 12
 
@@ -38,21 +35,16 @@ def lstm(
         cell_clip: what its cell is cut to, or 0.
         projected: whether it has weights for a projection.
     """
-    random, builder = np.random.default_rng(0), flatbuffers.Builder(1 << 14)
-    buffers = [files._buffer(builder, b"")]
+    random, write = np.random.default_rng(0), Writer()
+    buffers = [write.table("Buffer")]
     tensors: list[int] = []
 
     def tensor(name: str, shape: list[int], values: np.ndarray | None = None, *, variable: bool = False) -> int:
         if values is not None:
-            buffers.append(files._buffer(builder, values.astype(np.float32).tobytes()))
-        title, sizes = builder.CreateString(name), files._integers(builder, shape)
-        tflite.TensorStart(builder)
-        tflite.TensorAddName(builder, title)
-        tflite.TensorAddShape(builder, sizes)
-        tflite.TensorAddType(builder, tflite.TensorType.FLOAT32)
-        tflite.TensorAddBuffer(builder, 0 if values is None else len(buffers) - 1)
-        tflite.TensorAddIsVariable(builder, variable)
-        tensors.append(tflite.TensorEnd(builder))
+            buffers.append(write.table("Buffer", Data=values.astype(np.float32).tobytes()))
+        place = 0 if values is None else len(buffers) - 1
+        fields = {"Type": tflite.TensorType.FLOAT32, "Buffer": place, "IsVariable": variable}
+        tensors.append(write.table("Tensor", Name=name, Shape=shape, **fields))
         return len(tensors) - 1
 
     def weight(name: str, *shape: int, there: bool = True) -> int:
@@ -75,47 +67,20 @@ def lstm(
     inputs += [-1] * (9 if both else 4)
     sizes = [HIDDEN * 2] if both and merged else [HIDDEN] * len(directions)
     outputs = [tensor(f"states{index}", [*shape, size]) for index, size in enumerate(sizes)]
-    operator = _operator(builder, inputs, outputs, both, merged, time_major, cell_clip)
-    graph = _graph(builder, tensors, [operator], [given], outputs)
-    kind = tflite.BuiltinOperator
-    code = kind.BIDIRECTIONAL_SEQUENCE_LSTM if both else kind.UNIDIRECTIONAL_SEQUENCE_LSTM
-    vectors = [files._offsets(builder, entries) for entries in ([files._code(builder, code)], [graph], buffers)]
-    tflite.ModelStart(builder)
-    tflite.ModelAddVersion(builder, 3)
-    tflite.ModelAddOperatorCodes(builder, vectors[0])
-    tflite.ModelAddSubgraphs(builder, vectors[1])
-    tflite.ModelAddBuffers(builder, vectors[2])
-    builder.Finish(tflite.ModelEnd(builder), b"TFL3")
-    return bytes(builder.Output())
-
-
-def _operator(
-    builder: Any,
-    inputs: list[int],
-    outputs: list[int],
-    both: bool,
-    merged: bool,
-    time_major: bool,
-    cell_clip: float,
-) -> int:
-    name = "BidirectionalSequenceLSTMOptions" if both else "UnidirectionalSequenceLSTMOptions"
-    write = {part: getattr(tflite, f"{name}{part}") for part in ("Start", "End")}
-    write["Start"](builder)
-    getattr(tflite, f"{name}AddFusedActivationFunction")(builder, tflite.ActivationFunctionType.TANH)
-    getattr(tflite, f"{name}AddCellClip")(builder, cell_clip)
-    getattr(tflite, f"{name}AddTimeMajor")(builder, time_major)
-    if both:
-        tflite.BidirectionalSequenceLSTMOptionsAddMergeOutputs(builder, merged)
-    options = write["End"](builder)
-    return files._operator(builder, 0, inputs, outputs, getattr(tflite.BuiltinOptions, name), options)
-
-
-def _graph(builder: Any, tensors: list[int], operators: list[int], inputs: list[int], outputs: list[int]) -> int:
-    parts = files._offsets(builder, tensors), files._offsets(builder, operators)
-    given, returned = files._integers(builder, inputs), files._integers(builder, outputs)
-    tflite.SubGraphStart(builder)
-    tflite.SubGraphAddTensors(builder, parts[0])
-    tflite.SubGraphAddInputs(builder, given)
-    tflite.SubGraphAddOutputs(builder, returned)
-    tflite.SubGraphAddOperators(builder, parts[1])
-    return tflite.SubGraphEnd(builder)
+    kind = "BidirectionalSequenceLSTM" if both else "UnidirectionalSequenceLSTM"
+    fields = {"FusedActivationFunction": tflite.ActivationFunctionType.TANH, "CellClip": cell_clip}
+    fields |= {"TimeMajor": time_major} | ({"MergeOutputs": merged} if both else {})
+    operator = write.table(
+        "Operator",
+        OpcodeIndex=0,
+        Inputs=inputs,
+        Outputs=outputs,
+        BuiltinOptionsType=getattr(tflite.BuiltinOptions, f"{kind}Options"),
+        BuiltinOptions=write.table(f"{kind}Options", **fields),
+    )
+    parts = {"Tensors": write.tables(tensors), "Operators": write.tables([operator])}
+    graph = write.table("SubGraph", Inputs=[given], Outputs=outputs, **parts)
+    names = tflite.BuiltinOperator
+    code = names.BIDIRECTIONAL_SEQUENCE_LSTM if both else names.UNIDIRECTIONAL_SEQUENCE_LSTM
+    codes = [write.table("OperatorCode", DeprecatedBuiltinCode=code, BuiltinCode=code, Version=1)]
+    return write.file(graph, codes, buffers)

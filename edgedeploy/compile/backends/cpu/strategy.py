@@ -259,11 +259,9 @@ class _ProductStrategy(Strategy[Anchor]):
     @override
     def candidates(self) -> Iterator[Configuration]:
         columns, types = self.layer.channels, self.layer.types
-        lanes = lanes_for(self.board, types.accumulator)
-        wholes = {padded_count(columns, lanes), *(round_up(columns, count * lanes) for count in PRODUCT_VECTORS)}
         found = [
             Product(whole=whole, rows=rows, columns=tile)
-            for whole in sorted(wholes)
+            for whole in sorted({padded_count(columns, lanes_for(self.board, types.accumulator)), *self._wholes})
             for rows, tile in product_tiles(self._rows, whole, types, self.board)
         ]
         yield from dict.fromkeys([self.default(), *found])
@@ -283,12 +281,17 @@ class _ProductStrategy(Strategy[Anchor]):
             return False
         columns, whole, types = self.layer.channels, configuration.whole, self.layer.types
         tile = configuration.rows, configuration.columns
-        most = round_up(columns, max(PRODUCT_VECTORS) * lanes_for(self.board, types.accumulator))
-        return columns <= whole <= most and tile in product_tiles(self._rows, whole, types, self.board)
+        return columns <= whole <= max(self._wholes) and tile in product_tiles(self._rows, whole, types, self.board)
 
     @property
     def _rows(self) -> int:
         return self.layer.size[1]
+
+    @property
+    def _wholes(self) -> list[int]:
+        """The columns that are computed in tiles of so many vectors."""
+        lanes = lanes_for(self.board, self.layer.types.accumulator)
+        return [round_up(self.layer.channels, count * lanes) for count in PRODUCT_VECTORS]
 
 
 class DenseStrategy(_ProductStrategy[Dense]):
