@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from statistics import geometric_mean, median
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from edgedeploy import __version__
 from edgedeploy.bench.machine import this_machine
-from edgedeploy.text import significant
+from edgedeploy.text import count, significant
 
 if TYPE_CHECKING:
     from sweep_measure import Result
@@ -22,7 +24,8 @@ WORTH_NAMING = 0.02  # of a network's time, below which no fallback is named
 PAGE = """\
 # Networks of today
 
-Written by `python benchmarks/sweep.py measure --output docs/networks.md` on {date}, with {versions}.
+Written by `python benchmarks/sweep.py measure --output docs/networks.md` on {date}, with
+{versions}.
 
 {remark}Architectures of torchvision, timm and Ultralytics, and small ones of kinds that these lack
 (`benchmarks/networks/pytorch.py`), as PyTorch's exporters write them: `legacy` and `dynamo` are its two exporters to
@@ -57,7 +60,7 @@ def page(results: Sequence[Result], names: Sequence[str], rounds: int, remark: s
     families = list(dict.fromkeys(_parts(result)[0] for result in results))
     return PAGE.format(
         date=date.today().isoformat(),
-        versions=", ".join(f"{name} {found}" for name in _PACKAGES if (found := _version(name))),
+        versions=", ".join([f"edgedeploy {__version__}", *(f"{name} {found}" for name, found in _versions())]),
         remark=f"**{remark.strip()}**\n\n" if remark else "",
         rounds=rounds,
         machine=this_machine().model_copy(update={"load": None}).line(),
@@ -69,14 +72,14 @@ def page(results: Sequence[Result], names: Sequence[str], rounds: int, remark: s
     )
 
 
-_PACKAGES = ("edgedeploy", "apache-tvm", "onnxruntime", "torch", "torchvision", "timm", "ultralytics", "litert-torch")
+_PACKAGES = ("apache-tvm", "onnxruntime", "torch", "torchvision", "timm", "ultralytics", "litert-torch")
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def _versions() -> Iterator[tuple[str, str]]:
+    """Packages that are here, with their versions."""
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            yield name, version(name)
 
 
 def _parts(result: Result) -> tuple[str, str, str]:
@@ -86,7 +89,7 @@ def _parts(result: Result) -> tuple[str, str, str]:
     return family, network, exporter
 
 
-def _totals(results: Sequence[Result], count: int) -> str:
+def _totals(results: Sequence[Result], listed: int) -> str:
     exporters = list(dict.fromkeys(_parts(result)[2] for result in results))
     groups = {each: [result for result in results if _parts(result)[2] == each] for each in exporters}
     head = ["exporter", "networks", "built", "refused", "caught", "other", "measured", "median", "geometric mean"]
@@ -99,8 +102,8 @@ def _totals(results: Sequence[Result], count: int) -> str:
         slow = sum(ratio > SLOW for ratio in ratios)
         counts = [len(members), outcomes["built"], outcomes["refused"], outcomes["caught"], len(members) - known]
         lines.append(f"| {' | '.join(map(str, [name, *counts, len(ratios), *shown, slow]))} |")
-    left = count - len(results)
-    missing = f"{left} networks of the list have no result yet." if left else ""
+    left = listed - len(results)
+    missing = f"{count(left, 'network')} of the list {'has' if left == 1 else 'have'} no result yet." if left else ""
     return "\n".join(lines) + (f"\n\n{fill(missing, 120)}" if missing else "")
 
 
