@@ -38,6 +38,7 @@ def export(cases: Sequence[Case], folder: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("ignore")
+    torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole layer, which no exporter knows
     folder.mkdir(parents=True, exist_ok=True)
     for case in cases:
         file, refusal = case.file(folder), case.refusal(folder)
@@ -57,6 +58,7 @@ def export(cases: Sequence[Case], folder: Path) -> None:
             print(f"{case.name}: {refusal.read_text(encoding='utf-8')}", file=sys.stderr, flush=True)
 
 
+@torch.no_grad()
 def made(network: Network) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """A network, ready for inference, and inputs for it."""
     torch.manual_seed(0)
@@ -79,7 +81,7 @@ def _leave_the_start(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not parameter.is_floating_point() or parameter.numel() < 2 or parameter.min() != parameter.max():
             continue
-        first = float(parameter.flatten()[0])
+        first = float(parameter.detach().flatten()[0])
         if id(parameter) in norms or name.rpartition(".")[2].startswith(("gamma", "layer_scale", "ls", "scale")):
             parameter.data.uniform_(0.5, 1.5).mul_(first if abs(first) > 1e-2 else 0.3)
         else:
@@ -121,9 +123,10 @@ def _timm(name: str) -> nn.Module:
 def _ultralytics(name: str, model: str | None = None, nms: bool = False) -> nn.Module:
     from types import SimpleNamespace
 
-    from ultralytics import YOLO
+    from ultralytics import RTDETR, YOLO
 
-    made = YOLO(f"{model or name}.yaml", verbose=False).model
+    kind = RTDETR if "rtdetr" in name else YOLO
+    made = kind(f"{model or name}.yaml").model
     made.eval()
     for part in made.modules():
         if hasattr(part, "export"):
