@@ -78,6 +78,7 @@ def measure_all(cases: Sequence[Case], arguments: Namespace) -> None:
     """Measure what is not known yet, the smallest files first, and write results and page."""
     folder: Path = arguments.folder
     known = read_results(arguments.json, Result) if arguments.resume else []
+    known = [result for result in known if result.outcome != "not exported"]  # which takes no time to find again
     done = {result.name for result in known}
     waiting = [case for case in cases if case.name not in done and (_size(case, folder) or _refused(case, folder))]
     waiting.sort(key=lambda case: _size(case, folder))
@@ -150,7 +151,8 @@ def measured(file: Path, model: Path | None, folder: Path, rounds: int) -> Itera
         built = build(find_source(str(file)), resolve("local"), package, tuning=NO_RECORDS)
         outcome = {"outcome": "built"}
     except EdgedeployError as error:
-        said = ": ".join(part for part in (error.what, error.why) if part).replace(str(file), file.name)
+        said = ": ".join(part for part in (error.what, error.why) if part)
+        said = said.removeprefix(f"{file}: ").replace(str(file), file.name)
         outcome = {"outcome": "caught" if isinstance(error, NumericalError) else "refused", "message": said}
     except Exception as error:
         outcome = {"outcome": "untyped", "message": f"{type(error).__name__}: {error}"}
