@@ -51,6 +51,17 @@ def test_the_list_has_a_hundred_networks_of_packages_and_every_own_one_has_a_fun
     assert {case.network.name for case in cases if case.network.family == "own"} == functions
 
 
+def test_the_page_in_the_docs_shows_networks_of_the_list() -> None:
+    text = (BENCHMARKS.parent / "docs" / "networks.md").read_text(encoding="utf-8")
+    shown = set()
+    for part in text.split("\n## ")[1:]:
+        family, *lines = part.splitlines()
+        rows = [line.split(" | ") for line in lines if line.startswith("| ") and not line.startswith("| network ")]
+        shown |= {f"{family}.{network[2:]}.{exporter}" for network, exporter, *_ in rows}
+    assert shown
+    assert shown <= {case.name for case in read_cases()}
+
+
 def test_onnxruntime_runs_the_file_itself_or_the_same_network_of_another_exporter(tmp_path: Path) -> None:
     legacy, dynamo, program = (Case(NETWORK, exporter) for exporter in NETWORK.exporters)
     assert program.onnx(tmp_path) is None
