@@ -90,9 +90,21 @@ def _parts(result: Result) -> tuple[str, str, str]:
 
 
 def _totals(results: Sequence[Result], listed: int) -> str:
-    exporters = list(dict.fromkeys(_parts(result)[2] for result in results))
-    groups = {each: [result for result in results if _parts(result)[2] == each] for each in exporters}
-    head = ["exporter", "networks", "built", "refused", "caught", "other", "measured", "median", "geometric mean"]
+    groups: dict[str, list[Result]] = {}
+    for part in (0, 2):
+        for result in results:
+            groups.setdefault(_parts(result)[part], []).append(result)
+    head = [
+        "package or exporter",
+        "networks",
+        "built",
+        "refused",
+        "caught",
+        "other",
+        "measured",
+        "median",
+        "geometric mean",
+    ]
     lines = [f"| {' | '.join([*head, f'above {SLOW:.2f}'])} |", "|---|" + "--:|" * len(head)]
     for name, members in {**groups, "all": list(results)}.items():
         outcomes = Counter(result.outcome for result in members)
