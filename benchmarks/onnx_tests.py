@@ -10,7 +10,6 @@ crash ends that process, and a case that takes too long or too much memory is en
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import resource
@@ -21,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -31,8 +30,8 @@ from typing import Any
 
 import onnx
 from onnx_cases import CONSTANTS, Test, cases, difference, inputs_of, with_constants
+from results import read_results, write_results
 
-from edgedeploy.files import replacing
 from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.resolved import resolve
 from edgedeploy.workers import Worker, WorkerError
@@ -229,9 +228,7 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true", help="do not run again what the file of --json has")
     parser.add_argument("--output", type=Path, help="write the page, such as docs/operators.md")
     arguments = parser.parse_args()
-    known: list[Result] = []
-    if arguments.resume and arguments.json and arguments.json.exists():
-        known = [Result(**each) for each in json.loads(arguments.json.read_text(encoding="utf-8"))]
+    known = read_results(arguments.json, Result) if arguments.resume else []
     done = {result.name for result in known}
     chosen = [
         test
@@ -245,7 +242,7 @@ def main() -> None:
     def seen(result: Result) -> None:
         known.append(result)
         if arguments.json and len(known) % 20 == 0:
-            _write(arguments.json, known)
+            write_results(arguments.json, known)
         if result.outcome != "pass":
             print(f"{result.outcome:8} {result.name} ({result.opset}): {result.message[:300]}", flush=True)
 
@@ -255,12 +252,7 @@ def main() -> None:
     if arguments.output:
         arguments.output.write_text(page(results), encoding="utf-8")
     if arguments.json:
-        _write(arguments.json, results)
-
-
-def _write(file: Path, results: Sequence[Result]) -> None:
-    with replacing(file) as temporary:
-        temporary.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+        write_results(arguments.json, results)
 
 
 if __name__ == "__main__":

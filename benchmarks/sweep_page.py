@@ -1,0 +1,143 @@
+"""docs/networks.md: the results of the sweep as a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from statistics import geometric_mean, median
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+from edgedeploy import __version__
+from edgedeploy.bench.machine import this_machine
+from edgedeploy.text import count, significant
+
+if TYPE_CHECKING:
+    from sweep_measure import Result
+
+SLOW = 1.10  # what the project's aim allows, in onnxruntime's times
+WORTH_NAMING = 0.02  # of a network's time, below which no fallback is named
+
+PAGE = """\
+# Networks of today
+
+Written by `python benchmarks/sweep.py measure --output docs/networks.md` on {date}, with
+{versions}.
+
+{remark}Architectures of torchvision, timm and Ultralytics, and small ones of kinds that these lack
+(`benchmarks/networks/pytorch.py`), as PyTorch's exporters write them: `legacy` and `dynamo` are its two exporters to
+ONNX, `pt2` are exported programs, and `tflite` is litert-torch. Weights are random, with batch normalisation that
+knows the statistics of random inputs. `benchmarks/sweep_networks.yaml` lists the networks with their inputs.
+
+Each is built for this machine as `edgedeploy build` does it, with its self-test. Times are medians of processor time
+on one thread; the two engines have {rounds} turns each, one after the other in one process. The ratio is edgedeploy's
+time divided by onnxruntime's: below 1, edgedeploy is quicker. For `pt2` and `tflite` onnxruntime runs the ONNX file of
+the same network. Machine: {machine}.
+
+{totals}
+
+* **general**: the part of the time that functions without a template of their own take.
+* **scalar**: the part that fallbacks take, functions that compute one value at a time (`edgedeploy build --explain`).
+  Those that take {worth} % or more are named.
+* **error**: why it was not built, or not measured.
+
+{tables}
+"""
+
+
+def page(results: Sequence[Result], names: Sequence[str], rounds: int, remark: str | None) -> str:
+    """The page.
+
+    Args:
+        results: of networks, in the order in which they are shown.
+        names: of all networks that could have results.
+        rounds: how often each engine had its turn.
+        remark: a sentence about the machine's state.
+    """
+    families = list(dict.fromkeys(_parts(result)[0] for result in results))
+    return PAGE.format(
+        date=date.today().isoformat(),
+        versions=", ".join([f"edgedeploy {__version__}", *(f"{name} {found}" for name, found in _versions())]),
+        remark=f"**{remark.strip()}**\n\n" if remark else "",
+        rounds=rounds,
+        machine=this_machine().model_copy(update={"load": None}).line(),
+        totals=_totals(results, len(names)),
+        worth=round(WORTH_NAMING * 100),
+        tables="\n\n".join(
+            f"## {family}\n\n{_table([each for each in results if _parts(each)[0] == family])}" for family in families
+        ),
+    )
+
+
+_PACKAGES = ("apache-tvm", "onnxruntime", "torch", "torchvision", "timm", "ultralytics", "litert-torch")
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    """Packages that are here, with their versions."""
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            yield name, version(name)
+
+
+def _parts(result: Result) -> tuple[str, str, str]:
+    """Family, network and exporter of a result."""
+    family, _, rest = result.name.partition(".")
+    network, _, exporter = rest.rpartition(".")
+    return family, network, exporter
+
+
+def _totals(results: Sequence[Result], listed: int) -> str:
+    groups: dict[str, list[Result]] = {}
+    for part in (0, 2):
+        for result in results:
+            groups.setdefault(_parts(result)[part], []).append(result)
+    head = ["package or exporter", "networks", "built", "refused", "caught", "other", "measured"]
+    head += ["median", "geometric mean"]
+    lines = [f"| {' | '.join([*head, f'above {SLOW:.2f}'])} |", "|---|" + "--:|" * len(head)]
+    for name, members in {**groups, "all": list(results)}.items():
+        outcomes = Counter(result.outcome for result in members)
+        ratios = [result.ratio for result in members if result.ratio]
+        known = sum(outcomes[each] for each in ("built", "refused", "caught"))
+        shown = [f"{median(ratios):.2f}", f"{geometric_mean(ratios):.2f}"] if ratios else ["", ""]
+        slow = sum(ratio > SLOW for ratio in ratios)
+        counts = [len(members), outcomes["built"], outcomes["refused"], outcomes["caught"], len(members) - known]
+        lines.append(f"| {' | '.join(map(str, [name, *counts, len(ratios), *shown, slow]))} |")
+    left = listed - len(results)
+    missing = f"{count(left, 'network')} of the list {'has' if left == 1 else 'have'} no result yet." if left else ""
+    return "\n".join(lines) + (f"\n\n{fill(missing, 120)}" if missing else "")
+
+
+def _table(results: Sequence[Result]) -> str:
+    head = ["network", "exporter", "builds", "ms", "ratio", "general", "scalar", "error"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|--:|--:|--:|---|---|"]
+    for result in results:
+        _, network, exporter = _parts(result)
+        cells = [network, exporter, "yes" if result.outcome == "built" else result.outcome]
+        cells += ["" if result.ours_ms is None else significant(result.ours_ms)]
+        cells += ["" if result.ratio is None else _emphasised(result.ratio)]
+        cells += ["" if result.general is None else f"{result.general:.0%}", _scalar(result)]
+        lines.append(f"| {' | '.join([*cells, _line(result.message or result.unmeasured)])} |")
+    return "\n".join(lines)
+
+
+def _emphasised(ratio: float) -> str:
+    return f"**{ratio:.2f}**" if ratio > SLOW else f"{ratio:.2f}"
+
+
+def _scalar(result: Result) -> str:
+    """The part of the time that fallbacks take, and which ones."""
+    if not result.scalar or result.scalar < WORTH_NAMING / 2:
+        return ""
+    named = [f"{name} {share:.0%}" for name, _, fallback, share in result.functions if fallback]
+    shares = [share for _, _, fallback, share in result.functions if fallback]
+    worth = [name for name, share in zip(named, shares, strict=True) if share >= WORTH_NAMING]
+    return f"{result.scalar:.0%}" + (f" ({', '.join(worth)})" if worth else "")
+
+
+def _line(message: str) -> str:
+    """A message as a cell of a table."""
+    text = message.replace("|", "\\|").replace("<", "&lt;")
+    return text if len(text) <= 240 else text[:237] + "..."
