@@ -34,10 +34,10 @@ class _Trimmer(Rewriter):
         for axis, rows in enumerate(kept):
             padding[axis] -= rows.start * dilation[axis]
             padding[2 + axis] -= (weights.shape[2 + axis] - rows.stop) * dilation[axis]
-        rows, columns = (slice(each.start, each.stop) for each in kept)
+        down, across = (slice(each.start, each.stop) for each in kept)
         return relax.op.nn.conv2d(
             call.args[0],
-            constant(weights[:, :, rows, columns]),
+            constant(weights[:, :, down, across]),
             strides,
             padding,
             dilation,

@@ -28,6 +28,8 @@ QUANTISED_TOLERANCE = (0.3, 1e-6)
 _SPREADS = 3.0
 # What is allowed at most, in usual tolerances: a network that rounding changes by more cannot be checked so.
 MOST = 10.0
+# What rounding alone may do to the outputs of edge inputs, in usual tolerances, before smaller inputs are tried.
+_STEADY = 0.1
 # What estimated rounding errors may take of what is allowed: the estimate is right within a factor of two.
 _ESTIMATED = 0.5
 
@@ -103,6 +105,27 @@ def tolerance_of(network: Network, board: Board, case: Recorded, output: str) ->
     largest = largest_of(case.outputs[output])
     needed = (_SPREADS * case.spread.get(output, 0.0) - absolute) / largest if largest else 0.0
     return min(max(usual, _rounded_up(needed)), MOST * usual), absolute
+
+
+def is_steady(network: Network, case: Recorded) -> bool:
+    """Whether rounding alone does so little to a case's outputs that it need not be tried on smaller inputs."""
+    return _unrest(network, case) <= _STEADY
+
+
+def steadiest(network: Network, cases: Iterable[Recorded]) -> Recorded | None:
+    """The case that rounding alone changes least, if it changes it by less than can be told from an error."""
+    best = min(cases, key=lambda case: _unrest(network, case), default=None)
+    return None if best is None or _SPREADS * _unrest(network, best) > MOST else best
+
+
+def _unrest(network: Network, case: Recorded) -> float:
+    """The most that rounding alone does to an output, in usual tolerances."""
+    if not case.spread:
+        return 0.0
+    relative, absolute = tolerance_in(computed_types(network))
+    return max(
+        spread / (relative * largest_of(case.outputs[output]) + absolute) for output, spread in case.spread.items()
+    )
 
 
 def error_limit(network: Network, board: Board, cases: Iterable[Recorded]) -> float:

@@ -47,9 +47,6 @@ def network(tmp_path: Path) -> Network:
     weights[4], weights[5, 0, 0, 0] = 0, 1e-42
     first = graph.node("Conv", data, graph.weight(weights), graph.normal(10), pads=[1] * 4)
     first = graph.node("LeakyRelu", graph.batch_norm(first, 10))
-    signal = graph.node("Reshape", first, graph.weight(np.array([1, 10, 144])))
-    signal = graph.node("Conv", signal, graph.normal(10, 10, 3), pads=[1, 1])
-    first = graph.node("Reshape", signal, graph.weight(np.array([1, 10, 12, 12])))
     wide = graph.node("ConvTranspose", first, graph.normal(10, 8, 2, 2), strides=[2, 2])
     both = graph.node("Concat", first, graph.node("MaxPool", wide, kernel_shape=[2, 2], strides=[2, 2]), axis=1)
     value = graph.node("Sigmoid", graph.conv(both, 18, 16, 3, pads=[24] * 4, dilations=[24] * 2))
@@ -59,7 +56,8 @@ def network(tmp_path: Path) -> Network:
     value = graph.node("Mul", value, gate)
     bounds = [graph.weight(np.array([bound])) for bound in (0, 9, 1)]
     value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
-    flat = graph.node("Flatten", graph.node("GlobalAveragePool", value))
+    signal = graph.node("Reshape", graph.node("GlobalAveragePool", value), graph.weight(np.array([1, 3, 3])))
+    flat = graph.node("Flatten", graph.node("Conv", signal, graph.normal(3, 3, 1)))
     return read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))))
 
 
