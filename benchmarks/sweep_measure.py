@@ -8,7 +8,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,6 +20,7 @@ import onnx
 from results import read_results, write_results
 from sweep_networks import Case
 from sweep_page import page
+from sweep_result import Result
 
 from edgedeploy.bench.engines import OURS, REFERENCE
 from edgedeploy.bench.engines.engine import CPU, CannotRunError, Loaded, Task
@@ -34,44 +35,6 @@ MEMORY_BYTES = 12 << 30  # of address space, of which libraries take several GB 
 _WARMUP_CALLS, _INFERENCES = 3, 5
 _LISTED = 8  # functions of a network that a result names
 _LARGEST_SHARE = 0.005  # of the time, below which a function is not named
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a network.
-
-    Attributes:
-        name: the case's.
-        outcome: `built`; `refused` by an error that says why, `caught` by the build's check, `untyped` by an error that
-            none expected, or a `crash`; `not exported`.
-        message: why it was not built.
-        bytes: of its file.
-        build_s: processor time of the build, in seconds.
-        peak_mb: the most memory that the process had by the end of the build.
-        ours_ms, onnxruntime_ms: medians of processor time; None where there is no measurement.
-        ratio: ours divided by onnxruntime's, the median over all rounds.
-        difference: from onnxruntime's outputs, the largest divided by the largest of them.
-        general, scalar: parts of the time that functions of the template `general` and fallbacks take.
-        functions: of those, the ones that take most: name, template, whether it is a fallback, part of the time.
-        operators: names of operators that the compiler calls slow, and why.
-        unmeasured: why there is no measurement.
-    """
-
-    name: str
-    outcome: str = "crash"
-    message: str = ""
-    bytes: int = 0
-    build_s: float | None = None
-    peak_mb: float | None = None
-    ours_ms: float | None = None
-    onnxruntime_ms: float | None = None
-    ratio: float | None = None
-    difference: float | None = None
-    general: float | None = None
-    scalar: float | None = None
-    functions: Sequence[tuple[str, str | None, bool, float]] = ()
-    operators: Mapping[str, str] = field(default_factory=dict)
-    unmeasured: str = ""
 
 
 def measure_all(cases: Sequence[Case], arguments: Namespace) -> None:

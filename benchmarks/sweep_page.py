@@ -16,7 +16,7 @@ from edgedeploy.bench.machine import this_machine
 from edgedeploy.text import count, significant
 
 if TYPE_CHECKING:
-    from sweep_measure import Result
+    from sweep_result import Result
 
 SLOW = 1.10  # what the project's aim allows, in onnxruntime's times
 WORTH_NAMING = 0.02  # of a network's time, below which no fallback is named

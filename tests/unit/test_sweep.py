@@ -13,9 +13,10 @@ import sweep_measure
 from layers import Layer
 from onnx import TensorProto, helper
 from results import read_results, write_results
-from sweep_measure import Result, measure_all, result_of
+from sweep_measure import measure_all, result_of
 from sweep_networks import SUFFIXES, Case, Network, read_cases
 from sweep_page import page
+from sweep_result import Result
 
 BENCHMARKS = Path(sweep_measure.__file__).parent
 NETWORK = Network("own", "layer", exporters=("legacy", "dynamo", "pt2"))
