@@ -1,7 +1,8 @@
 """Processes that do what may crash, hang, disturb others or keep the interpreter busy, one call after the other.
 
-A worker is started by its first call and kept for the next ones. What takes too long is ended with its process and all
-that this started; the next call starts another. A worker ends with the process that started it, however that ends.
+A worker is started by its first call and kept for the next ones. What takes too long is ended with its process and the
+process group of that; the next call starts another, where that is allowed. A worker ends with the process that started
+it, however that ends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _MESSAGE_LENGTH = 500
 
 
 class WorkerError(Exception):
-    """A call gave no result: it raised an error, whose last line is the message. The worker goes on.
+    """A call gave no result: it raised an error, whose last line is the message.
+
+    The worker goes on; after a preparation that failed, with another process.
 
     An `EdgedeployError`, or a `WorkerError`, is its cause.
     """
@@ -51,7 +54,7 @@ class Worker(Closing):
     Calls come from one thread at a time; `close` may come from another one, and ends the call that runs.
     """
 
-    def __init__(self, prepare: Callable[[], object], log: Path) -> None:
+    def __init__(self, prepare: Callable[[], object], log: Path, *, restarts: bool = True) -> None:
         """Nothing is started yet.
 
         Args:
@@ -59,8 +62,10 @@ class Worker(Closing):
                 take long.
             log: takes what the process prints; each new process starts it anew. Its folder is the caller's to remove,
                 and the worker's if the caller is killed.
+            restarts: whether a call may start another process in the place of one that ended; otherwise it fails, since
+                what the preparation made is gone.
         """
-        self._prepare, self._log = prepare, log
+        self._prepare, self._log, self._restarts = prepare, log, restarts
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
         self._closed = False
@@ -80,6 +85,8 @@ class Worker(Closing):
                 raise _closed()
             if self._process is not None and self._process.is_alive():
                 return None
+            if self._process is not None and not self._restarts:
+                raise self._crashed()
             self._end()
             context = multiprocessing.get_context("spawn")
             self._connection, theirs = context.Pipe()
@@ -170,7 +177,7 @@ class Worker(Closing):
         self._process = self._connection = None
         if process is not None and process.pid is not None:
             atexit.unregister(self.close)
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.kill()  # it may not have had a group of its own yet
             process.join(_END_S)
@@ -198,8 +205,9 @@ def _serve(connection: Connection, prepare: Callable[[], object], log: Path) -> 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other side's business
     watching = threading.Thread(target=_end_with_parent, args=(log.parent,), daemon=True)
     watching.start()
-    with log.open("wb") as stream:  # what is on standard output belongs to the results
-        for descriptor in (1, 2):
+    with log.open("wb") as stream, Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+        for descriptor in (1, 2):  # what is on standard output belongs to the results
             os.dup2(stream.fileno(), descriptor)
     function: Callable[..., Any] = prepare
     arguments: tuple[Any, ...] = ()

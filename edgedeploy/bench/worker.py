@@ -55,11 +55,11 @@ class EngineWorker(Closing):
     """
 
     def __init__(self, engine: Engine, task: Task) -> None:
-        self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt")
+        self._worker = Worker(partial(_load, engine.name, task), task.folder / "said.txt", restarts=False)
         # The median time of an inference once warm, in seconds, and what runs it.
         self.typical: float
         self.device: str
-        self.typical, self.device = self._asked(self._worker.start)
+        self.typical, self.device = self._asked(self._worker.start, timeout_s=_PATIENCE_S)
 
     def turn(self, warmup: int, count: int) -> Turn:
         """Run `warmup` inferences, then time `count`."""

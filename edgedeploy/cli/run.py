@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from edgedeploy.board import Overrides
     from edgedeploy.tensors import TensorSpec
 
+# Outputs of all inferences are held until the last.
+MOST_STEPS = 100_000
+
 
 class FillMode(str, Enum):
     """What inputs hold that no file gives."""
@@ -73,7 +76,7 @@ def run(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option("--steps", min=1, max=MOST, help="Inferences that follow one another, with --state."),
+        typer.Option("--steps", min=1, max=MOST_STEPS, help="Inferences that follow one another, with --state."),
     ] = None,
     print_time: Annotated[bool, typer.Option("--print-time", help="Measure, and print the times.")] = False,
     repeat: Annotated[int, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many times to measure.")] = 10,

@@ -100,7 +100,7 @@ class _Padder(Rewriter):
             return None
         padded = relax.op.nn.conv2d(
             call.args[0] if data is None else data,
-            relax.const(np.pad(weights, [*widths, (0, 0), (0, 0)])),
+            constant(np.pad(weights, [*widths, (0, 0), (0, 0)])),
             attrs.strides,
             attrs.padding,
             attrs.dilation,

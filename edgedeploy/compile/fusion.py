@@ -39,10 +39,18 @@ class _Keeper(Rewriter):
         broadcasts = any(size < whole for size in computed.values())
         # Of a feature map that nothing else reads, the function of the layer that computes it is a good place.
         welcome = any(size == whole and self.uses[each] == 1 for each, size in computed.items())
-        if not broadcasts or welcome or int(function.attrs.get("op_pattern", INJECTIVE)) >= INJECTIVE:
+        # Matrices among the operands of a stack of more dimensions: a product's rows would not be the result's.
+        matrices = any(len(shape_of(each)) < len(shape_of(call)) and _same_matrices(each, call) for each in computed)
+        fusible = int(function.attrs.get("op_pattern", INJECTIVE)) < INJECTIVE
+        if not fusible or not (matrices or (broadcasts and not welcome)):
             return None
         apart = self.builder_.add_func(function.with_attr("op_pattern", INJECTIVE), function_name(call))
         return relax.call_tir(apart, call.args[1], call.ty_args[0])
+
+
+def _same_matrices(operand: relax.Expr, result: relax.Expr) -> bool:
+    """Whether the last two dimensions are the same."""
+    return len(shape_of(operand)) > 1 and shape_of(operand)[-2:] == shape_of(result)[-2:]
 
 
 @dataclass(frozen=True)

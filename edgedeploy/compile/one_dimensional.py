@@ -48,7 +48,7 @@ class _Lifter(Rewriter):
         if is_kind(call, Kind.REDUCTION) and [int(axis) % 3 for axis in call.attrs.axis or ()] == [2]:
             reduce = getattr(relax.op, name)
             return reduce(self._image(call.args[0]), [2, 3], bool(call.attrs.keepdims))
-        if is_kind(call, Kind.ELEMENTWISE) and getattr(call.attrs, "axis", 1) == 1:
+        if is_kind(call, Kind.ELEMENTWISE) and len(shape_of(call)) == 3 and getattr(call.attrs, "axis", 1) == 1:
             return relax.Call(call.op, [self._operand(each) for each in call.args], call.attrs)
         return None
 

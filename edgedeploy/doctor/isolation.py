@@ -25,7 +25,11 @@ def isolated(function: Callable[..., Finding], *arguments: Any, limit_s: float, 
     """
     limit_s *= busyness()
     look = partial(function, *arguments)
-    with tempfile.TemporaryDirectory() as folder, Worker(look, Path(folder, "said.txt")) as worker:
+    try:
+        temporary = tempfile.TemporaryDirectory()
+    except OSError as error:
+        return failed(f"there is no folder for temporary files: {error.strerror}", "set TMPDIR to one with room")
+    with temporary as folder, Worker(look, Path(folder, "said.txt")) as worker:
         try:
             finding: Finding = worker.start(limit_s)
         except WorkerTimeoutError:

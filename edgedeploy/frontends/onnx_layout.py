@@ -34,9 +34,10 @@ def _with_time_first(node: onnx.NodeProto) -> list[onnx.NodeProto]:
     del inner.attribute[:]
     inner.attribute.extend(each for each in node.attribute if each.name != "layout")
     before, after = [], []
+    prefix = next(filter(None, node.output), "")
     for place, name in enumerate(node.input):
         if name and (place == 0 or place in _STATES):
-            inner.input[place] = f"{node.output[0] or node.output[-1]}/time_first/{place}"
+            inner.input[place] = f"{prefix}/time_first/{place}"
             before.append(helper.make_node("Transpose", [name], [inner.input[place]], perm=[1, 0, 2]))
     for place, name in enumerate(node.output):
         if name:

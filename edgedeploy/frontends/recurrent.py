@@ -41,8 +41,10 @@ def recurrent(
         hidden).
 
     Raises:
-        ModelError: a tensor has another shape.
+        ModelError: a tensor has another shape, or the layer computes in another type than float32.
     """
+    if layer.dtype != "float32":
+        raise ModelError(f"recurrent layers of {layer.dtype} are not supported", why="only those of float32 are")
     directions, gates, hidden = layer.directions, layer.gates, layer.hidden
     given = {"products": _products(builder, layer, data, weights[0], biases), "peepholes": peepholes}
     turned = builder.normalize(relax.op.permute_dims(weights[1], [0, 2, 1]))

@@ -85,7 +85,7 @@ class Records(Closing):
         """
         if header is None:
             return Records(folder, read_records(folder))
-        present = _found(folder, _header) or read_old_files(folder)  # before anything is changed there
+        present = _found(folder, _content) or read_old_files(folder)  # before anything is changed there
         if present:
             _require_same(folder, header, present.header)
         connection = _connect(folder)

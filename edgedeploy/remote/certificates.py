@@ -37,14 +37,13 @@ def objection(blob: bytes, host: str, authorities: Collection[bytes]) -> str | N
     certificate = _read(blob)
     if certificate is None:
         return "its certificate cannot be read"
-    authority = _authority(certificate)
-    if authority not in authorities or authority not in blob:
+    if _authority(certificate) not in authorities:
         return "its certificate is signed by another authority"
     try:
         certificate.verify_cert_signature()
     except (InvalidSignature, UnsupportedAlgorithm, ValueError):
         return "the signature of its certificate is wrong"
-    if _signature_algorithm(blob, authority) == "ssh-rsa":
+    if _signature_algorithm(blob) == "ssh-rsa":
         return "its certificate is signed with SHA-1"
     if certificate.type is not SSHCertificateType.HOST:
         return "its certificate is a user's"
@@ -75,7 +74,19 @@ def _authority(certificate: SSHCertificate) -> bytes:
     return base64.b64decode(text.split()[1])
 
 
-def _signature_algorithm(blob: bytes, authority: bytes) -> str:
-    """The algorithm of the signature, a certificate's last field, which stands after the authority's key."""
-    signature = paramiko.Message(blob.rpartition(authority)[2]).get_string()
-    return paramiko.Message(signature).get_text()
+def _signature_algorithm(blob: bytes) -> str:
+    """The algorithm of the signature, which is a certificate's last field."""
+    message = paramiko.Message(blob)
+    kind = message.get_text()
+    # The nonce and the key's own fields; mpints have the form of strings.
+    for _ in range(1 + (1 if "ed25519" in kind else 2)):
+        message.get_string()
+    message.get_int64()  # serial number
+    message.get_int()  # type
+    for _ in ("key id", "principals"):
+        message.get_string()
+    message.get_int64()  # valid after
+    message.get_int64()  # valid before
+    for _ in ("critical options", "extensions", "reserved", "authority"):
+        message.get_string()
+    return paramiko.Message(message.get_string()).get_text()

@@ -448,6 +448,7 @@ def test_an_engine_that_crashes_says_so(tmp_path: Path) -> None:
         [process] = multiprocessing.active_children()
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSEGV)
+        process.join()  # between two turns
         with pytest.raises(CannotRunError, match="SIGSEGV"):
             worker.turn(1, 1)
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import tvm
+from onnx import TensorProto
 from support.agreement import agreeing
 from support.networks import Graph
 from tvm import relax
@@ -149,6 +150,28 @@ def test_fully_connected_layer(rows: int, inputs: int, outputs: int) -> None:
     product = graph.node("Gemm", data, graph.normal(outputs, inputs), graph.normal(outputs), transB=1)
     compiled = agreeing(graph, graph.node("Relu", product))
     assert compiled.templates.popitem()[1] == "matmul"
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "added"),
+    [
+        ((3, 53, 64), (3, 64, 96), (1, 3, 53, 96)),
+        ((2, 53, 64), (2, 64, 97), (2, 2, 53, 97)),
+        ((53, 8), (8, 9), (2, 53, 9)),
+    ],
+    ids=str,
+)
+def test_a_product_beside_an_operand_of_more_dimensions(data: tuple, weights: tuple, added: tuple) -> None:
+    graph = Graph()
+    product = graph.node("MatMul", graph.input("a", list(data)), graph.input("b", list(weights)))
+    agreeing(graph, graph.node("Add", product, graph.input("c", list(added))))
+
+
+def test_products_of_integers_whose_columns_fill_no_tile() -> None:
+    graph = Graph()
+    data = graph.node("Cast", graph.input("data", [2, 7, 5]), to=TensorProto.INT64)
+    weights = graph.node("Cast", graph.input("weights", [2, 5, 11]), to=TensorProto.INT64)
+    agreeing(graph, graph.node("Cast", graph.node("MatMul", data, weights), to=TensorProto.FLOAT))
 
 
 @pytest.mark.parametrize("tokens", [197, 196, 50])

@@ -57,6 +57,15 @@ def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Bu
     assert {built.compiled.templates[name] for name in on_device} == {"gpu convolution", "gpu depthwise convolution"}
 
 
+def test_what_one_inference_leaves_on_the_device_does_not_change_the_next(archive: Path, tmp_path: Path) -> None:
+    session, network = Session.open(archive), read_onnx(tmp_path / "net.onnx")
+    for seed in range(3):
+        data = np.random.default_rng(seed).standard_normal((1, 3, 16, 16)).astype("float32")
+        found, wanted = session.run({"data": data}), network.reference({"data": data})
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, atol=1e-3 * np.abs(array).max(), rtol=0)
+
+
 def test_times_are_measured_on_the_device(archive: Path) -> None:
     session = Session.open(archive)
     data = {"data": np.zeros((1, 3, 16, 16), "float32")}

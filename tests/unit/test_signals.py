@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 from support.agreement import agreeing
 from support.networks import Graph
 
@@ -78,6 +79,20 @@ def test_what_lies_between_convolutions() -> None:
     last = graph.node("Conv", joined, weights)
     mean = graph.node("ReduceMean", last, axes=[2], keepdims=0)
     assert only_at_the_ends(agreeing(graph, last, mean))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, CHANNELS, 48), (2, 1, CHANNELS, 48), (3, 2, CHANNELS, 48)], ids=str)
+def test_signals_beside_operands_of_more_dimensions(shape: tuple[int, ...]) -> None:
+    graph = Graph()
+    first = convolved(graph, graph.input("data", [shape[1], CHANNELS, LENGTH]), CHANNELS, 3)
+    agreeing(graph, graph.node("Add", first, graph.normal(*shape)))
+
+
+def test_convolutions_of_integers() -> None:
+    graph = Graph()
+    data = graph.node("Cast", graph.input("data", [1, 4, 10]), to=TensorProto.UINT8)
+    weights = graph.weight(np.random.default_rng(2).integers(0, 255, (6, 4, 3)).astype(np.uint8))
+    agreeing(graph, graph.node("Cast", graph.node("ConvInteger", data, weights), to=TensorProto.FLOAT))
 
 
 def test_transposed_convolutions() -> None:

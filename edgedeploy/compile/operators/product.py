@@ -85,8 +85,7 @@ def stacked_product(
     def packed(*indices: Any) -> Any:
         *stack, block, term, column = indices
         column = block * tile.channels + column
-        value = weight(stack, term, column)
-        return value if padded == columns else tirx.if_then_else(column < columns, value, tirx.const(0, weights.dtype))
+        return weight(stack, term, column if padded == columns else tirx.min(column, columns - 1))
 
     padded = whole_columns or columns
     if whole_columns:
@@ -135,6 +134,8 @@ def _within(row: Any, rows: int, tile_rows: int) -> Any:
 
 def _unravelled(index: Any, shape: Sequence[int]) -> list[Any]:
     """The indices of the element of an array that comes at a place in memory."""
+    if len(shape) == 1:
+        return [index]
     found: list[Any] = []
     for size in reversed(shape):
         found.insert(0, 0 if size == 1 else tirx.floormod(index, size) if math.prod(shape) != size else index)
