@@ -212,7 +212,7 @@ def _check(driver: tuple[str, ...], triple: str, float_abi: str | None, name: st
     The target that it states (`-dumpmachine`, which zig does not answer) and a library linked from one line of C or
     C++ must be of the triple's architecture, and the library must have the board's float ABI.
     """
-    from edgedeploy.package.abi import machine_of
+    from edgedeploy.elf import machine_of
 
     hints, wanted = _other_toolchain(name), architecture_of(triple)
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
-from elftools.elf.enums import ENUM_E_MACHINE
 from elftools.elf.gnuversions import GNUVerNeedSection
-from elftools.elf.sections import ARMAttributesSection
 
 from edgedeploy.board import Board
+from edgedeploy.elf import float_abi
 from edgedeploy.errors import PackageError
 from edgedeploy.facts import Facts
 from edgedeploy.hosts import missing_features
 from edgedeploy.package.manifest import Abi
-from edgedeploy.triples import architecture_of, architecture_of_elf
-
-# Value of Tag_ABI_VFP_args, "Addenda to, and Errata in, the ABI for the Arm Architecture", section 3.3.
-_VFP_REGISTERS = 1
+from edgedeploy.triples import architecture_of
 
 
 def read_abi(library: Path, board: Board) -> Abi:
@@ -41,7 +36,7 @@ def read_abi(library: Path, board: Board) -> Abi:
             return Abi(
                 elf_class=elf.elfclass,
                 machine=elf["e_machine"],
-                float_abi=_float_abi(elf),
+                float_abi=float_abi(elf),
                 glibc=_newest_glibc(versions),
                 libraries=sorted(libraries),
                 cpu=board.cpu,
@@ -63,22 +58,6 @@ def needs_of(board: Board) -> Abi:
         cpu=board.cpu,
         features=list(board.features),
     )
-
-
-def elf_machine(number: int) -> str:
-    """ELF's name of a machine; the number where the table of triples lacks it."""
-    named = (name for name, value in ENUM_E_MACHINE.items() if value == number)
-    return next(filter(architecture_of_elf, named), str(number))
-
-
-def machine_of(path: Path) -> tuple[str, Literal["hard", "soft"] | None] | None:
-    """The machine and the float ABI that an ELF file is for, as in `Abi`; None if it is none."""
-    try:
-        with path.open("rb") as stream:
-            elf = ELFFile(stream)
-            return elf["e_machine"], _float_abi(elf)
-    except (OSError, ELFError):
-        return None
 
 
 def misfits(abi: Abi, system: Facts, name: str) -> list[str]:
@@ -109,15 +88,3 @@ def _newest_glibc(versions: set[str]) -> str | None:
     numbers = [version.removeprefix("GLIBC_") for version in versions if version.startswith("GLIBC_")]
     numbers = [number for number in numbers if number.replace(".", "").isdigit()]
     return max(numbers, key=_numbers, default=None)
-
-
-def _float_abi(elf: ELFFile) -> Literal["hard", "soft"] | None:
-    """The calling convention of floats that a file states in its build attributes, as 32-bit ARM has, or its head."""
-    for section in elf.iter_sections():
-        if isinstance(section, ARMAttributesSection):
-            for part in section.iter_subsections():
-                for group in part.iter_subsubsections():
-                    for attribute in group.iter_attributes("TAG_ABI_VFP_ARGS"):
-                        return "hard" if attribute.value == _VFP_REGISTERS else "soft"
-    architecture = architecture_of_elf(elf["e_machine"])
-    return architecture.float_abi_of(elf["e_flags"]) if architecture else None

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from edgedeploy.elf import elf_machine
 from edgedeploy.errors import BoardConnectionError
 from edgedeploy.facts import Facts
-from edgedeploy.package.abi import elf_machine
 from edgedeploy.remote.connection import Connection
 from edgedeploy.triples import architecture_of_elf
 
