@@ -40,7 +40,7 @@ class _SubnormalFlusher(Rewriter):
         if value is None or value.dtype != np.float32:
             return argument
         subnormal = (value != 0) & (np.abs(value) < np.finfo(np.float32).tiny)
-        return relax.const(np.where(subnormal, np.float32(0), value)) if subnormal.any() else argument
+        return constant(np.where(subnormal, np.float32(0), value)) if subnormal.any() else argument
 
 
 class _ConstantFolder(Rewriter):

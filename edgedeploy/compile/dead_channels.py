@@ -151,7 +151,7 @@ class _Remover(Rewriter):
             # Channels that are dropped because nothing reads them may have values that padding would spoil.
             bias = product.share(values, gone & product.absorbable(values))[kept]
             shape = (1, -1) + (1,) * (len(call.ty.shape) - 2)
-            return relax.op.add(self.emit(result), relax.const(bias.reshape(shape))) if bias.any() else result
+            return relax.op.add(self.emit(result), constant(bias.reshape(shape))) if bias.any() else result
         if is_depthwise(call):
             return self._with_weights(call, constant_value(call.args[1])[kept], int(kept.sum()))  # type: ignore[index]
         if is_call(call, "relax.concat"):

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.layouts import NCHW_OF_NHWC
 from edgedeploy.compile.lowering import NHWC_OF_NCHW
 
@@ -47,7 +47,7 @@ class _Convolver(Rewriter):
         # Groups must stay together in a convolution's outputs, phases in the result: each phase gets one of its own.
         parts = [phases.reshape(-1, *phases.shape[2:])] if groups == 1 else list(phases)
         results = [
-            self.emit(relax.op.nn.conv2d(call.args[0], relax.const(part), padding=padding, groups=groups))
+            self.emit(relax.op.nn.conv2d(call.args[0], constant(part), padding=padding, groups=groups))
             for part in parts
         ]
         result = self.emit(relax.op.concat(results, 1)) if len(results) > 1 else results[0]
