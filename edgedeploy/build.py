@@ -240,6 +240,7 @@ def _build(
             threads=board.cores,
             versions=versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",
+            set_inputs=dict(source.options.values),
             inputs=bounded_inputs(network),
             outputs=network.outputs,
             abi=abi,

@@ -55,7 +55,7 @@ class Candidate:
                 hints=["measure it as ONNX, or edgedeploy alone with `edgedeploy run --print-time`"],
             )
         path = folder / "network.onnx"
-        onnx.save(source.format.convert(source.files, source.shapes, source.options).model, path)
+        onnx.save(source.format.convert(source.files, source.shapes, source.options).folded(), path)
         return path
 
 

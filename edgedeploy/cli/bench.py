@@ -12,10 +12,12 @@ from edgedeploy.cli.options import (
     EpsilonOption,
     InputShapeOption,
     JsonOption,
+    SetOption,
     ThreadsOption,
     Weights,
     WeightsOption,
     WhereOrHere,
+    check_one_model,
     complete_model,
     import_options,
     parse_shapes,
@@ -73,6 +75,7 @@ def bench(
         ),
     ] = None,
     input_shape: InputShapeOption = None,
+    set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
     overrides: Overrides,
@@ -109,9 +112,8 @@ def bench(
 
     if json_output and markdown:
         raise InputError("--json and --markdown are two forms of the same report", hints=["ask for one of them"])
-    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
-    if shapes and len(models) > 1:
-        raise InputError("--input-shape needs one model", why=f"{len(models)} are to be measured")
+    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
+    check_one_model(models, "measured", shapes, options)
     peers = find_peers(against)
     resolved = resolve(board, overrides)
     place = where.place(resolved)

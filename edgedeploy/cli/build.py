@@ -13,9 +13,11 @@ from edgedeploy.cli.options import (
     EpsilonOption,
     InputShapeOption,
     JsonOption,
+    SetOption,
     TuningRecordsOption,
     Weights,
     WeightsOption,
+    check_one_model,
     complete_model,
     import_options,
     parse_shapes,
@@ -45,6 +47,7 @@ def build(
         Path | None, typer.Option("--output", "-o", help="The folder for the packages; dist/BOARD by default.")
     ] = None,
     input_shape: InputShapeOption = None,
+    set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
     tuning_records: TuningRecordsOption = None,
@@ -118,15 +121,14 @@ def build(
     if list_passes:
         passes.show_passes(disable_pass or (), json_output)
         return
-    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon)
+    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
     kinds = [kind for kind in dump.split(",") if kind]
     for kind in kinds:
         if kind not in DUMPS:
             raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
     every = (stage.model for name in all_demos(weights.value) for stage in DEMOS.load(name).stages)
     names = models or list(dict.fromkeys(every))
-    if shapes and len(names) > 1:
-        raise InputError("--input-shape needs one model", why=f"{len(names)} are to be built")
+    check_one_model(names, "built", shapes, options)
     resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
     # All names are resolved before anything is built.

@@ -11,6 +11,7 @@ from edgedeploy.cli.options import (
     MOST,
     JsonOption,
     LastBoardOption,
+    SetOption,
     ThreadsOption,
     Weights,
     WeightsOption,
@@ -68,6 +69,7 @@ def demo(
             autocompletion=complete_model,
         ),
     ] = None,
+    set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     repeat: Annotated[
         int | None, typer.Option("--repeat", "-r", min=1, max=MOST, help="How many inferences to time; 1 unless given.")
@@ -131,7 +133,7 @@ def demo(
         raise InputError("--model needs one demo", hints=["name the demo that the network is for, instead of all"])
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
-    place = where.place(resolved)
+    place, options = where.place(resolved), import_options(weights, values=set_inputs)
     printer = Printer(json_output, several=name == ALL)
 
     def perform(each: str) -> bool:
@@ -144,7 +146,7 @@ def demo(
         ):
             if repeat and source.kind != "image":
                 raise InputError("--repeat needs a single image", why=f"{source.path} is a {source.kind}")
-            with program.opened(place, threads=threads, options=import_options(weights), progress=progress) as session:
+            with program.opened(place, threads=threads, options=options, progress=progress) as session:
                 if source.kind != "image":
                     return _show_all(session, source, save_drawn, printer, frames, progress)
                 [shot] = source.shots()

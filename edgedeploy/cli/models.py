@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.options import InputShapeOption, JsonOption, complete_model, file_option, parse_shapes
+from edgedeploy.cli.options import (
+    InputShapeOption,
+    JsonOption,
+    SetOption,
+    complete_model,
+    file_option,
+    parse_shapes,
+    parse_values,
+)
 
 if TYPE_CHECKING:
     from edgedeploy.zoo.entry import ZooFile, ZooModel
@@ -56,6 +64,7 @@ def show(
         ),
     ] = None,
     input_shape: InputShapeOption = None,
+    set_inputs: SetOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Show one network: its inputs and outputs, its licence, and where its files are.
@@ -72,7 +81,7 @@ def show(
         from edgedeploy.zoo.source import find_source
 
         # A drawing needs no weights.
-        options = ImportOptions(weights="random")
+        options = ImportOptions(weights="random", values=parse_values(set_inputs))
         count = draw(find_source(name, parse_shapes(input_shape), quiet_if(json_output), options), graph)
         if json_output:
             print_json({"name": name, "graph": str(graph), "layers": count})

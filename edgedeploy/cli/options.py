@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
-    from edgedeploy.frontends.format import ImportOptions
+    from edgedeploy.frontends.format import ImportOptions, Shapes
     from edgedeploy.progress import Progress
     from edgedeploy.release.health import HealthCheck
     from edgedeploy.remote.address import Address
@@ -131,11 +131,58 @@ def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
     return shapes
 
 
-def import_options(weights: Weights, epsilon: float | None = None) -> ImportOptions:
-    """The values of `--weights` and `--epsilon`."""
+def parse_values(options: list[str] | None) -> dict[str, Any]:
+    """The values of `--set`, `NAME=16000` or `NAME=1,2` each, by input name: a number, or a list of numbers.
+
+    Raises:
+        InputError: a value has another form, or an input has two.
+    """
+    from edgedeploy.errors import InputError
+
+    values: dict[str, Any] = {}
+    for option in options or []:
+        name, _, text = option.rpartition("=")
+        try:
+            numbers = [_number(each) for each in text.strip("[]").split(",")]
+        except ValueError:
+            name = ""
+        if not name:
+            raise InputError(f"{option!r} sets no input", hints=["write it as NAME=16000, or NAME=1,2"])
+        if name in values:
+            raise InputError(f"input {name!r} is set twice")
+        values[name] = numbers if "," in text or text.startswith("[") else numbers[0]
+    return values
+
+
+def _number(text: str) -> bool | int | float:
+    """A number as a user writes it."""
+    word = text.strip().lower()
+    if word in ("true", "false"):
+        return word == "true"
+    try:
+        return int(word)
+    except ValueError:
+        return float(word)
+
+
+def import_options(weights: Weights, epsilon: float | None = None, values: list[str] | None = None) -> ImportOptions:
+    """The values of `--weights`, `--epsilon` and `--set`."""
     from edgedeploy.frontends.format import ImportOptions
 
-    return ImportOptions(weights=weights.value, epsilon=epsilon)
+    return ImportOptions(weights=weights.value, epsilon=epsilon, values=parse_values(values))
+
+
+def check_one_model(models: Sequence[str], done: str, shapes: Shapes, options: ImportOptions) -> None:
+    """Refuse what is said of inputs where several models are to be built, or whatever is done with them.
+
+    Raises:
+        InputError: there are several.
+    """
+    from edgedeploy.errors import InputError
+
+    if (shapes or options.values) and len(models) > 1:
+        option = "--input-shape" if shapes else "--set"
+        raise InputError(f"{option} needs one model", why=f"{len(models)} are to be {done}")
 
 
 class Weights(str, Enum):
@@ -165,6 +212,15 @@ ThreadsOption = Annotated[
 InputShapeOption = Annotated[
     list[str] | None,
     typer.Option("--input-shape", metavar="NAME:D,D,...", help="The shape of an input; may be given for each input."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Fix the value of an input, such as sr=16000 or sizes=1,2: it becomes a constant of the package. May be "
+        "given for each input.",
+    ),
 ]
 WeightsOption = Annotated[
     Weights,

@@ -51,6 +51,7 @@ def show(
         "built with": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
         "tuned": f"with records of SHA-256 {manifest.tuning_records}" if manifest.tuning_records else "no",
         "without passes": foreign(*manifest.disabled_passes),
+        "set": foreign(*(f"{name} = {value}" for name, value in manifest.set_inputs.items())),
         "inputs": foreign(*map(_tensor, manifest.inputs)),
         "outputs": foreign(*map(_tensor, manifest.outputs)),
         "heads": foreign(*map(_head, manifest.heads)),

@@ -14,6 +14,7 @@ from edgedeploy.cli.options import (
     EpsilonOption,
     InputShapeOption,
     JsonOption,
+    SetOption,
     ThreadsOption,
     Weights,
     WeightsOption,
@@ -90,6 +91,7 @@ def run(
         typer.Option("--print-top", metavar="N", min=0, max=MOST, help="Print the N largest values of each output."),
     ] = 0,
     input_shape: InputShapeOption = None,
+    set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
     overrides: Overrides,
@@ -120,7 +122,7 @@ def run(
     if steps and not states:
         raise InputError("--steps goes with --state", why="without a state, inferences do not follow one another")
     given = read_arrays(inputs) if inputs else None
-    options = import_options(weights, epsilon)
+    options = import_options(weights, epsilon, set_inputs)
     progress, resolved = quiet_if(json_output), resolve(board, overrides)
     if model.endswith(".tar.gz"):
         if input_shape or overrides or options != AS_THE_FILE_SAYS:

@@ -15,9 +15,11 @@ from edgedeploy.cli.options import (
     EpsilonOption,
     InputShapeOption,
     RecordsArgument,
+    SetOption,
     Weights,
     WeightsOption,
     WhereAll,
+    check_one_model,
     complete_model,
     complete_records,
     file_option,
@@ -182,6 +184,7 @@ def tune_models(
         bool, typer.Option("--compare/--no-compare", help="At the end, measure the whole network untuned and tuned.")
     ] = True,
     input_shape: InputShapeOption = None,
+    set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
     overrides: Overrides,
@@ -203,7 +206,6 @@ def tune_models(
     from edgedeploy.cli.console import until_interrupted
     from edgedeploy.cli.tuning_display import display
     from edgedeploy.compile.targets import check_target
-    from edgedeploy.errors import InputError
     from edgedeploy.records.header import default_folder, find_folder
     from edgedeploy.resolved import resolve
     from edgedeploy.tune.remote import Evaluation
@@ -211,9 +213,8 @@ def tune_models(
     from edgedeploy.tune.tuning import chosen_tasks, tuning_session
     from edgedeploy.zoo.source import find_source, note_weights
 
-    shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon)
-    if shapes and len(models) > 1:
-        raise InputError("--input-shape needs one model", why=f"{len(models)} are to be tuned")
+    shapes, importing = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
+    check_one_model(models, "tuned", shapes, importing)
     resolved = resolve(board, overrides)
     measuring, profile = devices.boards(resolved, where), resolved.profile
     check_target(profile)

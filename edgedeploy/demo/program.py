@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -140,16 +140,17 @@ class Program:
 
         Args:
             threads: threads of each network; the board's cores by default.
-            options: what the networks' files leave open.
+            options: what the networks' files leave open; values of inputs are the first one's.
 
         Raises:
             EdgedeployError: any of the errors of finding, building and opening; a network that does not suit the demo
                 is refused before anything is sent.
         """
         built, stages = [], []
-        for part in self.parts:
-            shapes = part.shapes(options)
-            built.append(prepare(part.model, place.board, input_shapes=shapes, options=options, progress=progress))
+        for number, part in enumerate(self.parts):
+            asked = replace(options, values={}) if number else options
+            shapes = part.shapes(asked)
+            built.append(prepare(part.model, place.board, input_shapes=shapes, options=asked, progress=progress))
             stages.append(part.fitted(built[-1].manifest))
         with opened_together([each.package_path for each in built], place, threads, progress) as there:
             networks = [

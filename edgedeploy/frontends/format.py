@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file
 from edgedeploy.heads import Head
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
     from edgedeploy.network import Network
 
 Shapes = Mapping[str, Sequence[int]]
+# By input, the number that it always is, or a list of them.
+Values = Mapping[str, Any]
 
 # How much of a file `recognises` is shown, in bytes.
 HEAD_BYTES = 4096
@@ -34,10 +37,17 @@ class ImportOptions:
         weights: `file` reads them; `random` takes seeded ones, so that an architecture alone can be built and timed.
         epsilon: what batch normalisation adds to the variance, for formats that do not say; None is the format's
             own.
+        values: by input, the value that it always has: it becomes a constant. Arrays are kept as lists.
     """
 
     weights: Literal["file", "random"] = "file"
     epsilon: float | None = None
+    values: Values = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keep numbers and lists, which can be part of a key and of a manifest."""
+        plain = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in self.values.items()}
+        object.__setattr__(self, "values", plain)
 
 
 AS_THE_FILE_SAYS = ImportOptions()
@@ -67,10 +77,29 @@ class Converted:
     Attributes:
         model: with inputs of fixed shapes.
         heads: what the file says of its detection heads.
+        values: by input, what it always is: the network has no such input.
+        stated: where there are such values, the model as the file states it, for the reference.
     """
 
     model: onnx.ModelProto
     heads: Sequence[Head] = ()
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    stated: onnx.ModelProto | None = None
+
+    def folded(self) -> onnx.ModelProto:
+        """The model for those that are to run the network: of its own inputs alone; it is changed in place.
+
+        onnxruntime 1.31 crashes on some models whose `If` a constant decides, so branches are put in its place.
+
+        Raises:
+            ModelError: as `onnx_folding.folded`.
+        """
+        if not self.values:
+            return self.model
+        from edgedeploy.frontends.onnx_folding import folded
+        from edgedeploy.frontends.onnx_settings import with_values
+
+        return folded(with_values(self.model, self.values))
 
 
 class Format(ABC):
@@ -80,11 +109,13 @@ class Format(ABC):
         name: what people call it.
         suffixes: of the file that describes the network and, where that is another one, of the file with its weights.
         packages: the Python packages, beside TVM, that read it or give its reference; builds depend on their versions.
+        sets_inputs: whether values of inputs can be fixed.
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     packages: ClassVar[tuple[str, ...]] = ()
+    sets_inputs: ClassVar[bool] = False
 
     @abstractmethod
     def recognises(self, head: bytes) -> bool:

@@ -22,6 +22,7 @@ from edgedeploy.frontends.format import (
     check_given_shapes,
 )
 from edgedeploy.frontends.onnx_layout import put_time_first
+from edgedeploy.frontends.onnx_settings import fixed_values
 from edgedeploy.network import Network
 
 # Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
@@ -38,6 +39,7 @@ class Onnx(ConvertedFormat):
 
     name = "ONNX"
     suffixes = (".onnx",)
+    sets_inputs = True
 
     def recognises(self, head: bytes) -> bool:
         """Whether its fields are ModelProto's as far as they are shown, up to the first of the graph's own."""
@@ -62,7 +64,14 @@ class Onnx(ConvertedFormat):
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The model with fixed shapes and without habits of old exporters."""
-        return Converted(fixed(files[0], _load(files[0]), shapes))
+        model = _load(files[0])
+        values = fixed_values(files[0], model.graph, options.values, shapes)
+        if not values:
+            return Converted(fixed(files[0], model, shapes))
+        # onnxruntime infers the shapes of both branches of an `If`, one of which may not suit the shapes of inputs.
+        stated = _runnable(onnx.ModelProto.FromString(model.SerializeToString()))
+        shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
+        return Converted(fixed(files[0], model, shapes), values=values, stated=stated)
 
 
 FORMAT = Onnx()
@@ -85,6 +94,11 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
         InputError: a shape was given for no input, does not fit, or is missing.
     """
     _fix_shapes(path, model.graph, shapes)
+    return _runnable(model)
+
+
+def _runnable(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without what some program cannot read; it is changed in place."""
     _keep_one_of_scales_and_sizes(model.graph)
     put_time_first(model.graph)
     return model

@@ -17,6 +17,7 @@ from edgedeploy.frontends.onnx_folding import DOMAINS
 from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, opset_of
 from edgedeploy.frontends.onnx_operators import TRANSLATIONS
 from edgedeploy.frontends.onnx_opsets import newest_version
+from edgedeploy.frontends.onnx_settings import hints_to_set
 
 
 def import_model(model: onnx.ModelProto) -> tvm.IRModule:
@@ -34,7 +35,7 @@ def import_model(model: onnx.ModelProto) -> tvm.IRModule:
         for value in model.graph.input
     }
     opset = opset_of(model)
-    importer = _Importer(shapes, dtypes)
+    importer = _Importer(shapes, dtypes, model.graph)
     try:
         return importer.from_onnx(model.graph, opset)
     except Exception:
@@ -45,6 +46,10 @@ def import_model(model: onnx.ModelProto) -> tvm.IRModule:
 
 class _Importer(ONNXGraphImporter):
     """Adds our translations, and names the node in every failure."""
+
+    def __init__(self, shapes: dict[str, list[int]], dtypes: dict[str, str], graph: onnx.GraphProto) -> None:
+        super().__init__(shapes, dtypes)
+        self._graph = graph
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
         """Refuse the first operator that nobody translates, naming its node."""
@@ -58,6 +63,12 @@ class _Importer(ONNXGraphImporter):
                     f"operator {node.op_type}{domain} is not supported",
                     why=f"node {node.name!r} needs it",
                     hints=["export the network without it, or cut the network before this node"],
+                )
+            if node.op_type == "If":
+                raise ModelError(
+                    "which branch of operator If is taken depends on the network's inputs",
+                    why=f"node {node.name!r} decides it by value {node.input[0]!r}",
+                    hints=[*hints_to_set(graph, node), "export the network with one of the branches"],
                 )
             self._check_version(node)
 
@@ -90,11 +101,16 @@ class _Importer(ONNXGraphImporter):
             made = self.bb.normalize(made) if isinstance(made, relax.Expr) else made
             return _without_code(made)
         except Exception as error:
+            name = attr.get("tvm_custom", {}).get("name")
+            node = next((each for each in self._graph.node if each.name == name), onnx.NodeProto())
             why = str(error) if isinstance(error, ModelError) else last_line(error)
             raise ModelError(
                 f"operator {op_name} cannot be imported",
-                why=f"node {attr.get('tvm_custom', {}).get('name')!r}: {why}",
-                hints=["export the network without it, or cut the network before this node"],
+                why=f"node {name!r}: {why}",
+                hints=[
+                    *hints_to_set(self._graph, node),
+                    "export the network without it, or cut the network before this node",
+                ],
             ) from error
 
 

@@ -13,6 +13,7 @@ import onnx
 
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
+from edgedeploy.frontends.onnx_settings import with_values
 from edgedeploy.network import Network, Reference
 from edgedeploy.onnxruntime_session import cpu_session
 
@@ -31,8 +32,9 @@ def network_of(path: Path, converted: Converted) -> Network:
     """
     model = converted.model
     quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
-    serialised = model.SerializeToString()
-    reference = _reference(serialised)
+    serialised = (converted.stated or model).SerializeToString()
+    reference = _reference(serialised, converted.values)
+    model = with_values(model, converted.values)
     inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
     with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
         module = _import(model)
@@ -47,7 +49,7 @@ def network_of(path: Path, converted: Converted) -> Network:
         reference,
         name,
         converted.heads,
-        _reference(serialised, optimised=False),
+        _reference(serialised, converted.values, optimised=False),
         "onnxruntime without graph optimisation",
     )
 
@@ -59,8 +61,8 @@ def _import(model: onnx.ModelProto) -> Any:
     return import_model(folded(model))
 
 
-def _reference(model: bytes, *, optimised: bool = True) -> Reference:
-    """One inference by onnxruntime, whose session is made for the first one.
+def _reference(model: bytes, values: Mapping[str, np.ndarray], *, optimised: bool = True) -> Reference:
+    """One inference by onnxruntime, whose session is made for the first one; inputs that are fixed are given each time.
 
     Optimised graphs have other kernels: convolutions work on blocks of channels.
     """
@@ -72,6 +74,6 @@ def _reference(model: bytes, *, optimised: bool = True) -> Reference:
     def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         session = opened()
         names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, session.run(names, dict(tensors)), strict=True))
+        return dict(zip(names, session.run(names, {**tensors, **values}), strict=True))
 
     return run

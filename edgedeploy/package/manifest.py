@@ -192,6 +192,7 @@ class Manifest(Record):
         linker: the toolchain that linked the library.
         tuning_records: hash of the tuning records that were used, or None.
         disabled_passes: names of the compiler's passes that were left out.
+        set_inputs: inputs of the network's file that are constants in the package, with their values.
         inputs, outputs: of the network, in order.
         heads: what the network's file says of its detection heads.
         abi: what the library needs.
@@ -218,6 +219,7 @@ class Manifest(Record):
     linker: str
     tuning_records: Sha256 | None = None
     disabled_passes: Listed[str] = []
+    set_inputs: dict[str, object] = {}
     inputs: Listed[TensorSpec]
     outputs: Listed[TensorSpec]
     heads: Listed[Head] = []

@@ -63,7 +63,7 @@ def layers(source: Source) -> list[DrawnNode]:
     """
     if not isinstance(source.format, ConvertedFormat):
         raise UnsupportedError(f"{source.format.name} networks cannot be drawn", why="they have no form as ONNX here")
-    model = source.format.convert(source.files, source.shapes, source.options).model
+    model = source.format.convert(source.files, source.shapes, source.options).folded()
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except Exception as error:

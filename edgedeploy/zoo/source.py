@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgedeploy.errors import ModelError
+from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file, is_folder, sha256_of
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, suffixes
@@ -39,6 +39,19 @@ class Source:
     files: tuple[Path, ...]
     shapes: Shapes
     options: ImportOptions = AS_THE_FILE_SAYS
+
+    def __post_init__(self) -> None:
+        """Refuse values of inputs that the format cannot make constants of.
+
+        Raises:
+            InputError: there are such.
+        """
+        if self.options.values and not self.format.sets_inputs:
+            raise InputError(
+                f"{self.file}: input {next(iter(self.options.values))!r} cannot be set",
+                why=f"that is possible in ONNX files, and it is of {self.format.name}",
+                hints=["export the network to ONNX, or again with the value as a constant"],
+            )
 
     @staticmethod
     def of(path: Path, shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS, *, name: str | None = None) -> Source:

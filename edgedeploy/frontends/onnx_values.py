@@ -1,0 +1,239 @@
+"""What is known of an ONNX model's values before it runs: types, shapes, and those that no input changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+from onnx import TensorProto, helper, numpy_helper
+
+from edgedeploy.errors import ModelError, last_line
+from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, Shapes, opset_of, replace_nodes
+from edgedeploy.onnxruntime_session import cpu_session
+
+# Of a tensor, and of a tensor that can be a shape or the indices of some.
+_MOST_VALUES, _MOST_DIMENSIONS = 2**31 - 1, 2**16
+
+# Types of numbers.
+DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProto.STRING}
+
+# Of a constant in bytes: whose values shapes do not depend on.
+_LARGE = 1 << 10
+
+# They say that a network is quantised, or give other values each time.
+_KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+_RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+
+# Their results have the shape that the values of their inputs say, and at most 8 bytes for each of these and each axis.
+_OF_DATA = {"NonZero", "Unique", "Compress"}
+
+
+class KnownValues:
+    """Types, shapes and constants of a model, found in one walk along its nodes.
+
+    Constants are computed by onnxruntime when the shape of a later value hangs on them, as that of a `Reshape` does,
+    and at the end those that are read.
+
+    Args:
+        model: whose nodes come in the order of their work.
+        budget: how many bytes constants may add to the model.
+
+    Attributes:
+        shapes: type and shape of each value whose shape is known.
+        spent: how many bytes were needed.
+
+    Raises:
+        ModelError: a constant cannot be computed.
+    """
+
+    def __init__(self, model: onnx.ModelProto, budget: int) -> None:
+        self._model, self._opset, self._budget = model, opset_of(model), budget
+        self._opsets = [entry for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
+        self.spent = 0
+        self.shapes: Shapes = {}
+        self._constants: dict[str, TensorProto] = {}
+        # Of constants that are not computed yet, the nodes.
+        self._makers: dict[str, onnx.NodeProto] = {}
+        for weight in model.graph.initializer:
+            self._add(weight)
+        for value in model.graph.input:
+            self._note(value.name, value.type)
+            kind, shape = self.shapes.get(value.name, (0, []))
+            if 0 in shape:  # an input without values has known ones
+                empty = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind))
+                self._add(numpy_helper.from_array(empty, value.name))
+        for node in model.graph.node:
+            self._visit(node)
+
+    def fold(self) -> None:
+        """Put constants in the place of the nodes that make them."""
+        graph = self._model.graph
+        weights = {weight.name for weight in graph.initializer} | {value.name for value in graph.input}
+        folded = self._makers.keys() | self._constants.keys() - weights
+        if not folded:
+            return
+        left = [node for node in graph.node if not folded.issuperset(filter(None, node.output))]
+        needed = {value.name for value in graph.output}.union(*map(reads, left)) & folded
+        self._compute(needed)
+        replace_nodes(graph, left)
+        graph.initializer.extend(self._constants[name] for name in sorted(needed))
+
+    def _add(self, constant: TensorProto) -> None:
+        self._constants[constant.name] = constant
+        self.shapes[constant.name] = (constant.data_type, list(constant.dims))
+
+    def _visit(self, node: onnx.NodeProto) -> None:
+        value = self._shape_of(node)
+        if value is not None:
+            self.spent += value.nbytes
+            self._add(numpy_helper.from_array(value, node.output[0]))
+            return
+        self._infer(node)
+        outputs = set(filter(None, node.output))
+        waiting = reads(node) & self._makers.keys()
+        if waiting and not outputs <= self.shapes.keys():
+            self._compute(waiting)
+            self._infer(node)
+        size = self._bytes(node)
+        if size is not None and self.spent + size <= self._budget and self._is_constant(node):
+            self.spent += size
+            self._makers |= dict.fromkeys(outputs, node)
+
+    def _is_constant(self, node: onnx.NodeProto) -> bool:
+        """Whether no input of the network changes what a node makes, and it can be computed now."""
+        if node.op_type in _KEPT | _RANDOM or node.domain not in ONNX_DOMAINS or any(branches(node)):
+            return False
+        return reads(node) <= self._constants.keys() | self._makers.keys()
+
+    def _infer(self, node: onnx.NodeProto) -> None:
+        """Note what ONNX's own inference says of a node.
+
+        It is asked node by node: over a whole model it makes a dimension for every value that a tensor claims to have,
+        where that is taken for a shape.
+        """
+        names = set(filter(None, node.input)) & self.shapes.keys()
+        if any(_is_no_shape(self.shapes[name]) for name in names):
+            return
+        try:
+            inferred = onnx.shape_inference.infer_node_outputs(
+                onnx.defs.get_schema(node.op_type, self._opset, ""),
+                node,
+                {name: helper.make_tensor_type_proto(*self.shapes[name]) for name in names},
+                {name: self._constants[name] for name in names & self._constants.keys() if self._is_small(name)},
+                opset_imports=self._opsets,
+            )
+        except Exception:  # unknown, or malformed: whoever imports it says where
+            return
+        for name, kind in inferred.items():
+            self._note(name, kind)
+
+    def _is_small(self, name: str) -> bool:
+        kind, shape = self.shapes[name]
+        return math.prod(shape) * helper.tensor_dtype_to_np_dtype(kind).itemsize <= _LARGE
+
+    def _note(self, name: str, kind: onnx.TypeProto) -> None:
+        """Remember a type, if it is a tensor's of known shape that a memory could hold."""
+        tensor = kind.tensor_type
+        shape = [dimension.dim_value for dimension in tensor.shape.dim]
+        known = tensor.HasField("shape") and all(dimension.HasField("dim_value") for dimension in tensor.shape.dim)
+        if known and tensor.elem_type in DTYPES and min(shape, default=1) >= 0 and math.prod(shape) <= _MOST_VALUES:
+            self.shapes[name] = (tensor.elem_type, shape)
+
+    def _shape_of(self, node: onnx.NodeProto) -> np.ndarray | None:
+        """What `Shape` and `Size` give for a tensor of known shape."""
+        if node.op_type not in ("Shape", "Size") or not node.input or node.input[0] not in self.shapes:
+            return None
+        _, shape = self.shapes[node.input[0]]
+        if node.op_type == "Size":
+            return np.array(math.prod(shape), np.int64)
+        part = {attribute.name: attribute.i for attribute in node.attribute}
+        return np.array(shape[part.get("start", 0) : part.get("end")], np.int64)
+
+    def _bytes(self, node: onnx.NodeProto) -> int | None:
+        """How many bytes a node's outputs take at most, or None if that is not known."""
+        of_data = node.op_type in _OF_DATA
+        names = list(filter(None, node.input if of_data else node.output))
+        if not self.shapes.keys() >= set(names):
+            return None
+        sizes = [self.shapes[name] for name in names]
+        if of_data:
+            return sum(8 * math.prod(shape) * max(len(shape), 1) * len(node.output) for _, shape in sizes)
+        return sum(math.prod(shape) * helper.tensor_dtype_to_np_dtype(kind).itemsize for kind, shape in sizes)
+
+    def _compute(self, names: Collection[str]) -> None:
+        """Compute constants by onnxruntime, and the small ones on the way to them, on which more may hang."""
+        wanted = set(names) & self._makers.keys()
+        if not wanted:
+            return
+        nodes = list(self._makers_of(wanted))
+        given = {name for node in nodes for name in node.input if name in self._constants}
+        made = {name for node in nodes for name in node.output if name}
+        # Those of unknown shape are small: their bytes were counted at most.
+        results = sorted(wanted | {name for name in made if name not in self.shapes or self._is_small(name)})
+        for value in _computed(self._model, nodes, [self._constants[name] for name in sorted(given)], results):
+            self._add(value)
+            self._makers.pop(value.name)
+
+    def _makers_of(self, names: Iterable[str]) -> Iterator[onnx.NodeProto]:
+        """The nodes that values come from as far as these are not computed, in order, each once."""
+        found: set[int] = set()
+        pending = [(name, False) for name in names]
+        while pending:
+            name, ready = pending.pop()
+            node = self._makers.get(name)
+            if node is None or id(node) in found:
+                continue
+            if ready:
+                found.add(id(node))
+                yield node
+            else:
+                pending.append((name, True))
+                pending.extend((each, False) for each in node.input)
+
+
+def reads(node: onnx.NodeProto) -> set[str]:
+    """The values that a node needs, those that its branches take from around them included."""
+    names = set(filter(None, node.input))
+    for branch in branches(node):
+        inside = {value.name for value in [*branch.input, *branch.initializer]}
+        for inner in branch.node:
+            names |= reads(inner) - inside
+            inside |= set(inner.output)
+        names |= {value.name for value in branch.output} - inside
+    return names
+
+
+def branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    """The graphs inside of a node."""
+    return (attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH)
+
+
+def _is_no_shape(value: tuple[int, list[int]]) -> bool:
+    """Whether these are integers like those of a shape, but more than any shape has."""
+    kind, shape = value
+    return kind == TensorProto.INT64 and len(shape) == 1 and shape[0] > _MOST_DIMENSIONS
+
+
+def _computed(
+    model: onnx.ModelProto, nodes: list[onnx.NodeProto], constants: list[TensorProto], results: list[str]
+) -> list[TensorProto]:
+    """The values of nodes that read constants only, by onnxruntime."""
+    small = [constant for constant in constants if constant.ByteSize() <= 2 * _LARGE]
+    # Large ones are given as inputs: they would be copied into the model, and again out of it.
+    large = [constant for constant in constants if constant.ByteSize() > 2 * _LARGE]
+    inputs = [helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)) for each in large]
+    outputs = [onnx.ValueInfoProto(name=name) for name in results]
+    part = helper.make_graph(nodes, "constants", inputs, outputs, small)
+    try:
+        runnable = helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
+        feeds = {each.name: numpy_helper.to_array(each) for each in large}
+        values = cpu_session(runnable.SerializeToString()).run(results, feeds)
+    except Exception as error:
+        first = ", ".join(sorted({node.op_type for node in nodes}))
+        raise ModelError(
+            "constants of the network cannot be computed", why=f"onnxruntime, of {first}: {last_line(error)}"
+        ) from error
+    return [numpy_helper.from_array(np.asarray(value), name) for value, name in zip(values, results, strict=True)]

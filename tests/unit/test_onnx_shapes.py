@@ -1,0 +1,228 @@
+"""ONNX graphs that compute their shapes, and those whose branches and widths an input decides that the user fixes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Command
+from onnx import TensorProto, helper, numpy_helper
+from support.commands import output_of
+
+from edgedeploy.build import prepare
+from edgedeploy.errors import InputError, ModelError
+from edgedeploy.frontends.format import Converted, ImportOptions
+from edgedeploy.frontends.onnx import FORMAT
+from edgedeploy.frontends.onnx_folding import folded
+from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.resolved import resolve
+from edgedeploy.zoo.source import find_source
+
+Inputs = dict[str, tuple[int, list[int | str]]]
+
+DATA = np.linspace(-2, 2, 2 * 3 * 5, dtype=np.float32).reshape(1, 2, 3, 5)
+
+
+def node(operator: str, inputs: list[str], output: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(operator, inputs, [output], **attributes)
+
+
+def ints(name: str, *values: int) -> TensorProto:
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def scalar(name: str, value: int) -> TensorProto:
+    return numpy_helper.from_array(np.array(value, np.int64), name)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    weights: list[TensorProto],
+    inputs: Inputs | None = None,
+) -> onnx.ModelProto:
+    """A model with the input `data`, others, and the output `y`."""
+    every = {"data": (TensorProto.FLOAT, list(DATA.shape)), **(inputs or {})}
+    values = [helper.make_tensor_value_info(name, *kind) for name, kind in every.items()]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "graph", values, [output], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def windows(count: int) -> onnx.ModelProto:
+    """As Swin pads to whole windows, `count` times: Shape, Gather, Mod, Unsqueeze, Pad, then a slice."""
+    nodes, weights, value = [], [ints("axes", 0), ints("zero", 0), ints("three", 0, 0, 0)], "data"
+    weights += [scalar("axis", 3), scalar("four", 4), ints("along", 3)]
+    for step in range(count):
+        name = f"{step}/"
+        nodes += [
+            node("Shape", [value], name + "shape"),
+            node("Gather", [name + "shape", "axis"], name + "size", axis=0),
+            node("Sub", ["four", name + "size"], name + "minus"),
+            node("Mod", [name + "minus", "four"], name + "missing"),
+            node("Unsqueeze", [name + "missing", "axes"], name + "column"),
+            node("Concat", ["three", "zero", "three", name + "column"], name + "widths", axis=0),
+            node("Pad", [value, name + "widths"], name + "padded"),
+            node("Unsqueeze", [name + "size", "axes"], name + "end"),
+            node("Slice", [name + "padded", "zero", name + "end", "along"], name + "slice"),
+            node("Reshape", [name + "slice", name + "shape"], name + "again"),
+            node("Tanh", [name + "again"], name + "y"),
+        ]
+        value = name + "y"
+    nodes[-1].output[0] = "y"
+    return model(nodes, weights)
+
+
+def runs(network: onnx.ModelProto, **feeds: np.ndarray) -> np.ndarray:
+    return cpu_session(network.SerializeToString()).run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("count", [1, 60])
+def test_shapes_that_hang_on_one_another_are_all_folded(count: int) -> None:
+    expected = runs(windows(count), data=DATA)
+    found = folded(windows(count))
+    assert {each.op_type for each in found.graph.node} == {"Pad", "Slice", "Reshape", "Tanh"}
+    np.testing.assert_array_equal(runs(found, data=DATA), expected)
+
+
+def test_a_large_constant_behind_a_shape_is_kept_as_it_is() -> None:
+    table = numpy_helper.from_array(np.arange(400_000, dtype=np.float32).reshape(-1, 5), "table")
+    nodes = [
+        node("Shape", ["data"], "shape"),
+        node("Gather", ["table", "shape"], "rows", axis=0),
+        node("ReduceSum", ["rows"], "sum", keepdims=0),
+        node("Add", ["data", "sum"], "y"),
+    ]
+    found = folded(model(nodes, [table]))
+    assert [each.op_type for each in found.graph.node] == ["Add"]
+    assert [weight.name for weight in found.graph.initializer] == ["sum"]
+    np.testing.assert_array_equal(runs(found, data=DATA), runs(model(nodes, [table]), data=DATA))
+
+
+def test_places_of_constants_that_are_not_zero_are_constants() -> None:
+    nodes = [
+        node("NonZero", ["mask"], "places"),
+        node("Squeeze", ["places", "first"], "row"),
+        node("Gather", ["data", "row"], "y", axis=3),
+    ]
+    weights = [numpy_helper.from_array(np.array([0, 1, 0, 1, 1], np.float32), "mask"), ints("first", 0)]
+    found = folded(model(nodes, weights))
+    assert [each.op_type for each in found.graph.node] == ["Gather"]
+    np.testing.assert_array_equal(runs(found, data=DATA), DATA[..., [1, 3, 4]])
+
+
+def decided() -> onnx.ModelProto:
+    """A network whose branch `rate` decides, and whose padding `widths` does."""
+    branches = []
+    for name, operator in (("then_branch", "Neg"), ("else_branch", "Exp")):
+        output = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
+        branches.append(helper.make_graph([node(operator, ["padded"], name)], name, [], [output]))
+    nodes = [
+        node("Equal", ["rate", "fast"], "is_fast"),
+        node("Pad", ["data", "widths"], "padded"),
+        node("If", ["is_fast"], "y", then_branch=branches[0], else_branch=branches[1]),
+    ]
+    inputs = {"rate": (TensorProto.INT64, []), "widths": (TensorProto.INT64, ["count"])}
+    return model(nodes, [scalar("fast", 16000)], inputs)
+
+
+WIDTHS = [0, 0, 0, 1, 0, 0, 0, 2]
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Path:
+    path = tmp_path / "decided.onnx"
+    onnx.save(decided(), path)
+    return path
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("rate", [16000, 8000])
+def test_a_branch_and_a_padding_follow_what_inputs_are_set_to(network: Path, rate: int) -> None:
+    options = ImportOptions(values={"rate": rate, "widths": np.array(WIDTHS)})
+    prepared = prepare(str(network), resolve("local"), options=options)
+    assert [spec.name for spec in prepared.manifest.inputs] == ["data"]
+    assert prepared.manifest.set_inputs == {"rate": rate, "widths": WIDTHS}
+    session = prepared.open(1)
+    expected = runs(decided(), data=DATA, rate=np.array(rate), widths=np.array(WIDTHS))
+    np.testing.assert_allclose(session.run({"data": DATA})["y"], expected, rtol=1e-5)
+
+
+def test_other_engines_are_given_the_network_without_the_inputs(network: Path) -> None:
+    options = ImportOptions(values={"rate": 8000, "widths": WIDTHS})
+    converted: Converted = FORMAT.convert([network], {}, options)
+    expected = np.exp(np.pad(DATA, ((0, 0), (0, 0), (0, 0), (1, 2))))
+    np.testing.assert_allclose(runs(converted.folded(), data=DATA), expected, rtol=1e-5)
+
+
+def test_builds_differ_in_what_inputs_are_set_to(network: Path) -> None:
+    from edgedeploy.build_key import build_key
+
+    board = resolve("local").profile
+    keys = {
+        build_key(find_source(str(network), options=ImportOptions(values={"rate": rate, "widths": WIDTHS})), board)
+        for rate in (8000, 16000)
+    }
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"speed": 1}, "has no input 'speed' to set: its inputs: data, rate, widths"),
+        ({"rate": 0.5}, "input 'rate' cannot be set to 0.5: it is of int64"),
+        ({"rate": True}, "input 'rate' cannot be set to True: it is of int64"),
+        ({"rate": "fast"}, "input 'rate' cannot be set to 'fast': it is of int64"),
+        ({"rate": [1, 2]}, "input 'rate' cannot be set to 2 values: its shape is that of one number"),
+        ({"data": 1.0}, "input 'data' cannot be set to 1 values: its shape is 1,2,3,5"),
+        ({"data": 1.0, "rate": 1, "widths": 1}, "would have no input left"),
+    ],
+)
+def test_what_an_input_cannot_be_set_to_is_refused(network: Path, values: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        find_source(str(network), options=ImportOptions(values=values)).read()
+    assert message in str(caught.value)
+
+
+def test_a_branch_that_an_input_decides_names_the_input(network: Path) -> None:
+    options = ImportOptions(values={"widths": WIDTHS})
+    with pytest.raises(
+        ModelError, match="which branch of operator If is taken depends on the network's inputs"
+    ) as caught:
+        find_source(str(network), options=options).read()
+    assert "if rate always has the same value, fix it: --set rate=VALUE" in caught.value.hints
+
+
+def test_widths_that_an_input_decides_name_the_input(network: Path) -> None:
+    options = ImportOptions(values={"rate": 8000})
+    with pytest.raises(ModelError, match="operator Pad") as caught:
+        find_source(str(network), {"widths": [8]}, options=options).read()
+    assert "if widths always has the same value, fix it: --set widths=VALUE" in caught.value.hints
+
+
+def test_inputs_of_other_formats_cannot_be_set(tmp_path: Path) -> None:
+    (tmp_path / "net.cfg").write_text("[net]\nwidth=4\nheight=4\nchannels=3\n[softmax]\n")
+    options = ImportOptions(weights="random", values={"data": 1})
+    with pytest.raises(InputError, match="that is possible in ONNX files, and it is of Darknet"):
+        find_source(str(tmp_path / "net.cfg"), options=options)
+
+
+@pytest.mark.compiles
+def test_the_command_line_sets_inputs(command: Command, network: Path, tmp_path: Path) -> None:
+    widths = ",".join(map(str, WIDTHS))
+    setting = ("--set", "rate=16000", "--set", f"widths={widths}")
+    built = json.loads(output_of(command, "build", network, *setting, "--output", tmp_path, "--json"))
+    package = (built if isinstance(built, dict) else built[0])["package"]
+    shown = json.loads(output_of(command, "package", "show", package, "--json"))
+    assert shown["set_inputs"] == {"rate": 16000, "widths": WIDTHS}
+    assert [spec["name"] for spec in shown["inputs"]] == ["data"]
+    assert "rate = 16000" in output_of(command, "package", "show", package)
+
+
+@pytest.mark.parametrize("option", ["rate", "rate=fast", "=3"])
+def test_a_value_in_another_form_is_refused(command: Command, network: Path, option: str) -> None:
+    code, _, error = command("build", str(network), "--set", option)
+    assert f"'{option}' sets no input" in error
+    assert code == InputError.exit_code
