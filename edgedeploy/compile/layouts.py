@@ -70,8 +70,9 @@ class _Remover(Rewriter):
             return self._padded_before(call)
         if is_call(call, "relax.reshape"):
             source = self.bound_value(call.args[0])
-            # Two in a row would be a copy.
-            return relax.op.reshape(source.args[0], call.args[1]) if is_call(source, "relax.reshape") else call
+            # Two in a row would be a copy, and so would one that changes nothing.
+            data = source.args[0] if is_call(source, "relax.reshape") else call.args[0]
+            return data if shape_of(data) == shape_of(original) else relax.op.reshape(data, call.args[1])
         if is_call(call, "relax.matmul"):
             weights = constant_value(call.args[1])
             if weights is not None and weights.ndim == 2 and len(shape_of(call.args[0])) == 2:

@@ -57,7 +57,9 @@ def network(tmp_path: Path) -> Network:
     bounds = [graph.weight(np.array([bound])) for bound in (0, 9, 1)]
     value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
     signal = graph.node("Reshape", graph.node("GlobalAveragePool", value), graph.weight(np.array([1, 3, 3])))
-    flat = graph.node("Flatten", graph.node("Conv", signal, graph.normal(3, 3, 1)))
+    signal = graph.node("Conv", signal, graph.normal(3, 3, 1))
+    volume = graph.node("Reshape", signal, graph.weight(np.array([1, 3, 3, 1, 1])))
+    flat = graph.node("Flatten", graph.node("Conv", volume, graph.normal(3, 3, 1, 1, 1)))
     return read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))))
 
 

@@ -24,6 +24,7 @@ from edgedeploy.compile.one_dimensional import lift_signals
 from edgedeploy.compile.optraits import slow_operators
 from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.compile.quantisation import round_in_float
+from edgedeploy.compile.three_dimensional import lift_volumes
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.trimming import trim_kernels
 
@@ -104,6 +105,7 @@ PASSES = [
     ),
     Pass("fold-constants", "Evaluate operators on constants.", _alone(fold_constants)),
     Pass("lift-signals", "Write operators on signals as operators on images of one row.", _alone(lift_signals)),
+    Pass("lift-volumes", "Write operators on volumes as operators on images.", _alone(lift_volumes)),
     Pass(
         "canonicalise-operators",
         "Write bounds and leaky ReLUs as maximum, minimum and products.",

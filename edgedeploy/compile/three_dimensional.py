@@ -1,0 +1,318 @@
+"""Operators on volumes as operators on images, which layout conversion and templates know.
+
+Volumes are n x channels x depth x height x width. In memory with neighbouring channels, which layout conversion leaves,
+one volume is two kinds of images at the same time, and neither costs a copy:
+
+- *frames*, depth n x channels x height x width, on which kernels of depth 1 work;
+- *sheets*, 1 x channels x depth x (n height width), on which kernels of one pixel in each frame work.
+
+Other convolutions read, of each frame, the channels of all frames under the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.expressions import (
+    Rewriter,
+    axes_of,
+    constant,
+    constant_value,
+    is_call,
+    rewritten,
+    shape_of,
+)
+from edgedeploy.compile.layouts import NCHW_OF_NHWC
+from edgedeploy.compile.lowering import NHWC_OF_NCHW
+from edgedeploy.compile.optraits import Kind, is_kind, operator_name, tensors_of
+
+_POOLS = {"nn.max_pool3d": relax.op.nn.max_pool2d, "nn.avg_pool3d": relax.op.nn.avg_pool2d}
+
+# The axes of volumes along which frames and sheets lie, in the order of their memory but for the channels.
+_FRAMES, _SHEETS = [2, 0, 1, 3, 4], [1, 2, 0, 3, 4]
+
+
+def lift_volumes(module: tvm.IRModule) -> tvm.IRModule:
+    """Write three-dimensional convolutions and pools, and elementwise operators and reductions after them, in two.
+
+    Expects volumes in NCDHW, and constants in the place of their variables.
+    """
+    return rewritten(_Lifter, module)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How a window lies along one axis: elements, stride, dilation, padding before and behind."""
+
+    elements: int
+    stride: int
+    dilation: int
+    before: int
+    behind: int
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Whether each result is made of the value at its place."""
+        return (self.elements, self.stride, self.before, self.behind) == (1, 1, 0, 0)
+
+
+class _Lifter(Rewriter):
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        name = operator_name(call)
+        if name == "nn.conv3d":
+            return self._convolution(call)
+        if name in _POOLS:
+            return self._pool(_POOLS[name], call)
+        if name == "nn.adaptive_avg_pool3d" and shape_of(call)[2:] == [1, 1, 1]:
+            return self._reduction("mean", call, [2, 3, 4])
+        if not any(self._source(each) is not None for each in tensors_of(call)):
+            return None
+        if is_kind(call, Kind.REDUCTION):
+            axes = sorted(int(axis) % 5 for axis in call.attrs.axis or range(5))
+            return self._reduction(name, call, axes) if axes in ([2], [3, 4], [2, 3, 4]) else None
+        if is_kind(call, Kind.ELEMENTWISE) and getattr(call.attrs, "axis", 1) == 1:
+            return self._elementwise(call)
+        return None
+
+    # Convolutions and pools.
+
+    def _convolution(self, call: relax.Call) -> relax.Expr | None:
+        attrs, weights = call.attrs, constant_value(call.args[1])
+        if weights is None or not attrs.data_layout == attrs.out_layout == "NCDHW" or attrs.kernel_layout != "OIDHW":
+            return None
+        depth, *plane = _axes(call, weights.shape[2:])
+        groups, shape, dtype = int(attrs.groups), shape_of(call), str(call.ty.dtype)
+        if depth.elements > 1 and all(each.moves_nothing for each in plane):
+            sheets = self._sheets(call.args[0])
+            along = [depth, plane[0]]
+            return self._of_sheets(_convolved(sheets, weights[..., 0], along, groups, dtype), shape)
+        taps = _taps(depth, shape_of(call.args[0])[2], shape[2])
+        if groups == 1:
+            frames = [self._moved(call.args[0], depth, taps, shape[2])]
+            kernels = [weights[:, :, taps].swapaxes(1, 2).reshape(len(weights), -1, *weights.shape[3:])]
+        else:
+            frames = [self._moved(call.args[0], depth, [tap], shape[2]) for tap in taps]
+            kernels = [weights[:, :, tap] for tap in taps]
+        total, *others = (
+            self.emit(_convolved(image, kernel, plane, groups, dtype))
+            for image, kernel in zip(frames, kernels, strict=True)
+        )
+        for each in others:
+            total = self.emit(relax.op.add(each, total))
+        return self._of_frames(total, shape)
+
+    def _moved(self, volume: relax.Expr, depth: _Axis, taps: Sequence[int], count: int) -> relax.Expr:
+        """For each of `count` results along the depth, a frame of the channels that some elements of a kernel meet."""
+        batch, channels, size, height, width = shape_of(volume)
+        lies = self._source(volume) is not None
+        if lies:
+            along, across, moved = 1, 3, self._memory(volume, 1, size, batch * height * width)
+        else:  # an input of the network, whose planes are copied as they are
+            ordered = self.emit(relax.op.permute_dims(volume, [2, 0, 1, 3, 4]))
+            along, across = 0, 2
+            moved = self.emit(relax.op.reshape(ordered, [size, batch, channels, height * width]))
+        starts = [tap * depth.dilation - depth.before for tap in taps]
+        reach = (count - 1) * depth.stride + 1
+        before, behind = max(0, -min(starts)), max(0, max(starts) + reach - size)
+        if before or behind:
+            widths = [0] * 8
+            widths[2 * along : 2 * along + 2] = before, behind
+            moved = self.emit(relax.op.nn.pad(moved, widths))
+        if (len(taps), count, depth.stride) != (1, before + size + behind, 1):
+            begins = [before + start for start in starts]
+            ends = [begin + reach for begin in begins]
+            parts = [
+                self.emit(relax.op.strided_slice(moved, [along], [begin], [end], [depth.stride]))
+                for begin, end in zip(begins, ends, strict=True)
+            ]
+            moved = self.emit(relax.op.concat(parts, across)) if len(parts) > 1 else parts[0]
+        if lies:
+            return self._image(moved, count * batch, height, width)
+        return self.emit(relax.op.reshape(moved, [count * batch, len(taps) * channels, height, width]))
+
+    def _pool(self, pool: Any, call: relax.Call) -> relax.Expr | None:
+        attrs = call.attrs
+        if not attrs.layout == attrs.out_layout == "NCDHW":
+            return None
+        depth, *plane = _axes(call, [int(size) for size in attrs.pool_size])
+        batch, channels, _, height, width = shape_of(call)
+        volume: relax.Expr = call.args[0]
+        others: dict[str, Any] = {
+            "ceil_mode": bool(attrs.ceil_mode),
+            "count_include_pad": bool(attrs.count_include_pad),
+        }
+        others["layout"] = "NHWC"
+        if not all(each.moves_nothing for each in plane):
+            shape = [batch, channels, shape_of(volume)[2], height, width]
+            memory = self._memory(volume, shape[2] * batch, *shape_of(volume)[3:])
+            pooled = self._in_frames(_pooled(pool, memory, plane, **others), shape)
+            if depth.moves_nothing:
+                return pooled
+            volume = self.emit(pooled)
+        memory = self._memory(volume, 1, shape_of(volume)[2], batch * height * width)
+        along = [depth, _Axis(1, 1, 1, 0, 0)]
+        return self._in_sheets(_pooled(pool, memory, along, **others), shape_of(call))
+
+    # What lies between them.
+
+    def _reduction(self, name: str, call: relax.Call, axes: list[int]) -> relax.Expr:
+        reduce, volume = getattr(relax.op, name), call.args[0]
+        batch, channels, depth, height, width = shape_of(volume)
+        if axes == [2, 3, 4] and batch == 1:
+            memory = self._memory(volume, 1, depth, height * width)
+            return relax.op.reshape(self.emit(reduce(memory, [1, 2], True)), shape_of(call))
+        if 3 in axes:
+            memory = self._memory(volume, depth * batch, height, width)
+            height, width = 1, 1
+            shape = [batch, channels, depth, height, width]
+            volume = self.emit(self._in_frames(reduce(memory, [1, 2], True), shape))
+        if 2 in axes:
+            memory = self._memory(volume, 1, depth, batch * height * width)
+            volume = self.emit(self._in_sheets(reduce(memory, [1], True), [batch, channels, 1, height, width]))
+        same = shape_of(volume) == shape_of(call)
+        return self.bound_value(volume) if same else relax.op.reshape(volume, shape_of(call))
+
+    def _elementwise(self, call: relax.Call) -> relax.Expr | None:
+        volume = next(each for each in tensors_of(call) if self._source(each) is not None)
+        shape, source = shape_of(volume), self._source(volume)
+        if source is None or shape_of(call) != shape:
+            return None
+        _, in_frames = source
+        arguments = [self._operand(each, shape, in_frames=in_frames) for each in call.args]
+        if any(each is None for each in arguments):
+            return None
+        lifted = relax.Call(call.op, arguments, call.attrs)
+        return self._of_frames(lifted, shape) if in_frames else self._of_sheets(lifted, shape)
+
+    def _operand(self, argument: relax.Expr, shape: list[int], *, in_frames: bool) -> relax.Expr | None:
+        """An argument of an elementwise operator on volumes of a shape; None where it has none among images."""
+        if not isinstance(argument.ty, relax.TensorType):
+            return argument
+        if shape_of(argument) == shape:
+            return self._frames(argument) if in_frames else self._sheets(argument)
+        value, rank = constant_value(argument), len(shape_of(argument))
+        if value is not None and value.size == 1:
+            return constant(value.reshape(()))
+        if rank == 1 and shape_of(argument) == [shape[1]] != shape[4:]:
+            return argument  # the slopes of a PReLU
+        own = [1] * (5 - rank) + shape_of(argument)
+        if own[0] == own[2] == own[3] == own[4] == 1:
+            shaped = [1, own[1], 1, 1]
+            return self.emit(relax.op.reshape(argument, shaped)) if value is None else constant(value.reshape(shaped))
+        if value is None:
+            return None
+        kept = (1, 3, 4) if in_frames else (1, 2)
+        wide = [size if axis in kept else whole for axis, (size, whole) in enumerate(zip(own, shape, strict=True))]
+        laid = np.broadcast_to(value.reshape(own), wide)
+        if in_frames:
+            return constant(laid.transpose(_FRAMES).reshape(-1, *(own[axis] for axis in kept)))
+        return constant(laid.transpose(_SHEETS).reshape(1, own[1], own[2], -1))
+
+    # From volumes to images and back.
+
+    def _source(self, volume: relax.Expr) -> tuple[relax.Expr, bool] | None:
+        """The image that a volume was made of, if it was, and whether it is of frames."""
+        value = self.bound_value(volume)
+        axes = axes_of(value)
+        if axes is None or len(axes) != 5:
+            return None
+        image = self.bound_value(value.args[0])
+        if not is_call(image, "relax.reshape") or len(shape_of(image.args[0])) != 4:
+            return None
+        kinds = {tuple(np.argsort(_FRAMES)): True, tuple(np.argsort(_SHEETS)): False}
+        in_frames = kinds.get(tuple(axes))
+        batch, channels, depth, height, width = shape_of(volume)
+        expected = (
+            [depth * batch, channels, height, width] if in_frames else [1, channels, depth, batch * height * width]
+        )
+        return (image.args[0], in_frames) if in_frames is not None and shape_of(image.args[0]) == expected else None
+
+    def _frames(self, volume: relax.Expr) -> relax.Expr:
+        batch, _, depth, height, width = shape_of(volume)
+        source = self._source(volume)
+        if source is not None and source[1]:
+            return source[0]
+        sizes = depth * batch, height, width
+        return self._image(self._memory(volume, *sizes), *sizes)
+
+    def _sheets(self, volume: relax.Expr) -> relax.Expr:
+        batch, _, depth, height, width = shape_of(volume)
+        source = self._source(volume)
+        if source is not None and not source[1]:
+            return source[0]
+        sizes = 1, depth, batch * height * width
+        return self._image(self._memory(volume, *sizes), *sizes)
+
+    def _memory(self, volume: relax.Expr, *sizes: int) -> relax.Expr:
+        """A volume by depth, n, height and width, with neighbouring channels: in so many batches, rows and columns."""
+        source = self._source(volume)
+        image, order = (volume, [2, 0, 3, 4, 1]) if source is None else (source[0], NHWC_OF_NCHW)
+        return self.emit(
+            relax.op.reshape(self.emit(relax.op.permute_dims(image, order)), [*sizes, shape_of(volume)[1]])
+        )
+
+    def _image(self, memory: relax.Expr, *sizes: int) -> relax.Expr:
+        """An image of so many batches, rows and columns with neighbouring channels, in NCHW."""
+        shaped = self.emit(relax.op.reshape(memory, [*sizes, shape_of(memory)[-1]]))
+        return self.emit(relax.op.permute_dims(shaped, NCHW_OF_NHWC))
+
+    def _in_frames(self, memory: relax.Expr, shape: list[int]) -> relax.Expr:
+        """The volume of a shape that frames with neighbouring channels are."""
+        batch, _, depth, height, width = shape
+        return self._of_frames(self._image(self.emit(memory), depth * batch, height, width), shape)
+
+    def _in_sheets(self, memory: relax.Expr, shape: list[int]) -> relax.Expr:
+        """The volume of a shape that sheets with neighbouring channels are."""
+        batch, _, depth, height, width = shape
+        return self._of_sheets(self._image(self.emit(memory), 1, depth, batch * height * width), shape)
+
+    def _of_frames(self, frames: relax.Expr, shape: list[int]) -> relax.Expr:
+        """The volume of a shape that frames are."""
+        batch, channels, depth, height, width = shape
+        ordered = relax.op.reshape(self.emit(frames), [depth, batch, channels, height, width])
+        return relax.op.permute_dims(self.emit(ordered), np.argsort(_FRAMES).tolist())
+
+    def _of_sheets(self, sheets: relax.Expr, shape: list[int]) -> relax.Expr:
+        """The volume of a shape that sheets are."""
+        batch, channels, depth, height, width = shape
+        ordered = relax.op.reshape(self.emit(sheets), [channels, depth, batch, height, width])
+        return relax.op.permute_dims(self.emit(ordered), np.argsort(_SHEETS).tolist())
+
+
+def _axes(call: relax.Call, elements: Sequence[int]) -> list[_Axis]:
+    """How a window of so many elements lies along depth, height and width."""
+    attrs = call.attrs
+    strides, dilation, padding = (
+        [int(each) for each in values] for values in (attrs.strides, attrs.dilation, attrs.padding)
+    )
+    return [_Axis(int(elements[i]), strides[i], dilation[i], padding[i], padding[3 + i]) for i in range(3)]
+
+
+def _padding(axes: Sequence[_Axis]) -> list[int]:
+    return [*(each.before for each in axes), *(each.behind for each in axes)]
+
+
+def _convolved(image: relax.Expr, weights: np.ndarray, axes: Sequence[_Axis], groups: int, dtype: str) -> relax.Call:
+    strides, dilation = [each.stride for each in axes], [each.dilation for each in axes]
+    return relax.op.nn.conv2d(image, constant(weights), strides, _padding(axes), dilation, groups, out_dtype=dtype)
+
+
+def _pooled(pool: Any, image: relax.Expr, axes: Sequence[_Axis], **others: Any) -> relax.Call:
+    sizes, strides, dilation = zip(*((each.elements, each.stride, each.dilation) for each in axes), strict=True)
+    return pool(image, list(sizes), list(strides), _padding(axes), list(dilation), **others)
+
+
+def _taps(axis: _Axis, size: int, results: int) -> list[int]:
+    """The elements of a kernel that meet a value somewhere along an axis; one at least."""
+
+    def meets(tap: int) -> bool:
+        first = tap * axis.dilation - axis.before
+        return any(0 <= first + result * axis.stride < size for result in range(results))
+
+    return [tap for tap in range(axis.elements) if meets(tap)] or [0]
