@@ -10,6 +10,8 @@ from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, int
 def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values, places = inputs[0], inputs[1]
     batch = attributes.get("batch_dims", 0)
+    if not batch and places.shape[-1] == 1:
+        return np.take(values, places[..., 0], 0)
     if not batch:
         return np.asarray(values[tuple(np.moveaxis(places, -1, 0))])
     outer = values.shape[:batch]
@@ -61,6 +63,9 @@ def _top_k(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
     [count] = integers(inputs, 1, attributes, "k") or [0]
     if not 0 <= count <= values.shape[axis]:
         raise ValueError(f"{count} of {values.shape[axis]} values were asked for")
+    if values.ndim == 1 and attributes.get("largest", 1) and 0 < 4 * count < values.size:
+        places = _largest(values, count)
+        return [values[places], places]
     if attributes.get("largest", 1):
         # A stable order from the end: reversed twice, equal values keep theirs.
         order = values.shape[axis] - 1 - np.flip(np.argsort(np.flip(values, axis), axis, kind="stable"), axis)
@@ -68,6 +73,14 @@ def _top_k(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
         order = np.argsort(values, axis, kind="stable")
     places = np.take(order, range(count), axis)
     return [np.take_along_axis(values, places, axis), places.astype(np.int64)]
+
+
+def _largest(values: np.ndarray, count: int) -> np.ndarray:
+    """The places of the `count` largest of a list, found without ordering the rest of it."""
+    least = np.partition(values, values.size - count)[values.size - count]
+    places = np.flatnonzero(~(values < least))  # those that are NaN too
+    order = np.argsort(values[places][::-1], kind="stable")[::-1]
+    return places[places.size - 1 - order][:count].astype(np.int64)
 
 
 def _unique(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:

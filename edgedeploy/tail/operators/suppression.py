@@ -12,8 +12,11 @@ import numpy as np
 
 from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, optional
 
-# From sides (n x 4: y1, x1, y2, x2), the intersection over union of the first with each of the others.
+# The intersections over unions of boxes (y1, x1, y2, x2 along the last axis), whose other axes broadcast.
 _Overlaps = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+# How many boxes are compared with all later ones at a time: numpy takes longer for a call than for a hundred boxes.
+_BLOCK = 128
 
 # The values of one detection's outputs.
 _Found = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -47,12 +50,18 @@ def _corners(boxes: np.ndarray, by_centre: int) -> np.ndarray:
 
 def _greedy(corners: np.ndarray, order: np.ndarray, count: int, iou: np.float32, overlaps: _Overlaps) -> np.ndarray:
     """The best box, then the best of those that it leaves, and so on: at most `count` of those in `order`."""
-    kept = []
-    while order.size and len(kept) < count:
-        best, order = order[0], order[1:]
-        kept.append(best)
-        order = order[~(overlaps(corners[best], corners[order]) > iou)]
-    return np.array(kept, np.int64)
+    kept = np.zeros(0, np.int64)
+    while order.size and kept.size < count:
+        block, order = order[:_BLOCK], order[_BLOCK:]
+        boxes = corners[block][:, None]
+        among = overlaps(boxes, corners[block]) > iou
+        stays = np.ones(block.size, bool)
+        for place, suppressed in enumerate(among):
+            if stays[place]:
+                stays[place + 1 :] &= ~suppressed[place + 1 :]
+        kept = np.concatenate([kept, block[stays]])
+        order = order[~(overlaps(boxes[stays], corners[order]) > iou).any(axis=0)]
+    return kept[:count]
 
 
 def _areas(corners: np.ndarray) -> np.ndarray:
@@ -61,13 +70,13 @@ def _areas(corners: np.ndarray) -> np.ndarray:
 
 def _sides(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Height and width of intersections, below zero where there is none."""
-    return np.asarray(np.minimum(first[2:], others[:, 2:]) - np.maximum(first[:2], others[:, :2]))
+    return np.asarray(np.minimum(first[..., 2:], others[..., 2:]) - np.maximum(first[..., :2], others[..., :2]))
 
 
 def _iou_of_positive(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Zero where an intersection, an area or a union is not above zero."""
     sides, areas, area = _sides(first, others), _areas(others), _areas(first)
-    intersections = np.where((sides > 0).all(axis=1), sides[:, 0] * sides[:, 1], 0)
+    intersections = np.where((sides > 0).all(axis=-1), sides[..., 0] * sides[..., 1], 0)
     unions = area + areas - intersections
     sound = (intersections > 0) & (areas > 0) & (area > 0) & (unions > 0)
     return np.where(sound, intersections / unions, 0)
@@ -100,7 +109,7 @@ def _decoded(encodings: np.ndarray, anchors: np.ndarray, attributes: Attributes)
 
 def _iou(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Zero where an area is not above zero."""
-    intersections = np.maximum(_sides(first, others), 0).prod(axis=1)
+    intersections = np.maximum(_sides(first, others), 0).prod(axis=-1)
     areas, area = _areas(others), _areas(first)
     return np.where((areas > 0) & (area > 0), intersections / (area + areas - intersections), 0)
 
