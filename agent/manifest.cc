@@ -106,9 +106,10 @@ void CheckSizes(const Manifest& manifest, const std::vector<TensorSpec>& specs, 
 
 Manifest Read(const Json& json) {
   const int64_t format = json.at("format").integer();
-  if (format != kManifestFormat) {
-    throw JsonError("another version of edgedeploy wrote it: this agent reads format " +
-                    std::to_string(kManifestFormat) + ", not " + std::to_string(format));
+  if (format < kOldestManifestFormat || format > kManifestFormat) {
+    throw JsonError("another version of edgedeploy wrote it: this agent reads formats " +
+                    std::to_string(kOldestManifestFormat) + " to " + std::to_string(kManifestFormat) + ", not " +
+                    std::to_string(format));
   }
   Manifest manifest;
   manifest.model = json.at("model").text();

@@ -15,14 +15,25 @@ from edgedeploy.facts import Facts
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.kept import Kept
-from edgedeploy.package.manifest import LIBRARY_NAME, Check, Manifest, packageable
+from edgedeploy.package.manifest import (
+    FORMAT,
+    LIBRARY_NAME,
+    PLAIN_FORMAT,
+    TAIL_NAME,
+    Check,
+    Manifest,
+    TailMember,
+    packageable,
+)
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.selftest.checking import Checks, Draft, check
 from edgedeploy.selftest.inputs import bounded_inputs
 from edgedeploy.selftest.recording import recorded, self_test
+from edgedeploy.selftest.tails import check_tail
 from edgedeploy.selftest.tolerance import Recorded, error_limit
+from edgedeploy.tail.program import content_of
 from edgedeploy.toolchain import c_compiler
 from edgedeploy.zoo.source import Source, find_source, note_weights
 
@@ -104,7 +115,9 @@ class Referenced(NamedTuple):
         with progress.stage("import"):
             network = source.read()
         with progress.stage("reference"):
-            return cls(network, recorded(network))
+            cases = recorded(network)
+            check_tail(network, cases)
+            return cls(network, cases)
 
 
 class _Inputs(NamedTuple):
@@ -226,7 +239,10 @@ def _build(
         for reason in misfits(abi, Facts(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
         contents |= members
+        if network.cut_off:
+            contents[TAIL_NAME] = content_of(network.cut_off.tail.block)
         manifest = Manifest(
+            format=FORMAT if network.cut_off else PLAIN_FORMAT,
             model=source.name,
             model_sha256=source.sha256[0],
             weights=source.options.weights,
@@ -243,6 +259,7 @@ def _build(
             set_inputs=dict(source.options.values),
             inputs=bounded_inputs(network),
             outputs=network.outputs,
+            tail=network.cut_off and TailMember(file=TAIL_NAME, outputs=network.cut_off.tail.outputs),
             abi=abi,
             memory=compiled.code.memory,
             selftest=test,

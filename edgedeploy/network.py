@@ -10,9 +10,23 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.heads import Head
+from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import TensorSpec
 
 Reference = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """The end of a network that is not compiled.
+
+    Attributes:
+        tail: it.
+        reference: one inference of the whole network by the reference's program, to check the tail with.
+    """
+
+    tail: Tail
+    reference: Reference
 
 
 @dataclass(frozen=True)
@@ -22,7 +36,8 @@ class Network:
     Attributes:
         file: the file it was read from.
         module: a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it.
-        inputs, outputs: names, shapes and dtypes, in the network's order.
+        inputs, outputs: names, shapes and dtypes, in the network's order; if it has a tail, outputs are those of the
+            compiled part, as are those of `reference`.
         quantised: whether it holds quantised layers, which run in float here: its outputs then differ
             from those of an integer engine.
         reference: one inference by a program other than TVM, to check the compiled code against.
@@ -31,6 +46,7 @@ class Network:
         other_kernels: one inference by the same program with other kernels, or in float64. How far it is from
             `reference` is what rounding alone does to the network. None where there are none.
         other_kernels_name: what they are.
+        cut_off: what follows `module`, where sizes depend on data; None for most networks.
     """
 
     file: Path
@@ -43,3 +59,4 @@ class Network:
     heads: Sequence[Head] = ()
     other_kernels: Reference | None = None
     other_kernels_name: str = ""
+    cut_off: CutOff | None = None

@@ -18,7 +18,7 @@ class TensorSpec(Record):
 
     Attributes:
         name: of the network's.
-        shape: empty for a scalar.
+        shape: empty for a scalar; of an output of a tail, -1 where the data decide.
         dtype: as numpy names it.
         below: for inputs that are indices, what all of them are less than; None for all others.
     """
@@ -39,11 +39,12 @@ class TensorSpec(Record):
 
     def misfit(self, array: np.ndarray) -> str | None:
         """What an array has instead of this shape and dtype, for messages; None if it has both."""
-        if list(array.shape) == self.shape and array.dtype == np.dtype(self.dtype):
+        fits = len(self.shape) == array.ndim and all(a in (b, -1) for a, b in zip(self.shape, array.shape, strict=True))
+        if fits and array.dtype == np.dtype(self.dtype):
             return None
         return f"it is {shown(array.shape)} of {array.dtype}, not {shown(self.shape)} of {self.dtype}"
 
 
 def shown(shape: Sequence[int]) -> str:
     """A shape for people."""
-    return "x".join(map(str, shape)) or "a scalar"
+    return "x".join("?" if size < 0 else str(size) for size in shape) or "a scalar"

@@ -84,7 +84,7 @@ def candidates(
         manifest = read_manifest(prepared.package_path)
         # Files of one name in two folders go by their paths.
         name = source.name if names.count(source.name) == 1 else model
-        found.append(Candidate(name, prepared, manifest.inputs, manifest.outputs))
+        found.append(Candidate(name, prepared, manifest.inputs, manifest.results))
     return found
 
 

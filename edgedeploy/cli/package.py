@@ -34,7 +34,7 @@ def show(
 
     manifest = read_manifest(package)
     if json_output:
-        print_json(manifest.model_dump(mode="json", by_alias=True))
+        print_json(manifest.written())
         return
     from rich.table import Table
 
@@ -53,7 +53,8 @@ def show(
         "without passes": foreign(*manifest.disabled_passes),
         "set": foreign(*(f"{name} = {value}" for name, value in manifest.set_inputs.items())),
         "inputs": foreign(*map(_tensor, manifest.inputs)),
-        "outputs": foreign(*map(_tensor, manifest.outputs)),
+        "outputs": foreign(*map(_tensor, manifest.results)),
+        "compiled up to": foreign(*map(_tensor, manifest.outputs if manifest.tail else [])),
         "heads": foreign(*map(_head, manifest.heads)),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
@@ -103,7 +104,8 @@ def verify(
 
 
 def _tensor(tensor: TensorSpec) -> str:
-    return f"{tensor.name}  {tensor.dtype} {tensor.shape}"
+    sizes = ", ".join("?" if size < 0 else str(size) for size in tensor.shape)
+    return f"{tensor.name}  {tensor.dtype} [{sizes}]"
 
 
 def _head(head: Head) -> str:

@@ -79,8 +79,8 @@ class Part:
         """
         tensor = image_input(manifest.inputs, self.entry.input)
         decoder = self.stage.decoder.with_heads(manifest.heads)
-        names = called([spec.name for spec in manifest.outputs], self.output_names(decoder))
-        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.outputs, names, strict=True)]
+        names = called([spec.name for spec in manifest.results], self.output_names(decoder))
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.results, names, strict=True)]
         decoder.check(outputs, input_size(self.entry.input, tensor))
         return self.stage.model_copy(update={"decoder": decoder})
 

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 
+from edgedeploy.errors import ModelError
 from edgedeploy.frontends.format import Converted
 from edgedeploy.frontends.importing import importing, specifications
 from edgedeploy.frontends.onnx_settings import with_values
-from edgedeploy.network import Network, Reference
+from edgedeploy.network import CutOff, Network, Reference
 from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tensors import TensorSpec
 
 _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 
@@ -31,14 +34,22 @@ def network_of(path: Path, converted: Converted) -> Network:
         ModelError: it holds something that cannot be imported.
     """
     model = converted.model
+    from edgedeploy.frontends.onnx_folding import folded
+    from edgedeploy.frontends.onnx_importer import import_model
+
     quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
+    values = converted.values
     serialised = (converted.stated or model).SerializeToString()
-    reference = _reference(serialised, converted.values)
-    model = with_values(model, converted.values)
-    inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+    reference = _reference(serialised, values)
+    model = with_values(model, values)
+    inputs = [value.name for value in model.graph.input]
     with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
-        module = _import(model)
-    given, returned = specifications(path, module["main"], inputs, outputs)
+        model, cut_off = _divided(path, folded(model), serialised, reference)
+        module = import_model(model)
+    if cut_off:
+        serialised, values = model.SerializeToString(), {}
+        reference = _reference(serialised, values)
+    given, returned = specifications(path, module["main"], inputs, [value.name for value in model.graph.output])
     name = f"onnxruntime {version('onnxruntime')}"
     return Network(
         path,
@@ -49,16 +60,41 @@ def network_of(path: Path, converted: Converted) -> Network:
         reference,
         name,
         converted.heads,
-        _reference(serialised, converted.values, optimised=False),
+        _reference(serialised, values, optimised=False),
         "onnxruntime without graph optimisation",
+        cut_off,
     )
 
 
-def _import(model: onnx.ModelProto) -> Any:
-    from edgedeploy.frontends.onnx_folding import folded
-    from edgedeploy.frontends.onnx_importer import import_model
+def _divided(
+    path: Path, model: onnx.ModelProto, serialised: bytes, reference: Reference
+) -> tuple[onnx.ModelProto, CutOff | None]:
+    """What is compiled of a folded model, and its tail if it has one."""
+    from edgedeploy.frontends.onnx_tail import cut
 
-    return import_model(folded(model))
+    parts = cut(model)
+    if parts is None:
+        return model, None
+    outputs = _open_specifications(path, model, serialised)
+    return parts.head, CutOff(Tail(parts.tail, outputs), reference)
+
+
+def _open_specifications(path: Path, model: onnx.ModelProto, serialised: bytes) -> list[TensorSpec]:
+    """The outputs of a network with a tail, as far as onnxruntime says their shapes; -1 is what the data decide."""
+    said = {output.name: output.shape for output in cpu_session(serialised).get_outputs()}
+    specs = []
+    for value in model.graph.output:
+        tensor = value.type.tensor_type
+        if not said[value.name] and not (tensor.HasField("shape") and not tensor.shape.dim):
+            raise ModelError(
+                f"the number of dimensions of output {value.name!r} is not known",
+                why="it depends on the input's values, and the file does not state it",
+                hints=["export it with shapes of its outputs"],
+            )
+        sizes = [size if isinstance(size, int) and size >= 0 else -1 for size in said[value.name]]
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+        specs.append(TensorSpec(name=value.name, shape=sizes, dtype=dtype))
+    return specs
 
 
 def _reference(model: bytes, values: Mapping[str, np.ndarray], *, optimised: bool = True) -> Reference:

@@ -15,7 +15,9 @@ from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
-from edgedeploy.network import Network, Reference
+from edgedeploy.frontends.tflite_tail import cut
+from edgedeploy.network import CutOff, Network, Reference
+from edgedeploy.tail.evaluation import Tail
 
 # FlatBuffers' file identifier, behind the offset of the root table.
 _IDENTIFIER = b"TFL3"
@@ -42,6 +44,7 @@ class TfLite(Format):
         require_packages(path, self.packages, "tflite")
         content = read_bytes(path)
         with importing(path, _HINTS):
+            content, cut_off = _divided(content)
             module, inputs, outputs = _imported(content)
         given, returned = specifications(path, module["main"], inputs, outputs)
         check_shapes(path, given, shapes)
@@ -58,6 +61,7 @@ class TfLite(Format):
             name,
             other_kernels=others,
             other_kernels_name="LiteRT without XNNPACK",
+            cut_off=cut_off,
         )
 
 
@@ -72,10 +76,7 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     from edgedeploy.frontends.nchw import in_nchw
     from edgedeploy.frontends.tflite_recurrent import conversions
 
-    try:
-        model, inputs, outputs = _checked(content)
-    except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
-        raise ModelError("it is not complete", why=last_line(error)) from error
+    model, inputs, outputs = _sound(content)
     builders: list[Any] = []
 
     class Converter(OperatorConverter):
@@ -96,6 +97,24 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     # TVM keeps the weights a second time in an attribute.
     module["main"] = module["main"].without_attr("params")
     return in_nchw(module), inputs, outputs
+
+
+def _divided(content: bytes) -> tuple[bytes, CutOff | None]:
+    """What is compiled of a file, and its tail if it has one."""
+    _, inputs, outputs = _sound(content)
+    parts = cut(content)
+    if parts is None:
+        return content, None
+    whole = _reference(content, inputs, outputs)
+    return parts.head, CutOff(Tail(parts.tail, parts.outputs), lambda tensors: parts.cleared(whole(tensors)))
+
+
+def _sound(content: bytes) -> tuple[Any, list[str], list[str]]:
+    """As `_checked`, with what a damaged file makes of its reader as an error of ours."""
+    try:
+        return _checked(content)
+    except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
+        raise ModelError("it is not complete", why=last_line(error)) from error
 
 
 def _checked(content: bytes) -> tuple[Any, list[str], list[str]]:

@@ -37,7 +37,7 @@ def write_package(path: Path, manifest: Manifest, contents: Contents) -> None:
 
 def manifest_bytes(manifest: Manifest) -> bytes:
     """A manifest as it stands in the archive: sorted JSON."""
-    return (json.dumps(manifest.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True) + "\n").encode()
+    return (json.dumps(manifest.written(), indent=1, sort_keys=True) + "\n").encode()
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -22,8 +22,12 @@ from edgedeploy.tensors import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
 LIBRARY_NAME = "model.so"
-# The version of the manifest's structure; the agent reads the same one (agent/manifest.cc).
-FORMAT: Literal[2] = 2
+TAIL_NAME = "tail.json"
+# Versions of the manifest's structure; the agent reads the same ones (agent/manifest.cc). Packages without what the
+# later one adds are written in the earlier one, so that earlier versions of edgedeploy read them.
+PLAIN_FORMAT: Literal[2] = 2
+FORMAT: Literal[3] = 3
+_LATER_FIELDS = ("tail",)
 # The program that a board runs packages with, which lies among the package's files there.
 AGENT_NAME = "agent"
 
@@ -158,6 +162,23 @@ class SelfTest(Record):
         ]
 
 
+class TailMember(Record):
+    """What follows the compiled part of the network, which edgedeploy computes; see `tail`.
+
+    Attributes:
+        file: the member that holds it.
+        outputs: of the network, in order; a size of -1 depends on the data.
+    """
+
+    file: MemberName
+    outputs: Annotated[Listed[TensorSpec], Field(min_length=1)]
+
+    @field_validator("outputs")
+    @classmethod
+    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
+        return _checked_tensors(specs, open_sizes=True)
+
+
 class Check(Record):
     """How a package's code was compared with the reference before the package was written.
 
@@ -193,7 +214,8 @@ class Manifest(Record):
         tuning_records: hash of the tuning records that were used, or None.
         disabled_passes: names of the compiler's passes that were left out.
         set_inputs: inputs of the network's file that are constants in the package, with their values.
-        inputs, outputs: of the network, in order.
+        inputs, outputs: of the network, in order; outputs of its compiled part if it has a tail.
+        tail: what follows the compiled part, or None.
         heads: what the network's file says of its detection heads.
         abi: what the library needs.
         memory: how much of it a run takes.
@@ -202,7 +224,7 @@ class Manifest(Record):
         files: the members beside this manifest, by name.
     """
 
-    format: Literal[2] = FORMAT
+    format: Literal[2, 3] = PLAIN_FORMAT
     model: Annotated[str, Field(pattern=MODEL_NAME)]
     model_sha256: Sha256
     weights: Literal["file", "random"] = "file"
@@ -222,6 +244,7 @@ class Manifest(Record):
     set_inputs: dict[str, object] = {}
     inputs: Listed[TensorSpec]
     outputs: Listed[TensorSpec]
+    tail: TailMember | None = None
     heads: Listed[Head] = []
     abi: Abi
     memory: Memory
@@ -232,9 +255,22 @@ class Manifest(Record):
     @field_validator("format", mode="before")
     @classmethod
     def _is_read_here(cls, value: object) -> object:
-        if isinstance(value, int) and value != FORMAT:
-            raise ValueError(f"another version of edgedeploy wrote it: this one reads format {FORMAT}, not {value}")
+        if isinstance(value, int) and value not in (PLAIN_FORMAT, FORMAT):
+            raise ValueError(
+                "another version of edgedeploy wrote it: "
+                f"this one reads formats {PLAIN_FORMAT} and {FORMAT}, not {value}"
+            )
         return value
+
+    @property
+    def results(self) -> list[TensorSpec]:
+        """The network's outputs: those of its tail, if it has one."""
+        return self.tail.outputs if self.tail else self.outputs
+
+    def written(self) -> dict[str, Any]:
+        """What stands in the file: of the plain format, only what that one has."""
+        left_out = set(_LATER_FIELDS) if self.format == PLAIN_FORMAT else set()
+        return self.model_dump(mode="json", by_alias=True, exclude=left_out)
 
     @field_validator("target")
     @classmethod
@@ -246,16 +282,7 @@ class Manifest(Record):
     @field_validator("inputs", "outputs")
     @classmethod
     def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
-        for spec in specs:
-            if spec.dtype not in DTYPES:
-                raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
-            if len(spec.shape) > MAXIMUM_RANK:
-                raise ValueError(f"{spec.name!r} has {len(spec.shape)} dimensions, more than {MAXIMUM_RANK}")
-            if not all(0 <= size <= MAXIMUM_TENSOR for size in spec.shape):
-                raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
-            if _bytes_of(spec, least=1) > MAXIMUM_TENSOR:
-                raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")
-        return specs
+        return _checked_tensors(specs)
 
     @field_validator("files")
     @classmethod
@@ -277,7 +304,11 @@ class Manifest(Record):
         cases = self.selftest.cases
         if any(not len(case.relative) == len(case.spread) == len(self.outputs) for case in cases):
             raise ValueError("the self-test has another number of tolerances than the network has outputs")
-        missing = {LIBRARY_NAME, *(name for case in cases for name in case.inputs + case.outputs)} - self.files.keys()
+        if self.format == PLAIN_FORMAT and any(getattr(self, field) for field in _LATER_FIELDS):
+            raise ValueError(f"format {PLAIN_FORMAT} has no {' or '.join(_LATER_FIELDS)}")
+        tails = [self.tail.file] if self.tail else []
+        named = {LIBRARY_NAME, *tails, *(name for case in cases for name in case.inputs + case.outputs)}
+        missing = named - self.files.keys()
         if missing:
             raise ValueError(f"files does not list {', '.join(sorted(missing))}")
         if len({case.name for case in cases}) < len(cases):
@@ -330,9 +361,24 @@ def packageable(model: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        if error.title not in {part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member)}:
+        if error.title not in {part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember)}:
             raise
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
+
+
+def _checked_tensors(specs: list[TensorSpec], *, open_sizes: bool = False) -> list[TensorSpec]:
+    """Inputs or outputs that there can be; sizes of -1 among them if they may be open."""
+    least = -1 if open_sizes else 0
+    for spec in specs:
+        if spec.dtype not in DTYPES:
+            raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
+        if len(spec.shape) > MAXIMUM_RANK:
+            raise ValueError(f"{spec.name!r} has {len(spec.shape)} dimensions, more than {MAXIMUM_RANK}")
+        if not all(least <= size <= MAXIMUM_TENSOR for size in spec.shape):
+            raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
+        if _bytes_of(spec, least=1) > MAXIMUM_TENSOR:
+            raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")
+    return specs
 
 
 def _bytes_of(spec: TensorSpec, least: int = 0) -> int:

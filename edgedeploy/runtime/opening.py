@@ -118,6 +118,7 @@ def opened_together(
 
         yield [Opened(Session.open(package, threads)) for package in packages]
         return
+    from edgedeploy.package.tails import read_tail
     from edgedeploy.release.board import sweep
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for
@@ -130,11 +131,13 @@ def opened_together(
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
         releases = [release_for(package, place.board.profile, progress) for package in packages]
+        tails = [read_tail(package) for package in packages]
         networks, preliminary = [], []
         with locked(connection):
-            for release in releases:
+            for release, tail in zip(releases, tails, strict=True):
                 trial = bring(connection, release, temporarily=temporarily, progress=progress)
-                session = stack.enter_context(RemoteSession(connection, f"{BASE}/{trial.folder}", threads))
+                session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, tail)
+                stack.enter_context(session)
                 networks.append(Opened(session, trial.facts, session.memory))
                 preliminary += [trial.folder] if trial.preliminary else []
             # The agents have loaded them: they run on without their files.

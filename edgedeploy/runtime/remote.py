@@ -16,6 +16,7 @@ from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import failure
 from edgedeploy.runtime.session import check_tensors
 from edgedeploy.runtime.timing import EndToEnd, Timing
+from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import Tensors, TensorSpec
 
 # The version of the protocol that docs/agent.md describes.
@@ -32,13 +33,14 @@ cd && cd "$1" && shift && exec ./agent serve . "$@"
 class RemoteSession(Closing):
     """A `Runner` on a board; a context manager."""
 
-    def __init__(self, connection: Connection, folder: str, threads: int | None = None) -> None:
+    def __init__(self, connection: Connection, folder: str, threads: int | None = None, tail: Tail | None = None) -> None:
         """Load a release that lies on a board.
 
         Args:
             connection: the board.
             folder: the release, relative to the home folder.
             threads: how many threads to run with; what the package says if None.
+            tail: what follows the part that runs there; it runs here, and its outputs are the session's then.
 
         Raises:
             PackageError: the board does not load it.
@@ -59,7 +61,9 @@ class RemoteSession(Closing):
                 hints=["push the package again: that brings the agent that belongs to it"],
             )
         self.inputs = [_spec(each) for each in hello["inputs"]]
-        self.outputs = [_spec(each) for each in hello["outputs"]]
+        self._compiled = [_spec(each) for each in hello["outputs"]]
+        self._tail = tail
+        self.outputs = tail.outputs if tail else self._compiled
         self.threads = int(hello["threads"])
         # What the device calls itself that the network runs on; None for the processor.
         self.device_name: str | None = hello.get("device")
@@ -81,17 +85,17 @@ class RemoteSession(Closing):
         """
         reply = self._ask({"command": "run"}, self._content(tensors))
         content = self._read(int(reply.get("bytes", 0)))
-        if len(content) != sum(map(_size, self.outputs)):
+        if len(content) != sum(map(_size, self._compiled)):
             raise self._broken(f"it gave {len(content)} bytes of outputs")
         arrays, start = {}, 0
-        for spec in self.outputs:
+        for spec in self._compiled:
             flat = np.frombuffer(content, spec.dtype, math.prod(spec.shape), start)
             arrays[spec.name] = flat.reshape(spec.shape).copy()
             start += _size(spec)
-        return arrays
+        return self._tail.run({**tensors, **arrays}) if self._tail else arrays
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
-        """As `Session.measure`; the times are taken on the board and hold no transfer.
+        """As `Session.measure`; the times are taken on the board and hold no transfer, and no tail.
 
         Raises:
             InputError, DeviceError, ReleaseError, BoardConnectionError: as `run`.

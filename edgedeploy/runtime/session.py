@@ -22,9 +22,11 @@ from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Abi, Manifest
+from edgedeploy.package.tails import read_tail
 from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
+from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import Tensors, TensorSpec, shown
 
 
@@ -32,7 +34,13 @@ class Session:
     """A `Runner` in this process; each has threads of its own."""
 
     def __init__(
-        self, manifest: Manifest, library: bytes, threads: int | None = None, *, name: str | Path = "the package"
+        self,
+        manifest: Manifest,
+        library: bytes,
+        threads: int | None = None,
+        *,
+        tail: Tail | None = None,
+        name: str | Path = "the package",
     ) -> None:
         """Load the library of a package.
 
@@ -40,6 +48,7 @@ class Session:
             manifest: the package's manifest.
             library: its shared library.
             threads: how many threads to run with; what the package says if None.
+            tail: what follows the library's part; its outputs are the session's then.
             name: what the package is called in messages.
 
         Raises:
@@ -50,7 +59,8 @@ class Session:
         """
         self.manifest = manifest
         self.inputs: list[TensorSpec] = self.manifest.inputs
-        self.outputs: list[TensorSpec] = self.manifest.outputs
+        self.outputs: list[TensorSpec] = tail.outputs if tail else self.manifest.outputs
+        self._tail = tail
         self.threads = check_threads(threads) if threads else min(self.manifest.threads, processors())
         _check_machine(name, manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
@@ -71,7 +81,7 @@ class Session:
             InputError: as the constructor.
         """
         manifest, contents = read_package(package, keep=[LIBRARY_NAME])
-        return cls(manifest, contents[LIBRARY_NAME], threads, name=package)
+        return cls(manifest, contents[LIBRARY_NAME], threads, tail=read_tail(package), name=package)
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference: arrays by input name, to arrays by output name.
@@ -100,7 +110,8 @@ class Session:
                 for array, place in uploads:
                     place.copyfrom(array)
                 returned = main(*arguments)
-                return [array.copyto(tvm.cpu()) for array in _listed(returned)] if self.device_name else returned
+                here = [array.copyto(tvm.cpu()) for array in _listed(returned)] if self.device_name else returned
+            return self._tail.run({**tensors, **self._arrays(here)}) if self._tail else here
 
         return call
 
@@ -110,14 +121,18 @@ class Session:
         Raises:
             PackageError: these are not the outputs that the manifest describes.
         """
+        return returned if self._tail else self._arrays(returned)
+
+    def _arrays(self, returned: Any) -> dict[str, np.ndarray]:
+        """What the library's function returned, as arrays by name."""
         arrays = _listed(returned)
-        if len(arrays) != len(self.outputs):
+        if len(arrays) != len(self.manifest.outputs):
             raise PackageError(
                 "the package's library does not fit its manifest",
-                why=f"it gives {len(arrays)} outputs, the manifest names {len(self.outputs)}",
+                why=f"it gives {len(arrays)} outputs, the manifest names {len(self.manifest.outputs)}",
             )
         tensors = {}
-        for spec, array in zip(self.outputs, arrays, strict=True):
+        for spec, array in zip(self.manifest.outputs, arrays, strict=True):
             tensors[spec.name] = array.numpy()
             if why := spec.misfit(tensors[spec.name]):
                 raise PackageError(f"the package gives another output {spec.name!r} than its manifest says", why=why)
@@ -136,7 +151,7 @@ class Session:
         """Run `warmup` times, then time `repeat` groups of `number` inferences, as TVM's `time_evaluator` does.
 
         The evaluator would ask a device's own clock, which does not see what the CPU does: there it is the time
-        until both are done.
+        until both are done. A tail counts.
 
         Raises:
             InputError: as `run`.
@@ -148,6 +163,11 @@ class Session:
             self._device.sync()
 
         with flushed_to_zero():
+            if self._tail:
+                whole = self.bind(tensors)
+                for _ in range(warmup):
+                    whole()
+                return Timing.of_seconds([timeit(whole, number=number) / number for _ in range(repeat)])
             for _ in range(warmup):
                 call()
             if self.device_name is not None:

@@ -37,6 +37,8 @@ def check_states(states: States, inputs: Sequence[TensorSpec], outputs: Sequence
     Raises:
         InputError: there is no such input or output, or they differ in shape or dtype.
     """
+    if states and any(size < 0 for spec in outputs for size in spec.shape):
+        raise InputError("inferences cannot follow one another", why="the size of an output depends on the data")
     taken, given = ({spec.name: spec for spec in specs} for specs in (inputs, outputs))
     for name, output in states.items():
         for what, wanted, known in (("output", output, given), ("input", name, taken)):

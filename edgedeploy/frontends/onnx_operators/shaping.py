@@ -78,7 +78,7 @@ def _slice(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Split into parts some of which are empty."""
+    """Split into one part, as exporters write for a batch of one, or into parts some of which are empty."""
     sizes = list(attr["split"]) if "split" in attr else integers(inputs, 1)
     shape = shape_of(inputs[0])
     axis = int(attr.get("axis", 0)) % len(shape)
@@ -86,6 +86,8 @@ def _split(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         return None
     if sum(sizes) != shape[axis]:
         raise ModelError(f"parts of {sizes} are not an axis of {shape[axis]}")
+    if len(sizes) == 1:
+        return inputs[0]
     if 0 not in sizes:
         return None
     build, begin, parts = Builder(importer), 0, []

@@ -1,0 +1,214 @@
+"""Cuts an ONNX graph where sizes begin to depend on data: what is before is compiled, what is behind is a tail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, opset_of, replace_nodes, title_of
+from edgedeploy.tail.operators import OPERATORS
+from edgedeploy.tail.program import Attribute, Block, Constant, Node
+
+# Operators whose results are as large as the values of their inputs make them.
+_BY_VALUES = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+# The same where these inputs are not constant.
+_BY_SIZES = {"ConstantOfShape": 0, "Expand": 1, "Range": 0, "Reshape": 1, "Slice": 1, "Tile": 1, "TopK": 1}
+
+# Those whose results jump where their inputs barely change, so that outputs of the compiled part could not be compared
+# with a reference's, and those that only move values. They go into the tail where nothing else needs them.
+_MOVED = {
+    "And", "ArgMax", "ArgMin", "Cast", "Concat", "Equal", "Flatten", "Gather", "GatherElements", "GatherND", "Greater",
+    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Not", "Or", "Reshape", "Slice", "Split", "Squeeze", "TopK",
+    "Transpose", "Unsqueeze", "Where", "Xor",
+}  # fmt: skip
+
+# Operators that mean something else before this opset.
+_SINCE = {"Softmax": 13}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A network in two parts.
+
+    Attributes:
+        head: the model that is compiled; its outputs are what the tail reads of it.
+        tail: the rest.
+    """
+
+    head: onnx.ModelProto
+    tail: Block
+
+
+def cut(model: onnx.ModelProto) -> Cut | None:
+    """A model in two parts, or None if there is nothing in it whose size depends on data.
+
+    Args:
+        model: as `onnx_folding.folded` gives it: its constants are weights, its nodes in the order of their work.
+
+    Raises:
+        ModelError: a part whose size depends on data is followed by what no tail computes, or nothing is before it.
+    """
+    nodes = list(model.graph.node)
+    constant = {weight.name for weight in model.graph.initializer}
+    behind, certain = _behind(nodes, constant)
+    if not behind:
+        return None
+    for place in sorted(behind):
+        if why := _obstacle(nodes[place], opset_of(model)):
+            if not certain:
+                return None  # the importer may know what the sizes are
+            raise ModelError(
+                f"what follows node {title_of(nodes[certain[0]])!r}, {nodes[certain[0]].op_type}, cannot be cut off",
+                why=f"its size depends on the input's values, and {why}",
+                hints=["export the network without that node, or cut the network before it"],
+            )
+    _move(nodes, behind, model)
+    ahead = [node for place, node in enumerate(nodes) if place not in behind]
+    after = [node for place, node in enumerate(nodes) if place in behind]
+    outputs = [value.name for value in model.graph.output]
+    # A network whose outputs are inputs or constants has them from the tail, too.
+    made = {name for node in ahead for name in node.output if name}
+    read = {name for node in after for name in reads(node)} | set(outputs)
+    wanted = [name for node in ahead for name in node.output if name in read]
+    if not made & read:
+        raise ModelError(
+            f"nothing is left to compile before node {title_of(after[0])!r}, {after[0].op_type}",
+            why="its size depends on the input's values",
+        )
+    return Cut(_head(model, ahead, wanted), _block(after, outputs, model.graph.initializer))
+
+
+def reads(node: onnx.NodeProto) -> set[str]:
+    """The values that a node needs, with those that its branches take from around them."""
+    names = set(filter(None, node.input))
+    for branch in _branches(node):
+        inside = {value.name for value in branch.initializer}
+        for inner in branch.node:
+            names |= reads(inner) - inside
+            inside |= set(inner.output)
+        names |= {value.name for value in branch.output} - inside
+    return names
+
+
+def _branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
+    return [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
+
+
+def _behind(nodes: Sequence[onnx.NodeProto], constant: set[str]) -> tuple[set[int], list[int]]:
+    """The places of nodes that have or read what depends on data, and of those that surely make it so."""
+    values: set[str] = set()
+    places: set[int] = set()
+    certain: list[int] = []
+    for place, node in enumerate(nodes):
+        known = reads(node) <= constant
+        first = _BY_SIZES.get(node.op_type)
+        sizes = [] if first is None else [name for name in node.input[first:] if name]
+        begins = node.op_type in _BY_VALUES and node.domain in ONNX_DOMAINS and not known
+        if begins or not constant.issuperset(sizes) or not values.isdisjoint(reads(node)):
+            places.add(place)
+            values.update(filter(None, node.output))
+        if begins:
+            certain.append(place)
+    return places, certain
+
+
+def _obstacle(node: onnx.NodeProto, opset: int) -> str | None:
+    """Why a node cannot be in a tail; None if it can."""
+    inner = [each for branch in _branches(node) for each in branch.node if each.op_type != "Constant"]
+    known = node.op_type in OPERATORS or node.op_type == "If"
+    if known and node.domain in ONNX_DOMAINS and opset >= _SINCE.get(node.op_type, 0):
+        return next((why for each in inner if (why := _obstacle(each, opset))), None)
+    return f"node {title_of(node)!r} after it is {node.op_type}, which is computed by compiled code only"
+
+
+def _move(nodes: Sequence[onnx.NodeProto], behind: set[int], model: onnx.ModelProto) -> None:
+    """Add to a tail the nodes that only it needs and that are better computed there."""
+    outputs = {value.name for value in model.graph.output}
+    readers = Counter(name for place, node in enumerate(nodes) if place not in behind for name in reads(node))
+    for place in reversed(range(len(nodes))):
+        node = nodes[place]
+        if place in behind or node.op_type not in _MOVED or _obstacle(node, opset_of(model)):
+            continue
+        if not any(readers[name] or name in outputs for name in node.output):
+            behind.add(place)
+            readers.subtract(reads(node))
+
+
+def _head(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> onnx.ModelProto:
+    head = onnx.ModelProto()
+    head.CopyFrom(model)
+    replace_nodes(head.graph, nodes)
+    needed = {name for node in nodes for name in reads(node)}
+    kept = [weight for weight in head.graph.initializer if weight.name in needed]
+    del head.graph.initializer[:]
+    head.graph.initializer.extend(kept)
+    del head.graph.output[:]
+    head.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    return head
+
+
+def _block(
+    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], weights: Iterable[onnx.TensorProto]
+) -> Block:
+    """Nodes as a tail has them."""
+    needed = {name for node in nodes for name in reads(node)} | set(outputs)
+    constants = {weight.name: _constant(weight) for weight in weights if weight.name in needed}
+    written = []
+    for node in nodes:
+        if node.op_type == "Constant":
+            constants[node.output[0]] = _constant_of(node)
+        else:
+            written.append(_node(node, constants))
+    return Block(constants=constants, nodes=written, outputs=list(outputs))
+
+
+def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
+    attributes: dict[str, Attribute] = {}
+    inputs = list(node.input)
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        if attribute.name == "to":
+            attributes["to"] = helper.tensor_dtype_to_np_dtype(value).name
+        elif attribute.type == onnx.AttributeProto.TENSOR:
+            # The value of ConstantOfShape: a further input here.
+            inputs.append(f"{node.output[0]}/{attribute.name}")
+            constants[inputs[-1]] = _constant(value)
+        elif attribute.type != onnx.AttributeProto.GRAPH:
+            attributes[attribute.name] = value.decode() if isinstance(value, bytes) else _plain(value)
+    graphs = {attribute.name: attribute.g for attribute in node.attribute}
+    return Node(
+        name=title_of(node),
+        operator=node.op_type,
+        inputs=inputs,
+        outputs=list(node.output),
+        attributes=attributes,
+        branches=[
+            _block(graphs[name].node, [value.name for value in graphs[name].output], graphs[name].initializer)
+            for name in ("then_branch", "else_branch")
+            if name in graphs
+        ],
+    )
+
+
+def _plain(value: object) -> Attribute:
+    if isinstance(value, (int, float)):
+        return value
+    return list(value)  # type: ignore[call-overload,no-any-return]
+
+
+def _constant(tensor: onnx.TensorProto) -> Constant:
+    return Constant.of(numpy_helper.to_array(tensor))
+
+
+def _constant_of(node: onnx.NodeProto) -> Constant:
+    [attribute] = node.attribute
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, TensorProto):
+        return _constant(value)
+    return Constant.of(np.array(value, np.float32 if "float" in attribute.name else np.int64))

@@ -1,0 +1,172 @@
+"""Cuts `TFLite_Detection_PostProcess` off the end of a TensorFlow Lite graph.
+
+The file is edited in place, so that TVM's importer and LiteRT both read a network that ends before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.errors import ModelError
+from edgedeploy.tail.program import Block, Constant, Node
+from edgedeploy.tensors import Tensors, TensorSpec
+
+OPERATOR = b"TFLite_Detection_PostProcess"
+
+# Fields of the table SubGraph (schema.fbs), as offsets into its vtable: four bytes before the first, two for each.
+_OUTPUTS, _OPERATORS = 8, 10
+
+# The options that LiteRT's detection_postprocess.cc reads; the last two have defaults there.
+_NUMBERS = ("y_scale", "x_scale", "h_scale", "w_scale", "nms_score_threshold", "nms_iou_threshold")
+_COUNTS = ("max_detections", "max_classes_per_detection", "num_classes")
+_DEFAULTS = {"detections_per_class": 100, "use_regular_nms": 0}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A network in two parts.
+
+    Attributes:
+        head: the file without the operator; its outputs are what the tail reads, and the other outputs.
+        tail: the rest.
+        outputs: of the whole network.
+    """
+
+    head: bytes
+    tail: Block
+    outputs: list[TensorSpec]
+
+    def cleared(self, outputs: Tensors) -> dict[str, np.ndarray]:
+        """What LiteRT gives for the whole network, with zeros where it leaves memory as it was: behind the last box."""
+        [node] = self.tail.nodes
+        *lists, count = node.outputs
+        if count not in outputs:
+            return dict(outputs)
+        each = 1 if node.attributes["use_regular_nms"] else node.attributes["max_classes_per_detection"]
+        found = int(outputs[count][0]) * int(each)  # type: ignore[arg-type]
+        return {
+            name: np.concatenate([array[:, :found], np.zeros_like(array[:, found:])], 1) if name in lists else array
+            for name, array in outputs.items()
+        }
+
+
+def cut(content: bytes) -> Cut | None:
+    """A file in two parts; None if the operator is not in it.
+
+    Args:
+        content: a file whose tables were checked.
+
+    Raises:
+        ModelError: another operator follows, or its options, inputs or outputs are not those that it has.
+    """
+    import tflite
+
+    model = tflite.Model.GetRootAs(content, 0)
+    graph = model.Subgraphs(0)
+    operators = [graph.Operators(index) for index in range(graph.OperatorsLength())]
+    places = [
+        index
+        for index, each in enumerate(operators)
+        if model.OperatorCodes(each.OpcodeIndex()).CustomCode() == OPERATOR
+    ]
+    if not places:
+        return None
+    operator = operators[places[0]]
+    inputs, made = (list(map(int, np.atleast_1d(each))) for each in (operator.InputsAsNumpy(), operator.OutputsAsNumpy()))
+    what = f"operator {places[0]}, {OPERATOR.decode()}, cannot be cut off"
+    read_later = {int(each) for other in operators for each in np.atleast_1d(other.InputsAsNumpy())} & set(made)
+    if len(places) > 1 or read_later:
+        raise ModelError(what, why="another operator follows it")
+    if len(inputs) != 3 or len(made) != 4 or min(inputs) < 0:
+        raise ModelError(what, why=f"it has {len(inputs)} inputs and {len(made)} outputs, and not 3 and 4")
+    names = {index: _name(graph, index) for index in (*inputs, *made, *map(int, graph.OutputsAsNumpy()))}
+    constants = {
+        names[index]: Constant.of(array) for index in inputs if (array := _constant(model, graph, index)) is not None
+    }
+    attributes = _options(what, operator)
+    node = Node(
+        name=names[made[0]],
+        operator=OPERATOR.decode(),
+        inputs=[names[index] for index in inputs],
+        outputs=[names[index] for index in made],
+        attributes=attributes,
+    )
+    ends = [int(index) for index in graph.OutputsAsNumpy()]
+    kept = list(dict.fromkeys([*(i for i in inputs if names[i] not in constants), *(i for i in ends if i not in made)]))
+    if len(kept) > len(ends):
+        raise ModelError(what, why="the network gives too few of its outputs")
+    slots = int(attributes["max_detections"]) * int(attributes["max_classes_per_detection"])
+    shapes = dict(zip(made, ([1, slots, 4], [1, slots], [1, slots], [1]), strict=True))
+    specs = [_spec(graph, index, names[index], shapes.get(index)) for index in ends]
+    block = Block(constants=constants, nodes=[node], outputs=[names[index] for index in ends])
+    return Cut(_without(content, graph, places[0], kept), block, specs)
+
+
+def _without(content: bytes, graph: Any, operator: int, outputs: Sequence[int]) -> bytes:
+    """The file without an operator, and with other outputs, of which there are not more than before."""
+    edited = bytearray(content)
+
+    def vector(field: int) -> int:
+        return int(graph._tab.Vector(graph._tab.Offset(field)))
+
+    def write(place: int, value: int) -> None:
+        edited[place : place + 4] = value.to_bytes(4, "little")
+
+    start = vector(_OUTPUTS)
+    for index, tensor in enumerate([len(outputs), *outputs]):
+        write(start - 4 + 4 * index, tensor)
+    # Tables are known by their distance from where it stands: what moves up by four bytes is four further away.
+    start, count = vector(_OPERATORS), graph.OperatorsLength()
+    for index in range(operator, count - 1):
+        place = start + 4 * index
+        write(place, int.from_bytes(content[place + 4 : place + 8], "little") + 4)
+    write(start - 4, count - 1)
+    return bytes(edited)
+
+
+def _options(what: str, operator: Any) -> dict[str, int | float]:
+    from flatbuffers import flexbuffers
+
+    raw = operator.CustomOptionsAsNumpy()
+    if not isinstance(raw, np.ndarray):
+        raise ModelError(what, why="it has no options")
+    try:
+        given = flexbuffers.Loads(bytes(raw))
+        found: dict[str, int | float] = {name: float(given[name]) for name in _NUMBERS}
+        found |= {name: int(given[name]) for name in _COUNTS}
+        found |= {name: int(given.get(name, otherwise)) for name, otherwise in _DEFAULTS.items()}
+    except Exception as error:  # whatever a damaged flexbuffer makes of its reader
+        raise ModelError(what, why=f"its options cannot be read: {error}") from error
+    if not all(0 < found[name] < 1 << 20 for name in (*_COUNTS, "detections_per_class")) or not all(
+        found[f"{axis}_scale"] > 0 for axis in "yxhw"
+    ):
+        raise ModelError(what, why=f"its options are {found}")
+    return found
+
+
+def _constant(model: Any, graph: Any, index: int) -> np.ndarray | None:
+    """The values of a float32 tensor that the file holds."""
+    import tflite
+
+    tensor = graph.Tensors(index)
+    raw = model.Buffers(tensor.Buffer()).DataAsNumpy()
+    if tensor.Type() != tflite.TensorType.FLOAT32 or not isinstance(raw, np.ndarray):
+        return None
+    return np.frombuffer(raw.tobytes(), "<f4").reshape(tensor.ShapeAsNumpy()).astype(np.float32)
+
+
+def _spec(graph: Any, index: int, name: str, shape: Sequence[int] | None) -> TensorSpec:
+    from tvm.relax.frontend.tflite.tflite_frontend import _decode_type
+
+    tensor = graph.Tensors(index)
+    sizes = [int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength())] if shape is None else list(shape)
+    return TensorSpec(name=name, shape=sizes, dtype=str(_decode_type(tensor.Type())))
+
+
+def _name(graph: Any, index: int) -> str:
+    name = graph.Tensors(index).Name()
+    return name.decode(errors="replace") if name else ""

@@ -1,0 +1,13 @@
+"""The operators of tails, by ONNX's name or that of a custom operator."""
+
+from __future__ import annotations
+
+from edgedeploy.tail.operators import elementwise, indexing, shaping, suppression
+from edgedeploy.tail.operators.operator import Operator
+
+OPERATORS: dict[str, Operator] = {
+    **elementwise.OPERATORS,
+    **indexing.OPERATORS,
+    **shaping.OPERATORS,
+    **suppression.OPERATORS,
+}

@@ -1,0 +1,150 @@
+"""Operators on elements, and sums, extremes and products of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers, optional
+
+
+def _unary(function: Callable[[Any], Any]) -> Operator:
+    return lambda inputs, attributes: np.asarray(function(inputs[0]))
+
+
+def _float(function: Callable[[Any], Any]) -> Operator:
+    """numpy would compute float64 of integers and, of a scalar, a float64 too: results have the input's type."""
+    return lambda inputs, attributes: np.asarray(function(inputs[0])).astype(inputs[0].dtype, copy=False)
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Operator:
+    return lambda inputs, attributes: np.asarray(function(inputs[0], inputs[1]))
+
+
+def _of_all(function: Callable[[Any, Any], Any]) -> Operator:
+    return lambda inputs, attributes: np.asarray(reduce(function, inputs))
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Of integers the quotient without its fraction, as in C."""
+    if a.dtype.kind not in "iu":
+        return np.asarray(a / b)
+    quotient = np.asarray(a // b)
+    return quotient + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(quotient.dtype)
+
+
+def _modulo(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    return np.asarray((np.fmod if attributes.get("fmod") else np.mod)(inputs[0], inputs[1]))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    exponential = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, exponential) / (1 + exponential)
+
+
+def _clip(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values = inputs[0]
+    least, most = (
+        given if (given := optional(inputs, place)) is not None else attributes.get(name)
+        for place, name in ((1, "min"), (2, "max"))
+    )
+    if least is not None:
+        values = np.maximum(values, np.asarray(least, values.dtype))
+    return values if most is None else np.minimum(values, np.asarray(most, values.dtype))
+
+
+def _cast(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, dtype = inputs[0], np.dtype(attributes["to"])
+    return np.asarray(values != 0 if dtype.kind == "b" else values.astype(dtype))
+
+
+def _softmax(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    axis = attributes.get("axis", -1)
+    exponentials = np.exp(inputs[0] - inputs[0].max(axis=axis, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=axis, keepdims=True))
+
+
+def _reduction(function: Callable[..., Any]) -> Operator:
+    def reduced(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+        axes = integers(inputs, 1, attributes, "axes")
+        if not axes and attributes.get("noop_with_empty_axes", 0):
+            return np.asarray(inputs[0])
+        kept = bool(attributes.get("keepdims", 1))
+        values = function(inputs[0], axis=tuple(axes) if axes else None, keepdims=kept)
+        return np.asarray(values).astype(inputs[0].dtype, copy=False)
+
+    return reduced
+
+
+def _place_of(function: Callable[..., Any]) -> Operator:
+    """ArgMax and ArgMin."""
+
+    def found(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+        values, axis = inputs[0], attributes.get("axis", 0)
+        if attributes.get("select_last_index", 0):
+            place = values.shape[axis] - 1 - function(np.flip(values, axis), axis=axis)
+        else:
+            place = function(values, axis=axis)
+        return np.asarray(np.expand_dims(place, axis) if attributes.get("keepdims", 1) else place, np.int64)
+
+    return found
+
+
+def _sum_so_far(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, axis = inputs[0], int(inputs[1])
+    values = np.flip(values, axis) if attributes.get("reverse", 0) else values
+    sums = np.cumsum(values, axis, values.dtype)
+    sums = sums - values if attributes.get("exclusive", 0) else sums
+    return np.asarray(np.flip(sums, axis) if attributes.get("reverse", 0) else sums)
+
+
+OPERATORS: dict[str, Operator] = {
+    "Abs": _unary(np.abs),
+    "Add": _binary(np.add),
+    "And": _binary(np.logical_and),
+    "ArgMax": _place_of(np.argmax),
+    "ArgMin": _place_of(np.argmin),
+    "Cast": _cast,
+    "Ceil": _float(np.ceil),
+    "Clip": _clip,
+    "CumSum": _sum_so_far,
+    "Div": _binary(_divide),
+    "Equal": _binary(np.equal),
+    "Exp": _float(np.exp),
+    "Floor": _float(np.floor),
+    "Greater": _binary(np.greater),
+    "GreaterOrEqual": _binary(np.greater_equal),
+    "Identity": _unary(np.asarray),
+    "IsInf": _unary(np.isinf),
+    "IsNaN": _unary(np.isnan),
+    "Less": _binary(np.less),
+    "LessOrEqual": _binary(np.less_equal),
+    "Log": _float(np.log),
+    "MatMul": _binary(np.matmul),
+    "Max": _of_all(np.maximum),
+    "Min": _of_all(np.minimum),
+    "Mod": _modulo,
+    "Mul": _binary(np.multiply),
+    "Neg": _unary(np.negative),
+    "Not": _unary(np.logical_not),
+    "Or": _binary(np.logical_or),
+    "Pow": lambda inputs, attributes: np.power(inputs[0], inputs[1]).astype(inputs[0].dtype, copy=False),
+    "ReduceMax": _reduction(np.max),
+    "ReduceMean": _reduction(np.mean),
+    "ReduceMin": _reduction(np.min),
+    "ReduceProd": _reduction(np.prod),
+    "ReduceSum": _reduction(np.sum),
+    "Relu": _unary(lambda x: np.maximum(x, x.dtype.type(0))),
+    "Round": _float(np.round),
+    "Sigmoid": _float(_sigmoid),
+    "Softmax": _softmax,
+    "Sqrt": _float(np.sqrt),
+    "Sub": _binary(np.subtract),
+    "Sum": _of_all(np.add),
+    "Tanh": _float(np.tanh),
+    "Where": lambda inputs, attributes: np.where(inputs[0], inputs[1], inputs[2]),
+    "Xor": _binary(np.logical_xor),
+}
