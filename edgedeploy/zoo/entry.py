@@ -116,6 +116,7 @@ class ModelInput(Record):
     Attributes:
         name: the input's name in the network.
         shape: its default shape; networks with free dimensions are built for this shape.
+        kind: `tensor` for an input that is no image: name and shape are all that is known of it then.
         layout: NCHW or NHWC.
         colour: the order of the channels.
         mean: subtracted from each channel, in pixel units (0 to 255), in the order of `colour`.
@@ -124,6 +125,7 @@ class ModelInput(Record):
 
     name: str
     shape: list[Annotated[int, Field(gt=0)]]
+    kind: Literal["image", "tensor"] = "image"
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     colour: Literal["RGB", "BGR", "GRAY"] = "RGB"
     mean: list[float] = [0.0, 0.0, 0.0]
