@@ -21,6 +21,7 @@ from edgedeploy.cli.options import (
     import_options,
 )
 from edgedeploy.cli.overrides import overridable
+from edgedeploy.cli.sound_demo import MicrophoneOption, ThresholdOption, WavOption, is_sound_demo, sound_demo
 
 if TYPE_CHECKING:
     from edgedeploy.board import Overrides
@@ -36,9 +37,10 @@ INTERRUPTED = 130
 
 def complete_demo(incomplete: str) -> list[str]:
     """Names of demos that begin with what was typed."""
+    from edgedeploy.audio.spec import SOUND_DEMOS
     from edgedeploy.demo.spec import DEMOS
 
-    return [name for name in [*DEMOS.names(), ALL] if name.startswith(incomplete)]
+    return [name for name in [*DEMOS.names(), *SOUND_DEMOS.names(), ALL] if name.startswith(incomplete)]
 
 
 @overridable
@@ -86,9 +88,16 @@ def demo(
     frames: Annotated[
         int | None,
         typer.Option(
-            "--frames", metavar="N", min=1, max=MOST, help="Stop after N images of a folder, video or camera."
+            "--frames",
+            metavar="N",
+            min=1,
+            max=MOST,
+            help="Stop after N images of a folder, video or camera, or N scores.",
         ),
     ] = None,
+    wav: WavOption = None,
+    microphone: MicrophoneOption = False,
+    threshold: ThresholdOption = None,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -102,8 +111,11 @@ def demo(
     With a board, only the networks run there, over one connection; preprocessing and postprocessing run here.
     Without --board, it is the last board that was built for in this folder, or this machine.
 
-    The results go to standard output, progress to standard error. `all` runs the demos one after another,
-    goes on when one fails, and ends with the exit code of the first that failed; networks that the zoo has no
+    Demos on sounds (wake-word, voice-activity) print a line `TIME SCORE` for each frame, and `TIME SCORE LABEL
+    begin|end` for what they detect; with --json one object on each line.
+
+    The results go to standard output, progress to standard error. `all` runs the demos on images one after
+    another, goes on when one fails, and ends with the exit code of the first that failed; networks that the zoo has no
     weights of are left out.
 
     Example: edgedeploy demo retinaface --save faces.jpg
@@ -115,6 +127,8 @@ def demo(
     Example: edgedeploy demo classification --image holiday/ --save seen/
 
     Example: edgedeploy demo retinaface --board rpi4 --virtual
+
+    Example: edgedeploy demo wake-word --microphone --threshold 0.7
 
     Example: edgedeploy demo all | tee demo.log
     """
@@ -134,6 +148,32 @@ def demo(
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides, otherwise="local")
     place, options = where.place(resolved), import_options(weights, values=set_inputs)
+    if is_sound_demo(name):
+        if given := [
+            option for option, value in {"--image": image, "--save": save, "--repeat": repeat}.items() if value
+        ]:
+            raise InputError(f"{given[0]} is for demos on images", why=f"{name} listens", hints=["give --wav FILE"])
+        if wav and microphone:
+            raise InputError("--wav does not go with --microphone")
+        if sound_demo(
+            name,
+            wav,
+            from_microphone=microphone,
+            threshold=threshold,
+            model=model,
+            place=place,
+            threads=threads,
+            options=options,
+            frames=frames,
+            as_json=json_output,
+            progress=progress,
+        ):
+            raise typer.Exit(INTERRUPTED)
+        return
+    if wav or microphone or threshold is not None:
+        raise InputError(
+            "--wav, --microphone and --threshold are for demos on sounds", hints=["name one of them, as wake-word"]
+        )
     printer = Printer(json_output, several=name == ALL)
 
     def perform(each: str) -> bool:
@@ -210,14 +250,13 @@ def _with_name(path: Path, name: str) -> Path:
 
 
 def _list(json_output: bool) -> None:
+    from edgedeploy.audio.spec import SOUND_DEMOS
     from edgedeploy.cli.console import print_json, print_table, readable
     from edgedeploy.demo.spec import DEMOS
 
-    demos = {path.stem: each for path, each in readable(DEMOS)}
+    demos = [(path.stem, each.model, each.description) for path, each in readable(DEMOS)]
+    demos += [(path.stem, each.stages[-1].model, each.description) for path, each in readable(SOUND_DEMOS)]
     if json_output:
-        print_json(
-            [{"name": name, "model": each.model, "description": each.description} for name, each in demos.items()]
-        )
+        print_json([{"name": name, "model": model, "description": description} for name, model, description in demos])
         return
-    rows = ([name, each.model, each.description] for name, each in demos.items())
-    print_table(["demo", "model", "description"], rows)
+    print_table(["demo", "model", "description"], demos)

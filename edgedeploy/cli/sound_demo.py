@@ -1,0 +1,152 @@
+"""`edgedeploy demo` with demos on sounds: a WAV file or a microphone, with a score for each frame and detections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from edgedeploy.audio.program import Heard, SoundSession
+    from edgedeploy.frontends.format import ImportOptions
+    from edgedeploy.progress import Progress
+    from edgedeploy.runtime.opening import Place
+
+WavOption = Annotated[
+    Path | None, typer.Option("--wav", metavar="FILE", help="For demos on sounds: listen to this WAV file.")
+]
+MicrophoneOption = Annotated[bool, typer.Option("--microphone", help="For demos on sounds: listen to the microphone.")]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option("--threshold", min=0, max=1, help="For demos on sounds: a score of at least that is a detection."),
+]
+
+
+def is_sound_demo(name: str) -> bool:
+    """Whether a name or a file is that of a demo on sounds."""
+    from edgedeploy.audio.spec import SOUND_DEMOS
+
+    if name.endswith((".yaml", ".yml")):
+        return Path(name).resolve().parent.name == Path(SOUND_DEMOS.folder).name
+    return name in SOUND_DEMOS.names()
+
+
+def sound_demo(
+    name: str,
+    wav: Path | None,
+    *,
+    from_microphone: bool,
+    threshold: float | None,
+    model: str | None,
+    place: Place,
+    threads: int | None,
+    options: ImportOptions,
+    frames: int | None,
+    as_json: bool,
+    progress: Progress,
+) -> bool:
+    """Listen to the end, for a number of frames, or until Ctrl-C; returns whether that came."""
+    from itertools import islice
+
+    from edgedeploy.audio.program import SoundProgram
+    from edgedeploy.cli.console import until_interrupted
+
+    program = SoundProgram.of(name, model, threshold)
+    with (
+        _sound(program.sound(progress) if not (wav or from_microphone) else wav, program.demo.rate) as (where, blocks),
+        program.opened(place, threads=threads, options=options, progress=progress) as session,
+    ):
+        teller = _Teller(session, where, as_json)
+        with until_interrupted() as interrupted:
+            for heard in islice(session.listen(blocks, is_file=not from_microphone), frames):
+                teller.tell(heard)
+                if interrupted():
+                    break
+            teller.summary(interrupted=interrupted())
+            return interrupted()
+
+
+@contextmanager
+def _sound(wav: Path | None, rate: int) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
+    """A name for it, and its blocks: a file's, or those of the microphone if none is given."""
+    from edgedeploy.audio.microphone import microphone
+    from edgedeploy.audio.wav import read_wav
+
+    if wav is None:
+        with microphone(rate) as blocks:
+            yield "microphone", blocks
+    else:
+        yield str(wav), read_wav(wav, rate)
+
+
+class _Teller:
+    """Prints what is heard: `TIME SCORE` for each frame, `TIME SCORE LABEL begin|end` for what is detected; or JSON."""
+
+    def __init__(self, session: SoundSession, where: str, as_json: bool) -> None:
+        from edgedeploy import __version__
+        from edgedeploy.cli.console import print_lines
+
+        self._session, self._where, self._as_json = session, where, as_json
+        self._began = perf_counter()
+        self._frames = self._detections = 0
+        self._inference_ms = 0.0
+        if not as_json:
+            models = [f"model : {stage.model}" for stage in session.demo.stages]
+            print_lines([f"edgedeploy {__version__}", *models, f"sound : {where}", ""])
+
+    def tell(self, heard: Heard) -> None:
+        """One frame, and what was detected by it."""
+        from edgedeploy.cli.console import print_json_line, print_lines
+
+        label, rate = self._session.demo.detect.label, self._session.demo.rate
+        self._frames += 1
+        self._inference_ms += heard.inference_ms
+        self._detections += sum(event.kind == "begin" for event in heard.events)
+        if self._as_json:
+            print_json_line({"time": heard.sample / rate, "score": heard.score})
+            for event in heard.events:
+                print_json_line(
+                    {"event": event.kind, "label": label, "time": event.sample / rate, "score": event.score}
+                )
+            return
+        lines = [f"{heard.sample / rate:.3f} {heard.score:.4f}"]
+        lines += [f"{event.sample / rate:.3f} {event.score:.4f} {label} {event.kind}" for event in heard.events]
+        print_lines(lines)
+
+    def summary(self, *, interrupted: bool) -> None:
+        """What comes last."""
+        from edgedeploy.cli.console import print_json_line, print_lines
+
+        session, taken_s = self._session, perf_counter() - self._began
+        sound_s = self._frames * session.demo.frame / session.demo.rate
+        mean_ms = self._inference_ms / max(1, self._frames)
+        if self._as_json:
+            about: dict[str, Any] = {
+                "task": session.name,
+                "models": [stage.model for stage in session.demo.stages],
+                "weights": "random" if session.random else "file",
+                "board": session.board,
+                **({"machine": session.machine} if session.machine else {}),
+                "sound": self._where,
+                "frames": self._frames,
+                "detections": self._detections,
+                "sound_s": sound_s,
+                "seconds": taken_s,
+                "inference_ms": mean_ms,
+                "interrupted": interrupted,
+            }
+            print_json_line({"summary": about})
+            return
+        lines = [
+            "",
+            f"{self._detections} x {session.demo.detect.label} in {sound_s:.2f} s of sound ({self._frames} frames), "
+            f"heard in {taken_s:.2f} s; mean inference of a frame {mean_ms:.2f} ms",
+        ]
+        lines += ["weights : random, seeded: what it hears means nothing"] if session.random else []
+        print_lines([*lines, *([f"board : {session.machine}"] if session.machine else [])])
