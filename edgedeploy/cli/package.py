@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -56,6 +57,7 @@ def show(
         "outputs": foreign(*map(_tensor, manifest.results)),
         "compiled up to": foreign(*map(_tensor, manifest.outputs if manifest.tail else [])),
         "heads": foreign(*map(_head, manifest.heads)),
+        "metadata": foreign(*(shorten(f"{key}  {value}", 100) for key, value in manifest.metadata.items())),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
         "self-test": foreign(

@@ -25,7 +25,7 @@ from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
-from edgedeploy.zoo.source import find_source
+from edgedeploy.zoo.source import find_source, users_own
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
@@ -56,6 +56,8 @@ class Part:
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
         entry: ZooModel = MODELS.load(stage.model if from_file else model)
+        if not from_file and not entry.has_form:
+            raise users_own(MODELS.find(model).stem, entry)
         return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [], from_file)
 
     def shapes(self, options: ImportOptions) -> Shapes:
@@ -64,25 +66,31 @@ class Part:
         Raises:
             ModelError: the file cannot be read, or is no network's.
         """
-        open_input = find_source(self.model, options=options).open_input() if self.from_file else None
-        return {open_input: self.entry.input.shape} if open_input else {}
+        source = find_source(self.model, options=options) if self.from_file else None
+        open_input = source.open_input() if source else None
+        if not source or not open_input:
+            return {}
+        size = self.stage.decoder.size_of(source.metadata())
+        return {open_input: self.entry.input.shape_of(size) if size else self.entry.input.shape}
 
     def output_names(self, decoder: Decoder) -> Sequence[str]:
         """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
         return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
 
-    def fitted(self, manifest: Manifest) -> Stage:
-        """What the demo says, with what the network says of its own heads.
+    def fitted(self, manifest: Manifest) -> tuple[Stage, list[str]]:
+        """What the demo says, with what the network says of itself, and the names of its classes.
 
         Raises:
             InputError: the network does not take and give what the demo makes and reads.
         """
         tensor = image_input(manifest.inputs, self.entry.input)
-        decoder = self.stage.decoder.with_heads(manifest.heads)
+        suited = self.stage.decoder.fitted(manifest)
+        decoder = suited.decoder
         names = called([spec.name for spec in manifest.results], self.output_names(decoder))
         outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.results, names, strict=True)]
         decoder.check(outputs, input_size(self.entry.input, tensor))
-        return self.stage.model_copy(update={"decoder": decoder})
+        stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
+        return stage, self.labels or suited.labels
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,7 @@ class Program:
 
         Raises:
             UnknownNameError, ConfigurationError: there is no such demo, model or label set, or it is not as it should.
+            ModelError: the demo needs a network of the user's own, and `model` names none.
         """
         demo = DEMOS.load(name)
         first, *following = demo.stages
@@ -160,10 +169,10 @@ class Program:
                     prepared.source.file,
                     network.runner,
                     part.entry.input,
-                    part.labels,
+                    labels,
                     part.output_names(stage.decoder),
                 )
-                for part, stage, prepared, network in zip(self.parts, stages, built, there, strict=True)
+                for part, (stage, labels), prepared, network in zip(self.parts, stages, built, there, strict=True)
             ]
             weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
             yield DemoSession(self.name, networks, place.board.name, there[0].machine, weights)

@@ -79,12 +79,14 @@ class Converted:
         heads: what the file says of its detection heads.
         values: by input, what it always is: the network has no such input.
         stated: where there are such values, the model as the file states it, for the reference.
+        metadata: what the file says of how it is used; see `edgedeploy.metadata`.
     """
 
     model: onnx.ModelProto
     heads: Sequence[Head] = ()
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     stated: onnx.ModelProto | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def folded(self) -> onnx.ModelProto:
         """The model for those that are to run the network: of its own inputs alone; it is changed in place.
@@ -164,6 +166,16 @@ class Format(ABC):
         Formats that leave shapes open override it.
         """
         return None
+
+    def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
+        """What a network's files say of how it is used, before it is imported; see `edgedeploy.metadata`.
+
+        Formats that say it override it.
+
+        Raises:
+            ModelError: a file cannot be read.
+        """
+        return {}
 
     @abstractmethod
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:

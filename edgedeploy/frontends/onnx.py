@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -23,6 +23,7 @@ from edgedeploy.frontends.format import (
 )
 from edgedeploy.frontends.onnx_layout import put_time_first
 from edgedeploy.frontends.onnx_settings import fixed_values
+from edgedeploy.metadata import kept
 from edgedeploy.network import Network
 
 # Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
@@ -67,11 +68,15 @@ class Onnx(ConvertedFormat):
         model = _load(files[0])
         values = fixed_values(files[0], model.graph, options.values, shapes)
         if not values:
-            return Converted(fixed(files[0], model, shapes))
+            return Converted(fixed(files[0], model, shapes), metadata=_metadata(model))
         # onnxruntime infers the shapes of both branches of an `If`, one of which may not suit the shapes of inputs.
         stated = _runnable(onnx.ModelProto.FromString(model.SerializeToString()))
         shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
-        return Converted(fixed(files[0], model, shapes), values=values, stated=stated)
+        return Converted(fixed(files[0], model, shapes), metadata=_metadata(stated), values=values, stated=stated)
+
+    def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
+        """Its `metadata_props`."""
+        return _metadata(_load(files[0]))
 
 
 FORMAT = Onnx()
@@ -151,6 +156,10 @@ def _load(path: Path) -> onnx.ModelProto:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     return model
+
+
+def _metadata(model: onnx.ModelProto) -> dict[str, str]:
+    return kept((entry.key, entry.value) for entry in model.metadata_props)
 
 
 def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:

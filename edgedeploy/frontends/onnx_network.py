@@ -62,7 +62,8 @@ def network_of(path: Path, converted: Converted) -> Network:
         converted.heads,
         _reference(serialised, values, optimised=False),
         "onnxruntime without graph optimisation",
-        cut_off,
+        metadata=converted.metadata,
+        cut_off=cut_off,
     )
 
 

@@ -217,6 +217,7 @@ class Manifest(Record):
         inputs, outputs: of the network, in order; outputs of its compiled part if it has a tail.
         tail: what follows the compiled part, or None.
         heads: what the network's file says of its detection heads.
+        metadata: what it says of how it is used; see `edgedeploy.metadata`.
         abi: what the library needs.
         memory: how much of it a run takes.
         selftest: how the package checks itself.
@@ -246,6 +247,7 @@ class Manifest(Record):
     outputs: Listed[TensorSpec]
     tail: TailMember | None = None
     heads: Listed[Head] = []
+    metadata: dict[str, str] = {}
     abi: Abi
     memory: Memory
     selftest: SelfTest
@@ -361,7 +363,9 @@ def packageable(model: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        if error.title not in {part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember)}:
+        if error.title not in {
+            part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember)
+        }:
             raise
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
 

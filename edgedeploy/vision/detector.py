@@ -24,18 +24,24 @@ class Candidates:
         boxes: n x 4, x1, y1, x2, y2 in pixels of the network's input.
         classes: n class numbers, from 0.
         points: n x p x 2 landmarks in pixels of the network's input; p may be 0.
+        extras: n x e further values, whose meaning the decoder knows; e may be 0.
     """
 
     scores: np.ndarray
     boxes: np.ndarray
     classes: np.ndarray
     points: np.ndarray
+    extras: np.ndarray
 
     @staticmethod
     def of(
-        scores: np.ndarray, boxes: np.ndarray, classes: np.ndarray | None = None, points: np.ndarray | None = None
+        scores: np.ndarray,
+        boxes: np.ndarray,
+        classes: np.ndarray | None = None,
+        points: np.ndarray | None = None,
+        extras: np.ndarray | None = None,
     ) -> Candidates:
-        """Candidates from arrays with any axes before those above, all of class 0 or without points by default.
+        """Candidates from arrays with any axes before those above, all of class 0 and without points by default.
 
         Raises:
             InputError: the arrays speak of different numbers of places.
@@ -47,17 +53,20 @@ class Candidates:
             scores.reshape(count),
             boxes.reshape(count, 4),
             np.zeros(count, np.intp) if classes is None else classes.reshape(count),
-            np.zeros((count, 0, 2), np.float32) if points is None else points.reshape(count, -1, 2),
+            np.zeros((count, 0, 2), np.float32) if points is None else points.reshape(count, points.shape[-2], 2),
+            np.zeros((count, 0), np.float32) if extras is None else extras.reshape(count, extras.shape[-1]),
         )
 
     @staticmethod
     def joined(parts: Sequence[Candidates]) -> Candidates:
         """Those of all parts, one after another."""
-        fields = [(part.scores, part.boxes, part.classes, part.points) for part in parts]
+        fields = [(part.scores, part.boxes, part.classes, part.points, part.extras) for part in parts]
         return Candidates(*(np.concatenate(arrays) for arrays in zip(*fields, strict=True)))
 
     def __getitem__(self, which: np.ndarray) -> Candidates:
-        return Candidates(self.scores[which], self.boxes[which], self.classes[which], self.points[which])
+        return Candidates(
+            self.scores[which], self.boxes[which], self.classes[which], self.points[which], self.extras[which]
+        )
 
 
 class Detector(Decoder):
@@ -96,7 +105,10 @@ class Detector(Decoder):
         # Damaged weights give infinite values and NaN: `_best` leaves them out.
         with np.errstate(all="ignore"):
             found = self._best(self.find(outputs, frame))
-        found = found[suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))]
+        return self._results(found[self._kept(found)], outputs, frame, labels)
+
+    def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """What is reported of the places that were kept."""
         corners = frame.to_image(found.boxes.reshape(-1, 2, 2))
         if self.clip:
             height, width = frame.image
@@ -116,6 +128,10 @@ class Detector(Decoder):
                 found.scores, corners.reshape(-1, 4), found.classes, points, strict=True
             )
         ]
+
+    def _kept(self, found: Candidates) -> np.ndarray:
+        """The indices of those that no other suppresses, best score first."""
+        return suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))
 
     def _groups(self, found: Candidates) -> np.ndarray | None:
         """The groups within which boxes suppress each other, as one number for each; None is one group of all."""

@@ -40,9 +40,7 @@ def _scatter_elements(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     return np.asarray(values)
 
 
-def _write(
-    values: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, attributes: Attributes
-) -> None:
+def _write(values: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, attributes: Attributes) -> None:
     reduction = str(attributes.get("reduction", "none"))
     if reduction == "none":
         values[where] = updates

@@ -1,0 +1,19 @@
+"""What exporters write about a network into its file: frontends keep it, packages carry it, decoders read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# Of all that files say, what tells how outputs are to be read: Ultralytics' keys.
+_KEPT = ("task", "names", "stride", "imgsz", "kpt_shape", "end2end")
+# A manifest has 1 MiB, in which a character takes six bytes at most. The names of ImageNet's 1000 classes take 23 kB.
+MOST_CHARACTERS = 1 << 17
+
+
+def kept(entries: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The entries that decoders read, as the file has them.
+
+    All of them are absent if together they are longer than `MOST_CHARACTERS`.
+    """
+    found = {key: value for key, value in entries if key in _KEPT}
+    return found if sum(map(len, found.values())) <= MOST_CHARACTERS else {}
