@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.agreement import network_of, results_of
 from support.layer_runs import computed_and_exact, relative_error
 from support.networks import Graph, three_convolutions
 
@@ -17,7 +19,7 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators.direct import Window
-from edgedeploy.compile.pipeline import lower_network
+from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.types import FLOAT32
 from edgedeploy.frontends.onnx import read_onnx
@@ -98,3 +100,15 @@ def test_a_network_s_limit_makes_its_tiles_smaller(network: Network) -> None:
 def test_what_was_measured_as_fastest_gives_way_too(network: Network) -> None:
     measured = forms(strategy(64))[4]
     assert sizes(network, 1.5, measured) == {2}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("channels", [24, 37])
+def test_the_mean_of_an_even_image_is_as_exact_as_that_of_any_other(channels: int) -> None:
+    graph = Graph()
+    same = graph.weight(np.eye(channels, dtype=np.float32).reshape(channels, channels, 1, 1))
+    data = graph.node("Conv", graph.input("data", [1, channels, 112, 112]), same)
+    network = network_of(graph, graph.node("GlobalAveragePool", data))
+    even = np.full((1, channels, 112, 112), 1.2345678, np.float32)
+    [(found, _)] = results_of(compile_network(network, LOCAL), network, {"data": even})
+    np.testing.assert_allclose(found, even[..., :1, :1], rtol=1e-6)

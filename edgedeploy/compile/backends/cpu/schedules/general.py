@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from tvm import tirx
+
 from edgedeploy.board import Board
 from edgedeploy.compile.extremes import register_reducers
 from edgedeploy.compile.schedules.access import (
@@ -24,6 +26,8 @@ from edgedeploy.compile.tiles import divisors, vector_length
 
 # Loops shorter than this are not worth vectors of their own.
 SHORTEST_VECTOR = 4
+# Sums over several dimensions of more terms than this are summed up part by part.
+LONGEST_SUM = 100
 
 
 def matches(kernel: Kernel) -> bool:
@@ -99,6 +103,11 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     if one_result and along and extents[-1] >= 2 * lanes > 2:
         _schedule_sum_of_lanes(kernel, block, spatial, reduced[-1], lanes)
         return
+    parts = None
+    if one_result and len(reduced) > 1 and math.prod(extents[len(spatial) :]) > LONGEST_SUM and _is_sum(kernel, block):
+        parts = schedule.rfactor(reduced[0], factor_axis=0)
+        reduced = schedule.get_loops(block)[len(spatial) :]
+        spatial = schedule.get_loops(block)[: len(spatial)]
     length = best_length(int(schedule.get(spatial[-1]).extent), lanes)
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
@@ -109,6 +118,33 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
         kernel.partition(last)
         tasks = [last] if math.prod(extents[: len(spatial) - 1]) == 1 else spatial[:-1]
     kernel.parallelize(tasks, math.prod(extents))
+    if parts is not None:
+        _schedule_parts(kernel, parts, reduced[0], length)
+    schedule.decompose_reduction(block, reduced[0])
+
+
+def _is_sum(kernel: Kernel, block: Any) -> bool:
+    """Whether a reduction rounds each of its steps: what it adds up is in floating point."""
+    body = kernel.schedule.get(block).body
+    value = getattr(body, "value", None)
+    return isinstance(value, tirx.Add) and str(value.ty.dtype).startswith("float")
+
+
+def _schedule_parts(kernel: Kernel, block: Any, loop: Any, length: int) -> None:
+    """Each step of a sum adds up a part of its terms first, in registers.
+
+    One long sum would gather rounding errors in proportion to its length: where all terms are alike, thousands of
+    pixels of an even image, all errors have one sign.
+    """
+    schedule = kernel.schedule
+    schedule.compute_at(block, loop, preserve_unit_loops=True)
+    schedule.set_scope(block, 0, "local")
+    spatial, reduced = kernel.spatial_and_reduced(
+        block, schedule.get_loops(block)[-len(schedule.get(block).iter_vars) :]
+    )
+    schedule.reorder(*reduced, spatial[-1])
+    if length > 1:
+        schedule.vectorize(spatial[-1])
     schedule.decompose_reduction(block, reduced[0])
 
 
