@@ -21,6 +21,8 @@ Inputs = dict[str, np.ndarray]
 _LARGE = {2: 16.0, 4: 100.0, 8: 100.0}
 # The same where products are summed up: those of larger values leave softmax nothing but differences of rounding.
 _LARGE_FOR_PRODUCTS = 4.0
+# So many neighbours have one value where convolutions look at them.
+_RUN = 8
 
 
 def random_inputs(network: Network) -> Iterator[Inputs]:
@@ -68,7 +70,10 @@ def _edge(spec: TensorSpec, uses: Uses, place: int, *, extreme: bool) -> np.ndar
     use = uses.inputs[spec.name]
     if use.written and use.size is not None and spec.dtype != "bool":
         return (use.size - 1 - _different(spec, use.size)).astype(spec.dtype)
-    return _pattern(spec.shape, _edges(spec, uses, extreme=extreme), place).astype(spec.dtype)
+    values = _edges(spec, uses, extreme=extreme)
+    if uses.convolutions and np.dtype(spec.dtype).kind == "f":
+        return _uneven(spec.shape, values, place).astype(spec.dtype)
+    return _pattern(spec.shape, values, place).astype(spec.dtype)
 
 
 def _different(spec: TensorSpec, size: int) -> np.ndarray:
@@ -108,6 +113,17 @@ def _pattern(shape: list[int], values: list[float | int], place: int) -> np.ndar
     if len(rows):
         turns[-1] = np.arange(length) % len(values)
     return np.array(values)[turns].reshape(shape)
+
+
+def _uneven(shape: list[int], values: list[float | int], place: int) -> np.ndarray:
+    """Short runs of each value in random order, for convolutions.
+
+    They make even feature maps of even rows, and the reference's own sums of those, over thousands of equal pixels,
+    have rounding errors of one sign: more than what tells a wrong network from a right one.
+    """
+    size = math.prod(shape)
+    runs = np.random.default_rng(place).permutation(np.arange(-(-size // _RUN)) % len(values))
+    return np.array(values)[np.repeat(runs, _RUN)[:size]].reshape(shape)
 
 
 def _has_infinities(spec: TensorSpec, uses: Uses) -> bool:

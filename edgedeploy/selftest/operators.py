@@ -75,6 +75,7 @@ class Uses:
     Attributes:
         inputs: by name.
         products: whether it sums up products.
+        convolutions: whether convolutions are among these.
         casts: whether it makes integers of floats, which is open for those that no integer stands for.
         divides: whether it divides integers by such as it computes; a zero would end the process.
         steady: whether infinities stay infinities, or become NaN that show, in every program alike.
@@ -83,6 +84,7 @@ class Uses:
 
     inputs: dict[str, Use] = field(default_factory=dict)
     products: bool = False
+    convolutions: bool = False
     casts: bool = False
     divides: bool = False
     steady: bool = True
@@ -127,6 +129,7 @@ def uses_of(network: Network) -> Uses:
             uses.divides |= name in _DIVISIONS and _kind(variable) in "iu" and not fixed
             uses.divides |= name == "call_tir" and _kind(variable) in "iu"
     uses.products = any(name.startswith(_PRODUCTS) for name in operators)
+    uses.convolutions = any(name.startswith("nn.conv") for name in operators)
     uses.steady = operators <= _STEADY or (operators <= _STEADY | _PLAIN and not operators & _HIDING)
     uses.tells_nan = "isnan" in operators
     return uses
