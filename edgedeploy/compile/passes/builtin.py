@@ -9,13 +9,13 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
+from edgedeploy.compile import extremes, rowwise
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.canonical import canonicalise
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import remove_channels
-from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
@@ -154,7 +154,7 @@ PASSES = [
     Pass(
         "legalise-operators",
         "Make functions of all other operators.",
-        _alone(relax.transform.LegalizeOps(LEGALISATIONS)),
+        _alone(relax.transform.LegalizeOps({**extremes.LEGALISATIONS, **rowwise.LEGALISATIONS})),
         _NHWC,
         _FUNCTIONS,
         required="code is generated from functions",
