@@ -111,6 +111,22 @@ def exponential(value: Expression) -> Expression:
     return _named(value, of)
 
 
+def decay(value: Expression) -> Expression:
+    """e to the power of a value that is not positive, as of a softmax: without what large ones need."""
+
+    def of(x: Var) -> Expression:
+        clamped = Select(x < _like(x, _SMALLEST_EXPONENT), _like(x, _SMALLEST_EXPONENT), x)  # NaN stays NaN
+        return _named(clamped, lambda c: _named(c * _like(x, _LOG2_E) + _like(x, _ROUNDER), lambda r: scaled(c, r)))
+
+    def scaled(clamped: Var, rounded: Var) -> Expression:
+        whole = rounded - _like(clamped, _ROUNDER)
+        rest = clamped - whole * _like(clamped, _LN2_HIGH) - whole * _like(clamped, _LN2_LOW)
+        power = reinterpret(clamped.ty.dtype, (_bits(rounded) - (_ROUNDER_BITS - 127)) << 23)
+        return _named(rest, lambda r: (_polynomial(_EXP, r) * (r * r) + r + _like(r, 1.0)) * power)
+
+    return _named(value, of)
+
+
 def sigmoid(value: Expression) -> Expression:
     """1 / (1 + exp(-value))."""
     return _like(value, 1.0) / (_like(value, 1.0) + exponential(_like(value, 0.0) - value))

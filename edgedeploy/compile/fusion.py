@@ -19,6 +19,8 @@ from edgedeploy.compile.strategy import Strategy
 
 # TVM's `OpPatternKind::kInjective`: fused with what follows, but not into what comes before.
 INJECTIVE = 2
+# `kOpaque`: never fused.
+OPAQUE = 8
 
 
 def keep_broadcasts_apart(module: tvm.IRModule) -> tvm.IRModule:

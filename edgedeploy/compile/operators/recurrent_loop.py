@@ -8,7 +8,6 @@ gates of a tile are summed up in registers, and what follows is computed from th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,10 +20,8 @@ from typing_extensions import override
 from edgedeploy.board import Positive
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Parameter, Recurrence
+from edgedeploy.compile.operators.vectors import lanes_of, vectors
 from edgedeploy.compile.tiles import Tile
-
-# A vector of a tile: where it begins, and how many values it has.
-Vector = tuple[int, int]
 
 
 class LoopTile(Configuration):
@@ -111,23 +108,6 @@ def _tiles(hidden: int, units: int) -> Iterator[tuple[int, int]]:
     return ((first, min(units, hidden - first)) for first in range(0, hidden, units))
 
 
-def vectors(width: int, lanes: int) -> list[Vector]:
-    """A tile in whole vectors, and in shorter ones of powers of two for what they leave over."""
-    found, first = [], 0
-    while first < width:
-        length = min(lanes, 1 << (width - first).bit_length() - 1)
-        found.append((first, length))
-        first += length
-    return found
-
-
-@contextmanager
-def _lanes(length: int) -> Iterator[Any]:
-    """A loop over a vector's values."""
-    with (T.vectorized if length > 1 else T.serial)(length) as lane:
-        yield lane
-
-
 @dataclass(frozen=True)
 class _Task:
     """Some sequences in one direction, from the first step to the last.
@@ -180,10 +160,10 @@ class _Task:
         count = hidden // lanes
         for r in range(self.tile.rows):
             if count:
-                with T.serial(count) as vector, _lanes(lanes) as lane:
+                with T.serial(count) as vector, lanes_of(lanes) as lane:
                     body(r, vector * lanes + lane)
             for first, length in vectors(hidden % lanes, lanes):
-                with _lanes(length) as lane:
+                with lanes_of(length) as lane:
                     body(r, count * lanes + first + lane)
 
     def _length(self) -> Any:
@@ -226,7 +206,7 @@ class _Task:
         for r in rows:
             for place, gate in enumerate(gates):
                 for begin, length in parts:
-                    with _lanes(length) as lane:
+                    with lanes_of(length) as lane:
                         unit = first + begin + lane
                         if layer.reset_after and gate == 2:
                             value = self.tensors["bias"][self.direction, unit]
@@ -237,14 +217,14 @@ class _Task:
             for r in rows:
                 for place, gate in enumerate(gates):
                     for begin, length in parts:
-                        with _lanes(length) as lane:
+                        with lanes_of(length) as lane:
                             index = [r, place, begin + lane]
                             weight = self._weight(number, place, gate, first, width, term, begin + lane)
                             T.buffer_store(sums, sums[tuple(index)] + read[r, term] * weight, index)
         finish = {"lstm": self._lstm, "gru": self._gru, "rnn": self._rnn}[layer.cell]
         for r in rows:
             for begin, length in parts:
-                with _lanes(length) as lane:
+                with lanes_of(length) as lane:
                     finish(_Values(sums, r, begin + lane, time, first + begin + lane, number, states, between))
 
     def _weight(self, number: int, place: int, gate: int, first: Any, width: int, term: Any, unit: Any) -> Any:

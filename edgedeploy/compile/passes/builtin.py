@@ -9,13 +9,13 @@ import tvm
 from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
+from edgedeploy.compile import extremes, rowwise, sampling
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.canonical import canonicalise
 from edgedeploy.compile.channels import pad_channels
 from edgedeploy.compile.concatenations import split_concatenations
 from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import remove_channels
-from edgedeploy.compile.extremes import LEGALISATIONS
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
@@ -36,6 +36,9 @@ SLOW_OPERATORS = "edgedeploy.slow_operators"
 
 # Convolutions and what lies between them work on pixels whose channels are neighbours in memory.
 _LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.image.resize2d": ["NHWC"]}
+
+# What functions operators become where TVM's own are not used, by their names.
+_LEGALISATIONS = {**extremes.LEGALISATIONS, **rowwise.LEGALISATIONS, **sampling.LEGALISATIONS}
 
 _NCHW, _NHWC = Form("NCHW"), Form("NHWC")
 _FLOAT = Form("NCHW", ("float32",))
@@ -154,7 +157,9 @@ PASSES = [
     Pass(
         "legalise-operators",
         "Make functions of all other operators.",
-        _alone(relax.transform.LegalizeOps(LEGALISATIONS)),
+        _alone(
+            relax.transform.LegalizeOps({**extremes.LEGALISATIONS, **rowwise.LEGALISATIONS, **sampling.LEGALISATIONS})
+        ),
         _NHWC,
         _FUNCTIONS,
         required="code is generated from functions",

@@ -5,7 +5,15 @@ Sizes of tiles come from the board profile: vector width, register count, cores.
 
 from __future__ import annotations
 
-from edgedeploy.compile.backends.cpu.schedules import convolution, depthwise, general, matmul, recurrence, winograd
+from edgedeploy.compile.backends.cpu.schedules import (
+    convolution,
+    depthwise,
+    general,
+    matmul,
+    recurrence,
+    rows,
+    winograd,
+)
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 
@@ -15,5 +23,6 @@ TEMPLATES = (
     Template("depthwise convolution", is_depthwise, depthwise.apply),
     Template("matmul", is_product, matmul.apply),
     Template("recurrence", recurrence.matches, recurrence.apply),
+    Template("rows", rows.matches, rows.apply),
     Template("general", general.matches, general.apply, partitions=True),
 )

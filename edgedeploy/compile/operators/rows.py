@@ -1,0 +1,207 @@
+"""Operators that first sum up each row of a tensor and then compute its values from that: softmax, layer_norm.
+
+Each row is read from the first cache two or three times, by whole vectors with several sums side by side; a tail is
+computed by shorter vectors. No tensor lies in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from edgedeploy.compile.elementary import decay
+from edgedeploy.compile.operators.vectors import lanes_of, vectors
+from edgedeploy.documents import Record
+
+Kind = Literal["softmax", "log_softmax", "layer_norm", "rms_norm"]
+
+# The attribute of a function that computes such an operator, as JSON.
+ROWS_ATTRIBUTE = "edgedeploy.rows"
+
+# Vectors of partial sums: as many as hide the latency of an addition.
+_SUMS = 4
+
+# From the place of a vector among the partial sums and its columns: what is done there.
+Body = Callable[[Any, Any], None]
+
+
+class Rows(Record):
+    """An operator on rows.
+
+    Attributes:
+        kind: what it computes. A layer_norm is `(x - mean) / sqrt(variance + epsilon)`, an rms_norm
+            `x / sqrt(mean square + epsilon)`.
+        shape: of the tensor.
+        axis: along which rows lie; dimensions behind it are 1.
+        epsilon: of norms.
+        factors: how many tensors of one value per column follow the data: a norm's factors, and what is added then.
+    """
+
+    kind: Kind
+    shape: tuple[int, ...]
+    axis: int
+    epsilon: float = 0.0
+    factors: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return math.prod(self.shape[: self.axis])
+
+    @property
+    def columns(self) -> int:
+        """Values of a row."""
+        return self.shape[self.axis]
+
+    def place(self, row: Any, column: Any) -> list[Any]:
+        """The indices of a value."""
+        indices = [column, *[0] * (len(self.shape) - self.axis - 1)]
+        for size in reversed(self.shape[: self.axis]):
+            indices.insert(0, tirx.floormod(row, size))
+            row = tirx.floordiv(row, size)
+        return indices
+
+    @property
+    def operations(self) -> int:
+        """Arithmetic operations, an exponential being twenty."""
+        return self.rows * self.columns * (24 if "softmax" in self.kind else 8)
+
+
+def write(operator: Rows, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
+    """The function of an operator on float32 values.
+
+    Args:
+        operator: what it computes.
+        lanes: values of a vector, a power of two.
+        parallel: whether rows are dealt out to all threads.
+    """
+    shape, whole = operator.shape, tuple(slice(0, size) for size in operator.shape)
+    with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
+        T.func_name(operator.kind)
+        T.func_attr({ROWS_ATTRIBUTE: operator.model_dump_json()})
+        data = T.arg("data", T.buffer(shape, "float32", layout=None))
+        factors = [
+            T.arg(f"factors{index}", T.buffer((operator.columns,), "float32", layout=None))
+            for index in range(operator.factors)
+        ]
+        result = T.arg("result", T.buffer(shape, "float32", layout=None))
+        with T.sblock("root"), T.sblock("rows"):
+            T.reads(data[whole], *(each[0 : operator.columns] for each in factors))
+            T.writes(result[whole])
+            with (T.parallel if parallel else T.serial)(operator.rows) as row:
+                _Row(operator, lanes, data, factors, result, row).write()
+    return builder.get()
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row of a tensor."""
+
+    operator: Rows
+    lanes: int
+    data: Any
+    factors: list[Any]
+    result: Any
+    row: Any
+
+    def write(self) -> None:
+        if "softmax" in self.operator.kind:
+            self._softmax()
+        else:
+            self._norm()
+
+    def _softmax(self) -> None:
+        largest = self._reduced(tirx.max, tirx.min_value("float32"), lambda column: self._value(self.data, column))
+        logarithmic = self.operator.kind == "log_softmax"
+
+        def exponential(column: Any) -> Any:
+            return decay(self._value(self.data, column) - largest[0])
+
+        def kept(column: Any) -> Any:
+            self._store(exponential(column), column)
+            return self._value(self.result, column)
+
+        total = self._reduced(lambda a, b: a + b, _number(0), exponential if logarithmic else kept)
+        last = self._scalar(tirx.log(total[0]) + largest[0] if logarithmic else _number(1) / total[0])
+        source = self.data if logarithmic else self.result
+
+        def finish(_: Any, column: Any) -> None:
+            value = self._value(source, column)
+            self._store(value - last[0] if logarithmic else value * last[0], column)
+
+        self._each(finish)
+
+    def _norm(self) -> None:
+        count, epsilon = _number(self.operator.columns), _number(self.operator.epsilon)
+        mean = None
+        if self.operator.kind == "layer_norm":
+            total = self._reduced(lambda a, b: a + b, _number(0), lambda column: self._value(self.data, column))
+            mean = self._scalar(total[0] / count)
+
+        def centred(column: Any) -> Any:
+            value = self._value(self.data, column)
+            return value if mean is None else value - mean[0]
+
+        squares = self._reduced(lambda a, b: a + b, _number(0), lambda column: centred(column) * centred(column))
+        scale = self._scalar(_number(1) / tirx.sqrt(squares[0] / count + epsilon))
+
+        def finish(_: Any, column: Any) -> None:
+            value = centred(column) * scale[0]
+            if self.factors:
+                value = value * self.factors[0][column]
+            if len(self.factors) > 1:
+                value = value + self.factors[1][column]
+            self._store(value, column)
+
+        self._each(finish)
+
+    def _value(self, tensor: Any, column: Any) -> Any:
+        return tensor[tuple(self.operator.place(self.row, column))]
+
+    def _store(self, value: Any, column: Any) -> None:
+        T.buffer_store(self.result, value, self.operator.place(self.row, column))
+
+    def _scalar(self, value: Any) -> Any:
+        kept = T.alloc_buffer((1,), "float32", scope="local")
+        T.buffer_store(kept, value, [0])
+        return kept
+
+    def _reduced(self, combine: Callable[[Any, Any], Any], identity: Any, value: Callable[[Any], Any]) -> Any:
+        """Sums, or the largest, of a value of each column: a buffer whose first value it is."""
+        width = _SUMS * self.lanes
+        sums = T.alloc_buffer((width,), "float32", scope="local")
+        for first in range(0, width, self.lanes):
+            with lanes_of(self.lanes) as lane:
+                T.buffer_store(sums, identity, [first + lane])
+        self._each(lambda place, column: T.buffer_store(sums, combine(sums[place], value(column)), [place]))
+        while width > 1:
+            width //= 2
+            for first, length in vectors(width, self.lanes):
+                with lanes_of(length) as lane:
+                    place = first + lane
+                    T.buffer_store(sums, combine(sums[place], sums[width + place]), [place])
+        return sums
+
+    def _each(self, body: Body) -> None:
+        """Something for all columns, by vectors, several side by side."""
+        together, columns = _SUMS * self.lanes, self.operator.columns
+        whole, rest = divmod(columns, together)
+        if whole:
+            with T.serial(whole) as step:
+                self._side_by_side(body, step * together, together)
+        self._side_by_side(body, whole * together, rest)
+
+    def _side_by_side(self, body: Body, begin: Any, width: int) -> None:
+        for first, length in vectors(width, self.lanes):
+            with lanes_of(length) as lane:
+                body(first + lane, begin + first + lane)
+
+
+def _number(value: float) -> Any:
+    return tirx.const(value, "float32")
