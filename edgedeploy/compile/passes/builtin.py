@@ -26,6 +26,7 @@ from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.trimming import trim_kernels
+from edgedeploy.compile.unified import decompose, unify
 
 # The attribute of reshapes that are no views.
 COPIED = "edgedeploy.copied"
@@ -100,9 +101,10 @@ PASSES = [
     Pass(
         "decompose-operators",
         "Write batch normalisation and other operators of training as those of inference.",
-        _alone(relax.transform.DecomposeOpsForInference()),
+        _alone(decompose),
     ),
     Pass("fold-constants", "Evaluate operators on constants.", _alone(fold_constants)),
+    Pass("unify-operators", "Write in one way what importers write in several.", _alone(unify)),
     Pass("lift-signals", "Write operators on signals as operators on images of one row.", _alone(lift_signals)),
     Pass(
         "canonicalise-operators",
