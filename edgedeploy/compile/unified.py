@@ -6,7 +6,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.expressions import Rewriter, axes_of, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.optraits import operator_name
 
 
@@ -57,7 +57,28 @@ class _Unifier(Rewriter):
             return _mean(call)
         if name in ("subtract", "divide"):
             return _by_constant(name, call)
+        if name == "matmul":
+            return _of_matrix(call)
+        if name == "permute_dims":
+            return self._in_one_order(call)
         return None
+
+    def _in_one_order(self, call: relax.Call) -> relax.Expr | None:
+        """Two transposes in a row as one, or none."""
+        after, source = axes_of(call), self.bound_value(call.args[0])
+        before = axes_of(source)
+        if not after or not before:
+            return None
+        axes = [before[axis] for axis in after]
+        return source.args[0] if axes == sorted(axes) else relax.op.permute_dims(source.args[0], axes)
+
+
+def _of_matrix(call: relax.Call) -> relax.Expr | None:
+    """A product with a constant stack of one matrix as one with the matrix."""
+    value, rank = constant_value(call.args[1]), len(shape_of(call.args[0]))
+    if value is None or not 2 < value.ndim <= rank or value.size != value.shape[-2] * value.shape[-1]:
+        return None
+    return relax.op.matmul(call.args[0], constant(value.reshape(value.shape[-2:])), str(call.ty.dtype))
 
 
 def _mean(call: relax.Call) -> relax.Expr | None:
