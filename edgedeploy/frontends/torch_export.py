@@ -200,19 +200,17 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
-    from edgedeploy.frontends.torch_recurrent import CONVERSIONS, decomposed, has_recurrent_layers
+    from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
 
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
-        if has_recurrent_layers(program):
-            module = from_exported_program(
-                decomposed(program),
-                unwrap_unit_return_tuple=True,
-                custom_convert_map=CONVERSIONS,
-                run_ep_decomposition=False,
-            )
-            return program, module
-        return program, from_exported_program(program, unwrap_unit_return_tuple=True)
+        module = from_exported_program(
+            decomposed(program),
+            unwrap_unit_return_tuple=True,
+            custom_convert_map=CONVERSIONS,
+            run_ep_decomposition=False,
+        )
+    return program, module
 
 
 def _reference(program: Any, inputs: Sequence[str], outputs: Sequence[str], *, double: bool = False) -> Reference:

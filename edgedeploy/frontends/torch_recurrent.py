@@ -16,7 +16,7 @@ from edgedeploy.frontends.onnx_operators.translation import Builder, dtype_of
 from edgedeploy.frontends.recurrent import recurrent
 
 # By operator: the cell, the places of ONNX's gates among PyTorch's, and the activations.
-_OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
+OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
     "lstm.input": ("lstm", [0, 3, 1, 2], ("sigmoid", "tanh", "tanh")),
     "gru.input": ("gru", [1, 0, 2], ("sigmoid", "tanh")),
     "rnn_tanh.input": ("rnn", [0], ("tanh",)),
@@ -24,29 +24,15 @@ _OPERATORS: dict[str, tuple[Cell, list[int], tuple[str, ...]]] = {
 }
 
 
-def has_recurrent_layers(program: Any) -> bool:
-    """Whether an exported program calls one of these operators."""
-    return any(getattr(node.target, "__name__", "") in _OPERATORS for node in program.graph.nodes)
-
-
-def decomposed(program: Any) -> Any:
-    """An exported program in ATen's core operators, but for recurrent layers, which stay whole.
-
-    PyTorch would write them out step by step.
+def check(program: Any) -> None:
+    """Refuse an exported program with a layer that cannot be translated.
 
     Raises:
-        ModelError: one of them cannot be translated.
+        ModelError: it has one.
     """
-    import torch
-
     for node in program.graph.nodes:
-        if getattr(node.target, "__name__", "") in _OPERATORS:
+        if getattr(node.target, "__name__", "") in OPERATORS:
             _check(node)
-    table = torch.export.default_decompositions()
-    for name in _OPERATORS:
-        packet, overload = name.split(".")
-        table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
-    return program.run_decompositions(table)
 
 
 def _check(node: Any) -> None:
@@ -60,7 +46,7 @@ def _check(node: Any) -> None:
 
 def _convert(node: Any, importer: Any) -> Any:
     """All layers of an operator: its output, and the last states of all layers."""
-    cell, order, names = _OPERATORS[node.target.__name__]
+    cell, order, names = OPERATORS[node.target.__name__]
     data, states, weights, biased, count, _, _, both, by_batch = importer.retrieve_args(node)
     states = list(states) if cell == "lstm" else [states]
     directions, parts = 1 + both, 4 if biased else 2
@@ -105,4 +91,4 @@ def _stacked(build: Builder, layer: Recurrence, order: Sequence[int], parts: Seq
     return build.reshape(joined, [len(parts), layer.gates * layer.hidden, *shape_of(parts[0])[1:]])
 
 
-CONVERSIONS = dict.fromkeys(_OPERATORS, _convert)
+CONVERSIONS = dict.fromkeys(OPERATORS, _convert)

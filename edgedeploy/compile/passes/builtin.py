@@ -27,6 +27,7 @@ from edgedeploy.compile.quantisation import round_in_float
 from edgedeploy.compile.three_dimensional import lift_volumes
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.trimming import trim_kernels
+from edgedeploy.compile.unified import decompose, unify
 
 # The attribute of reshapes that are no views.
 COPIED = "edgedeploy.copied"
@@ -104,9 +105,10 @@ PASSES = [
     Pass(
         "decompose-operators",
         "Write batch normalisation and other operators of training as those of inference.",
-        _alone(relax.transform.DecomposeOpsForInference()),
+        _alone(decompose),
     ),
     Pass("fold-constants", "Evaluate operators on constants.", _alone(fold_constants)),
+    Pass("unify-operators", "Write in one way what importers write in several.", _alone(unify)),
     Pass("lift-signals", "Write operators on signals as operators on images of one row.", _alone(lift_signals)),
     Pass("lift-volumes", "Write operators on volumes as operators on images.", _alone(lift_volumes)),
     Pass(
