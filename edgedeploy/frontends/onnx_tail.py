@@ -153,9 +153,7 @@ def _head(model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], outputs: Sequ
     return head
 
 
-def _block(
-    nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], weights: Iterable[onnx.TensorProto]
-) -> Block:
+def _block(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str], weights: Iterable[onnx.TensorProto]) -> Block:
     """Nodes as a tail has them."""
     needed = {name for node in nodes for name in reads(node)} | set(outputs)
     constants = {weight.name: _constant(weight) for weight in weights if weight.name in needed}
@@ -181,6 +179,8 @@ def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
             constants[inputs[-1]] = _constant(value)
         elif attribute.type != onnx.AttributeProto.GRAPH:
             attributes[attribute.name] = value.decode() if isinstance(value, bytes) else _plain(value)
+    if node.op_type == "Split":
+        attributes["num_outputs"] = len(node.output)
     graphs = {attribute.name: attribute.g for attribute in node.attribute}
     return Node(
         name=title_of(node),

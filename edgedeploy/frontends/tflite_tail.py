@@ -76,7 +76,9 @@ def cut(content: bytes) -> Cut | None:
     if not places:
         return None
     operator = operators[places[0]]
-    inputs, made = (list(map(int, np.atleast_1d(each))) for each in (operator.InputsAsNumpy(), operator.OutputsAsNumpy()))
+    inputs, made = (
+        list(map(int, np.atleast_1d(each))) for each in (operator.InputsAsNumpy(), operator.OutputsAsNumpy())
+    )
     what = f"operator {places[0]}, {OPERATOR.decode()}, cannot be cut off"
     read_later = {int(each) for other in operators for each in np.atleast_1d(other.InputsAsNumpy())} & set(made)
     if len(places) > 1 or read_later:

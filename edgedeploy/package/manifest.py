@@ -359,7 +359,9 @@ def packageable(model: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        if error.title not in {part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember)}:
+        if error.title not in {
+            part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember)
+        }:
             raise
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
 

@@ -32,7 +32,9 @@ def tail_of(manifest: Manifest, contents: Mapping[str, bytes], name: str | Path)
             raise ValueError(f"it gives {len(block.outputs)} outputs, the manifest names {len(manifest.tail.outputs)}")
     except ValueError as error:
         hints = ["build it again with `edgedeploy build`"]
-        raise PackageError(f"{name} is not a sound package", why=f"{manifest.tail.file}: {error}", hints=hints) from error
+        raise PackageError(
+            f"{name} is not a sound package", why=f"{manifest.tail.file}: {error}", hints=hints
+        ) from error
     return Tail(block, manifest.tail.outputs)
 
 

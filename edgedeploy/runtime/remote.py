@@ -33,7 +33,9 @@ cd && cd "$1" && shift && exec ./agent serve . "$@"
 class RemoteSession(Closing):
     """A `Runner` on a board; a context manager."""
 
-    def __init__(self, connection: Connection, folder: str, threads: int | None = None, tail: Tail | None = None) -> None:
+    def __init__(
+        self, connection: Connection, folder: str, threads: int | None = None, tail: Tail | None = None
+    ) -> None:
         """Load a release that lies on a board.
 
         Args:

@@ -64,7 +64,13 @@ def post_processed(*, regular: bool = False, classes_each: int = 1, threshold: f
     scores = (random.standard_normal((CLASSES + 1, 1, 1, 3)) * 2).astype(np.float32)
     rows, columns = np.mgrid[0:SIZE, 0:SIZE] / SIZE
     anchors = np.stack([rows, columns, np.full_like(rows, 0.15), np.full_like(rows, 0.2)], axis=-1).reshape(-1, 4)
-    contents = (None, offsets.tobytes(), scores.tobytes(), anchors.astype(np.float32).tobytes(), np.zeros(4, "f4").tobytes())
+    contents = (
+        None,
+        offsets.tobytes(),
+        scores.tobytes(),
+        anchors.astype(np.float32).tobytes(),
+        np.zeros(4, "f4").tobytes(),
+    )
     buffers = [write.table("Buffer", Data=content) for content in contents]
     tensors = [
         write.table("Tensor", Name=name, Shape=shape, Type=tflite.TensorType.FLOAT32, Buffer=buffer)
