@@ -42,7 +42,8 @@ def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
         integers(inputs, place, attributes, name)
         for place, name in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
     )
-    assert starts is not None and ends is not None
+    assert starts is not None
+    assert ends is not None
     parts = [slice(None)] * values.ndim
     for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = axes[place] if axes else place
