@@ -21,7 +21,7 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.tflite import FORMAT as TFLITE
 from edgedeploy.package.archive import read_manifest, read_package, write_package
 from edgedeploy.package.manifest import TAIL_NAME
-from edgedeploy.package.tails import read_tail, tail_of
+from edgedeploy.package.tails import read_tails, tails_of
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.runtime.stateful import check_states
@@ -81,10 +81,10 @@ def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path) -> None:
     manifest, contents = read_package(package)
     contents[TAIL_NAME] = contents[TAIL_NAME].replace(b"NonMaxSuppression", b"__import__('os')!")
     with pytest.raises(PackageError, match=r"tail.json: nodes.*no operator \"__import__"):
-        tail_of(manifest, contents, "x")
+        tails_of(manifest, contents, "x")
     write_package(tmp_path / "net.tar.gz", manifest, contents)
     with pytest.raises(PackageError, match="has another content than its manifest says"):
-        read_tail(tmp_path / "net.tar.gz")
+        read_tails(tmp_path / "net.tar.gz")
 
 
 def test_only_jumps_and_moves_are_left_to_the_tail(network: Path) -> None:
