@@ -35,7 +35,7 @@ def show(
 
     manifest = read_manifest(package)
     if json_output:
-        print_json(manifest.written())
+        print_json(manifest.model_dump(mode="json", by_alias=True))
         return
     from rich.table import Table
 

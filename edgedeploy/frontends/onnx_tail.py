@@ -199,7 +199,7 @@ def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
 def _plain(value: object) -> Attribute:
     if isinstance(value, (int, float)):
         return value
-    return list(value)  # type: ignore[call-overload,no-any-return]
+    return list(value)  # type: ignore[call-overload]
 
 
 def _constant(tensor: onnx.TensorProto) -> Constant:

@@ -58,6 +58,7 @@ class Session:
             DeviceError: it is for another device than the CPU, and that is not there or does not take it.
             ToolchainError, OutputError, UnsupportedError: the device's runtime cannot be made.
         """
+        self._owner: Session | None = None
         self._whole, self._tails = manifest, tails or [None] * len(manifest.entries)
         self._enter(0)
         self.threads = check_threads(threads) if threads else min(self.manifest.threads, processors())

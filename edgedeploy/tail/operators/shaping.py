@@ -80,7 +80,7 @@ def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values = values[tuple(parts)]
     sized([size + sum(pair) for size, pair in zip(values.shape, around, strict=True)])
     if mode != "constant":
-        return np.pad(values, around, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])  # type: ignore[call-overload,no-any-return]
+        return np.pad(values, around, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])  # type: ignore[call-overload]
     given = optional(inputs, 2)
     filling = attributes.get("value", 0) if given is None else np.asarray(given).reshape(-1)[0]
     return np.pad(values, around, "constant", constant_values=filling)
