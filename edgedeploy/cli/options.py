@@ -215,9 +215,7 @@ InputShapesOption = Annotated[
 ]
 BatchOption = Annotated[
     str | None,
-    typer.Option(
-        "--batch", metavar="N,N,...", help="Sizes of the inputs' first dimension, each as a shape of its own."
-    ),
+    typer.Option("--batch", metavar="N,N,...", help="Sizes of the inputs' first dimension, each for a shape."),
 ]
 WeightsOption = Annotated[
     Weights,
