@@ -95,6 +95,16 @@ void CheckNames(const Manifest& manifest) {
   }
 }
 
+Entry EntryPoint(const Json& json, const std::string& function) {
+  const Json& selftest = json.at("selftest");
+  Entry entry{function,
+              Each(json.at("inputs"), Tensor),
+              Each(json.at("outputs"), Tensor),
+              {Each(selftest.at("cases"), TestCase), selftest.at("reference").text()}};
+  if (entry.selftest.cases.empty()) throw JsonError("the self-test has no case");
+  return entry;
+}
+
 void CheckSizes(const Manifest& manifest, const std::vector<TensorSpec>& specs, const std::vector<std::string>& names) {
   if (specs.size() != names.size()) throw JsonError("the self-test has another number of tensors than the network");
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -123,18 +133,21 @@ Manifest Read(const Json& json) {
   if (!abi.at("glibc").is_null()) manifest.glibc = abi.at("glibc").text();
   const Json* device = json.find("opencl_device");
   if (device && !device->is_null()) manifest.opencl_device = device->text();
-  manifest.inputs = Each(json.at("inputs"), Tensor);
-  manifest.outputs = Each(json.at("outputs"), Tensor);
-  const Json& selftest = json.at("selftest");
-  manifest.selftest = {Each(selftest.at("cases"), TestCase), selftest.at("reference").text()};
-  if (manifest.selftest.cases.empty()) throw JsonError("the self-test has no case");
+  manifest.entries.push_back(EntryPoint(json, "main"));
+  if (const Json* further = json.find("further")) {
+    for (const Json& each : further->array()) {
+      manifest.entries.push_back(EntryPoint(each, each.at("function").text()));
+    }
+  }
   for (const Json::Member& member : json.at("files").object()) manifest.files.push_back(File(member));
   CheckNames(manifest);
   manifest.File(kLibraryName);
-  for (const Case& each : manifest.selftest.cases) {
-    CheckSizes(manifest, manifest.inputs, each.inputs);
-    CheckSizes(manifest, manifest.outputs, each.outputs);
-    if (each.relative.size() != each.outputs.size()) throw JsonError("the self-test lacks an output's tolerance");
+  for (const Entry& entry : manifest.entries) {
+    for (const Case& each : entry.selftest.cases) {
+      CheckSizes(manifest, entry.inputs, each.inputs);
+      CheckSizes(manifest, entry.outputs, each.outputs);
+      if (each.relative.size() != each.outputs.size()) throw JsonError("the self-test lacks an output's tolerance");
+    }
   }
   return manifest;
 }

@@ -49,6 +49,14 @@ struct SelfTest {
   std::string reference;
 };
 
+// The network for some shapes of its inputs: a function of the library.
+struct Entry {
+  std::string function;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  SelfTest selftest;
+};
+
 struct Manifest {
   std::string model;
   std::string board;
@@ -56,9 +64,7 @@ struct Manifest {
   std::string machine;                       // ELF's name, as EM_AARCH64
   std::string glibc;                         // the oldest that will do, or empty
   std::optional<std::string> opencl_device;  // a part of the name of the device that it runs on; none for the CPU
-  std::vector<TensorSpec> inputs;
-  std::vector<TensorSpec> outputs;
-  SelfTest selftest;
+  std::vector<Entry> entries;                // one at least
   std::vector<Member> files;
 
   const Member& File(const std::string& name) const;

@@ -103,6 +103,7 @@ struct Model::Loaded {
   std::vector<TensorSpec> outputs;
   std::optional<ffi::Module> library;  // before what comes from it: members go in reverse order
   std::optional<ffi::Module> machine;
+  std::string function;  // what the library calls the entry
   ffi::Function main{nullptr};
   DLDevice device = kCpu;
   std::vector<ffi::Tensor> input_tensors;  // in the processor's memory, as `output_tensors`
@@ -144,6 +145,28 @@ struct Model::Loaded {
     return made;
   }
 
+  // Prepares an entry of the manifest: its function, and inputs of zeros.
+  void Enter(const Entry& entry) {
+    inputs = entry.inputs;
+    outputs = entry.outputs;
+    function = entry.function;
+    try {
+      main = (*machine)->GetFunction(function).value();
+      for (const TensorSpec& spec : inputs) {
+        const auto allocated = [&](DLDevice where) {
+          return allocate(ffi::Shape(spec.shape), DlpackType(spec.type), where, nullptr).cast<ffi::Tensor>();
+        };
+        ffi::Tensor tensor = allocated(kCpu);
+        if (spec.bytes > 0) std::memset(tensor.data_ptr(), 0, spec.bytes);
+        device_inputs.push_back(on_cpu() ? tensor : allocated(device));
+        input_tensors.push_back(std::move(tensor));
+      }
+    } catch (const std::exception& error) {
+      Rethrow(error, Code::kPackage, "the network cannot be loaded");
+    }
+    arguments.assign(device_inputs.begin(), device_inputs.end());
+  }
+
   void Call() { Call(main); }
   void Call(const ffi::Function& function) {
     returned = nullptr;  // its memory may serve this inference
@@ -170,30 +193,25 @@ struct Model::Loaded {
 Model::Model(const Package& package, int threads) : loaded_(std::make_unique<Loaded>()) {
   const Manifest& manifest = package.manifest();
   RefuseOtherMachines(manifest);
-  loaded_->inputs = manifest.inputs;
-  loaded_->outputs = manifest.outputs;
   FlushSubnormals();  // the library's threads calculate as the one that calls
   loaded_->device = FindDevice(manifest.opencl_device);
   try {
     loaded_->library = ffi::Module::LoadFromFile(package.LibraryPath());
     (*loaded_->library)->GetFunction(kSetThreads, true).value()(threads);
     loaded_->machine = loaded_->NewMachine();
-    loaded_->main = (*loaded_->machine)->GetFunction("main").value();
-    for (const TensorSpec& spec : manifest.inputs) {
-      const auto allocated = [&](DLDevice device) {
-        return loaded_->allocate(ffi::Shape(spec.shape), DlpackType(spec.type), device, nullptr).cast<ffi::Tensor>();
-      };
-      ffi::Tensor tensor = allocated(kCpu);
-      if (spec.bytes > 0) std::memset(tensor.data_ptr(), 0, spec.bytes);
-      loaded_->device_inputs.push_back(loaded_->on_cpu() ? tensor : allocated(loaded_->device));
-      loaded_->input_tensors.push_back(std::move(tensor));
-    }
   } catch (const Failure&) {
     throw;
   } catch (const std::exception& error) {
     Rethrow(error, Code::kPackage, "the network cannot be loaded");
   }
-  loaded_->arguments.assign(loaded_->device_inputs.begin(), loaded_->device_inputs.end());
+  loaded_->Enter(manifest.entries.front());
+}
+
+Model::Model(const Model& first, const Entry& entry) : loaded_(std::make_unique<Loaded>()) {
+  loaded_->device = first.loaded_->device;
+  loaded_->library = first.loaded_->library;
+  loaded_->machine = first.loaded_->machine;
+  loaded_->Enter(entry);
 }
 
 Model::~Model() = default;
@@ -288,7 +306,7 @@ std::map<std::string, std::vector<double>> Model::FunctionTimes(int repeat, int 
   // On a machine of its own: nothing takes an instrument off again.
   const ffi::Module machine = loaded_->NewMachine();
   machine->GetFunction("set_instrument").value()(ffi::Function::FromPacked(watch));
-  const ffi::Function main = machine->GetFunction("main").value();
+  const ffi::Function main = machine->GetFunction(loaded_->function).value();
   loaded_->output_tensors.clear();
   loaded_->Upload();
   for (int i = 0; i < warmup; ++i) loaded_->Call(main);

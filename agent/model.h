@@ -24,6 +24,8 @@ class Model {
   // Loads the library, which starts threads of its own: `threads`, the calling one among them. From here on that one
   // calculates without subnormals. Failure(kPackage) if the library is not for this machine or does not load.
   Model(const Package& package, int threads);
+  // The same library for another of the manifest's entries: code, weights and threads are shared.
+  Model(const Model& first, const Entry& entry);
   ~Model();
 
   const std::vector<TensorSpec>& inputs() const;

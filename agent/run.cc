@@ -1,6 +1,7 @@
 // `agent run`: inputs from files, times and statistics, outputs to files.
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "arguments.h"
@@ -48,11 +49,11 @@ std::pair<size_t, std::string> ParseInput(const std::string& option, const std::
   return {found, option.substr(inputs[found].name.size() + 1)};
 }
 
-void SetInputs(const Arguments& arguments, const Package& package, Model* model) {
+void SetInputs(const Arguments& arguments, const Package& package, const Entry& entry, Model* model) {
   const std::string fill = arguments.Text("fill");
   std::vector<bool> given(model->inputs().size(), !fill.empty());
   if (fill == "selftest") {
-    model->SetRecordedInputs(package, package.manifest().selftest.cases.front());
+    model->SetRecordedInputs(package, entry.selftest.cases.front());
   } else if (fill == "ones") {
     for (size_t i = 0; i < given.size(); ++i) FillWithOnes(model->inputs()[i], model->Input(i));
   }  // inputs begin as zeros
@@ -85,7 +86,7 @@ Json Outputs(const Model& model, const std::string& folder) {
 
 Code RunCommand(const Words& words) {
   constexpr int kMost = 1'000'000;
-  const Arguments arguments(words, {"input", "fill", "output-dir", "repeat", "number", "warmup", "threads"});
+  const Arguments arguments(words, {"input", "fill", "output-dir", "repeat", "number", "warmup", "threads", "entry"});
   const int repeat = arguments.Integer("repeat", 1, 0, kMost);
   const int number = arguments.Integer("number", 1, 1, kMost);
   const int warmup = arguments.Integer("warmup", 1, 0, kMost);
@@ -95,11 +96,16 @@ Code RunCommand(const Words& words) {
     throw Failure(Code::kUsage, "--fill must be zeros, ones or selftest");
   }
   const Package package(arguments.Only("package"));
+  const std::vector<Entry>& entries = package.manifest().entries;
+  const int place = arguments.Integer("entry", 0, 0, static_cast<int>(entries.size()) - 1);
+  const Entry& entry = entries[static_cast<size_t>(place)];
   const int threads = ChooseThreads(asked, package.manifest().threads);
   const double before_load_ms = MillisecondsSinceStart();
-  Model model(package, threads);
+  Model first(package, threads);
+  const std::unique_ptr<Model> other = place > 0 ? std::make_unique<Model>(first, entry) : nullptr;
+  Model& model = other ? *other : first;
   const double load_ms = MillisecondsSinceStart() - before_load_ms;
-  SetInputs(arguments, package, &model);
+  SetInputs(arguments, package, entry, &model);
 
   // The first inference warms up; if none is asked for, it is the first that is measured.
   const double first_ms = model.TimedRun();

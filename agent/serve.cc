@@ -80,20 +80,30 @@ class Reader {
 
 class Server {
  public:
-  Server(Model* model, Descriptor output) : model_(model), output_(std::move(output)) {
-    for (const TensorSpec& spec : model->inputs()) input_bytes_ += static_cast<int64_t>(spec.bytes);
-    for (const TensorSpec& spec : model->outputs()) output_bytes_ += static_cast<int64_t>(spec.bytes);
-  }
+  Server(Model* model, const std::vector<Entry>& entries, Descriptor output)
+      : first_(model), model_(model), entries_(entries), output_(std::move(output)), others_(entries.size()) {}
 
   void Greet(const Manifest& manifest, int threads, double load_ms) {
-    Json inputs{Json::Array{}};
-    Json outputs{Json::Array{}};
-    for (const TensorSpec& spec : model_->inputs()) inputs.Add(spec.Describe());
-    for (const TensorSpec& spec : model_->outputs()) outputs.Add(spec.Describe());
+    const auto described = [](const std::vector<TensorSpec>& specs) {
+      Json json{Json::Array{}};
+      for (const TensorSpec& spec : specs) json.Add(spec.Describe());
+      return json;
+    };
+    const Json inputs = described(model_->inputs());
+    const Json outputs = described(model_->outputs());
     Json greeting = Json::NewObject();
     greeting.Set("ready", true).Set("protocol", kProtocol).Set("model", manifest.model).Set("board", manifest.board);
     greeting.Set("threads", threads).Set("load_ms", load_ms).Set("inputs", inputs).Set("outputs", outputs);
     if (const std::optional<std::string> device = model_->Device()) greeting.Set("device", *device);
+    if (entries_.size() > 1) {
+      Json further{Json::Array{}};
+      for (size_t i = 1; i < entries_.size(); ++i) {
+        Json entry = Json::NewObject();
+        entry.Set("inputs", described(entries_[i].inputs)).Set("outputs", described(entries_[i].outputs));
+        further.Add(std::move(entry));
+      }
+      greeting.Set("further", std::move(further));
+    }
     Send(greeting);
   }
 
@@ -130,8 +140,10 @@ class Server {
     try {
       const std::string& command = request.at("command").text();
       if (const Work work = Inference(command)) {
-        if (bytes != input_bytes_) {
-          throw Failure(Code::kInput, "the inputs have " + std::to_string(input_bytes_) + " bytes",
+        Enter(request);
+        const int64_t wanted = Bytes(model_->inputs());
+        if (bytes != wanted) {
+          throw Failure(Code::kInput, "the inputs have " + std::to_string(wanted) + " bytes",
                         std::to_string(bytes) + " were announced");
         }
         for (size_t i = 0; i < model_->inputs().size(); ++i) {
@@ -163,6 +175,22 @@ class Server {
     return true;
   }
 
+  static int64_t Bytes(const std::vector<TensorSpec>& specs) {
+    int64_t bytes = 0;
+    for (const TensorSpec& spec : specs) bytes += static_cast<int64_t>(spec.bytes);
+    return bytes;
+  }
+
+  // Turns to the entry that a request names, whose inputs and workspace are there from its first request on.
+  void Enter(const Json& request) {
+    const Json* given = request.find("entry");
+    const int64_t entry = given ? given->integer() : 0;
+    if (entry < 0 || entry >= static_cast<int64_t>(entries_.size())) throw JsonError("entry is out of range");
+    const auto place = static_cast<size_t>(entry);
+    if (place > 0 && !others_[place]) others_[place] = std::make_unique<Model>(*first_, entries_[place]);
+    model_ = place > 0 ? others_[place].get() : first_;
+  }
+
   using Work = void (Server::*)(const Json& request, const Json& id);
   // What answers a command that comes with inputs; null for others.
   static Work Inference(const std::string& command) {
@@ -177,7 +205,7 @@ class Server {
     const auto before = MillisecondsSinceStart();
     model_->Run();
     const double ms = MillisecondsSinceStart() - before;
-    Send(Reply(id).Set("ms", ms).Set("bytes", Json(output_bytes_)));
+    Send(Reply(id).Set("ms", ms).Set("bytes", Json(Bytes(model_->outputs()))));
     for (size_t i = 0; i < model_->outputs().size(); ++i) {
       WriteAll(output_.get(), model_->Output(i), model_->outputs()[i].bytes, "a reply");
     }
@@ -243,11 +271,12 @@ class Server {
     reader_->Bytes(nullptr, size);
   }
 
-  Model* model_;
+  Model* first_;
+  Model* model_;  // of the entry that is in use
+  const std::vector<Entry>& entries_;
   Descriptor output_;
+  std::vector<std::unique_ptr<Model>> others_;  // of the first there is none
   std::unique_ptr<Reader> reader_ = std::make_unique<Reader>();
-  int64_t input_bytes_ = 0;
-  int64_t output_bytes_ = 0;
   int64_t requests_ = 0;
 };
 
@@ -282,7 +311,7 @@ Code ServeCommand(const Words& words) {
   EndWithReader(output.get());
   const double before_ms = MillisecondsSinceStart();
   Model model(package, threads);
-  Server server(&model, std::move(output));
+  Server server(&model, package.manifest().entries, std::move(output));
   server.Greet(package.manifest(), threads, MillisecondsSinceStart() - before_ms);
   server.Loop();
   return Code::kDone;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from edgedeploy.package.manifest import (
     PLAIN_FORMAT,
     TAIL_NAME,
     Check,
+    Entry,
     Manifest,
     TailMember,
     packageable,
@@ -38,6 +39,7 @@ from edgedeploy.toolchain import c_compiler
 from edgedeploy.zoo.source import Source, find_source, note_weights
 
 if TYPE_CHECKING:
+    from edgedeploy.board import Board
     from edgedeploy.compile.pipeline import Compiled
     from edgedeploy.compile.tuned import Tuned
     from edgedeploy.network import Network
@@ -200,11 +202,12 @@ def _build(
     progress: Progress,
 ) -> Built:
     from edgedeploy.agent.build import agent_for, built_agent
+    from edgedeploy.compile.entries import entry_name
     from edgedeploy.compile.explain import gigaflops
     from edgedeploy.compile.linking import link
     from edgedeploy.compile.passes.order import passes_for
     from edgedeploy.compile.passes.running import PassLog
-    from edgedeploy.compile.pipeline import compile_network
+    from edgedeploy.compile.pipeline import compile_entries
     from edgedeploy.compile.targets import check_target
     from edgedeploy.package.abi import misfits, read_abi
     from edgedeploy.package.archive import describe, write_package
@@ -219,12 +222,17 @@ def _build(
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
         packageable(source.name),
     ):
-        network, cases = referenced or Referenced.of(source, progress)
-        test, members = self_test(network, board, cases)
-        limit = error_limit(network, board, cases.values())
+        entries = [referenced] if referenced else [Referenced.of(each, progress) for each in source.of_each_entry()]
+        network, cases = entries[0]
+        limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases in entries]
+        contents: dict[str, bytes] = {}
+        records_of = [
+            _entry(each, its_cases, board, entry_name(place), contents)
+            for place, (each, its_cases) in enumerate(entries)
+        ]
         log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
         log.write("imported", network.module)
-        compiled = compile_network(network, board, progress, tuned, limit, disabled_passes, log)
+        compiled = compile_entries(limits, board, progress, tuned, disabled_passes, log)
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(
@@ -234,15 +242,13 @@ def _build(
             library = Path(folder) / LIBRARY_NAME
             with progress.stage("link"):
                 link(compiled.code, library, board)
-            contents = {LIBRARY_NAME: library.read_bytes()}
+            contents[LIBRARY_NAME] = library.read_bytes()
             abi = read_abi(library, board)
         for reason in misfits(abi, Facts(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
-        contents |= members
-        if network.cut_off:
-            contents[TAIL_NAME] = content_of(network.cut_off.tail.block)
+        first, *further = records_of
         manifest = Manifest(
-            format=FORMAT if network.cut_off else PLAIN_FORMAT,
+            format=FORMAT if first.tail or further else PLAIN_FORMAT,
             model=source.name,
             model_sha256=source.sha256[0],
             weights=source.options.weights,
@@ -258,16 +264,17 @@ def _build(
             versions=versions(source.format),
             linker=f"{linker.toolchain}: {linker.identity}",
             set_inputs=dict(source.options.values),
-            inputs=bounded_inputs(network),
-            outputs=network.outputs,
-            tail=network.cut_off and TailMember(file=TAIL_NAME, outputs=network.cut_off.tail.outputs),
+            inputs=first.inputs,
+            outputs=first.outputs,
+            tail=first.tail,
+            further=further,
             abi=abi,
             memory=compiled.code.memory,
-            selftest=test,
+            selftest=first.selftest,
             checked=Check(how="no"),
             files=describe(contents),
         )
-        draft = Draft(network, board, manifest, contents, cases, gigaflops(compiled))
+        draft = Draft(network, board, manifest, contents, cases, gigaflops(compiled), entries[1:])
         agent = partial(agent_for, board, progress=progress) if make_agent else partial(built_agent, board)
         checked, error = check(draft, checks, agent, progress)
         manifest = manifest.model_copy(update={"checked": checked})
@@ -277,22 +284,39 @@ def _build(
     return Built(output, manifest, error, written, compiled, log.times)
 
 
+def _entry(
+    network: Network, cases: Mapping[str, Recorded], board: Board, function: str, contents: dict[str, bytes]
+) -> Entry:
+    """What a manifest says of one network of a package; the members that it names go into `contents`."""
+    prefix = "" if function == "main" else f"{function}-"
+    test, members = self_test(network, board, cases, prefix)
+    contents |= members
+    tail = None
+    if network.cut_off:
+        tail = TailMember(file=prefix.replace("_", "-") + TAIL_NAME, outputs=network.cut_off.tail.outputs)
+        contents[tail.file] = content_of(network.cut_off.tail.block)
+    return Entry(function=function, inputs=bounded_inputs(network), outputs=network.outputs, tail=tail, selftest=test)
+
+
 def prepare(
     model: str,
     board: ResolvedBoard,
     *,
     progress: Progress = SILENT,
     input_shapes: Shapes | None = None,
+    further: Sequence[Shapes] = (),
+    batches: Sequence[int] = (),
     options: ImportOptions = AS_THE_FILE_SAYS,
 ) -> Prepared:
     """A package of a model for a board: the one of the same inputs that was built before, or a new one.
 
-    Packages are looked for in `dist/<board>` and in the user's cache folder, where new ones go.
+    `further` are more shapes of inputs and `batches` sizes of their first dimension, each for an entry point of its
+    own. Packages are looked for in `dist/<board>` and in the user's cache folder, where new ones go.
 
     Raises:
         EdgedeployError: as `find_source` and `build`.
     """
-    source = find_source(model, input_shapes, progress, options)
+    source = find_source(model, input_shapes, progress, options).with_further(further, batches)
     note_weights(source, options, progress)
     name = package_name(source.name)
     inputs = _inputs(source, board, None, progress)

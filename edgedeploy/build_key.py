@@ -59,6 +59,7 @@ def build_key(
         "model": source.sha256,
         "options": asdict(source.options),
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
+        "further shapes": [{name: list(shape) for name, shape in shapes.items()} for shapes in source.further],
         "board": board.model_dump(mode="json", exclude=_NOT_BUILT_BY),
         "target": board.cpu_target(),
         "linker": [linker.identity, *linker.static_options],

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgedeploy.cli.options import (
+    BatchOption,
     BoardOption,
     EpsilonOption,
-    InputShapeOption,
+    InputShapesOption,
     JsonOption,
     SetOption,
     TuningRecordsOption,
@@ -20,7 +21,8 @@ from edgedeploy.cli.options import (
     check_one_model,
     complete_model,
     import_options,
-    parse_shapes,
+    parse_batches,
+    parse_entries,
 )
 from edgedeploy.cli.overrides import overridable
 from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimesOption
@@ -46,7 +48,8 @@ def build(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The folder for the packages; dist/BOARD by default.")
     ] = None,
-    input_shape: InputShapeOption = None,
+    input_shape: InputShapesOption = None,
+    batch: BatchOption = None,
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
@@ -121,20 +124,21 @@ def build(
     if list_passes:
         passes.show_passes(disable_pass or (), json_output)
         return
-    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
+    (shapes, *further), batches = parse_entries(input_shape), parse_batches(batch)
+    options = import_options(weights, epsilon, set_inputs)
     kinds = [kind for kind in dump.split(",") if kind]
     for kind in kinds:
         if kind not in DUMPS:
             raise InputError(f"cannot dump {kind!r}", why=f"there are {', '.join(DUMPS)}")
     every = (stage.model for name in all_demos(weights.value) for stage in DEMOS.load(name).stages)
     names = models or list(dict.fromkeys(every))
-    check_one_model(names, "built", shapes, options)
+    check_one_model(names, "built", shapes, options, batches)
     resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
     # All names are resolved before anything is built.
     sources: dict[str, Source] = {}
     for name in names:
-        source = find_source(name, shapes, progress, options)
+        source = find_source(name, shapes, progress, options).with_further(further, batches)
         note_weights(source, options, progress)
         if sources.setdefault(source.name, source).file != source.file:
             raise InputError(

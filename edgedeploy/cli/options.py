@@ -119,16 +119,54 @@ def parse_shapes(options: list[str] | None) -> dict[str, list[int]]:
     """
     from edgedeploy.errors import InputError
 
-    shapes = {}
+    shapes, *others = parse_entries(options)
+    if others:
+        raise InputError("this command takes one shape for an input", hints=["`build` and `run` take several"])
+    return shapes
+
+
+def parse_entries(options: list[str] | None) -> list[dict[str, list[int]]]:
+    """The values of `--input-shape` for commands that take several shapes: the shapes by input name of each entry.
+
+    The second shape of an input belongs to the second entry, and so on; one that is given once is for all.
+
+    Raises:
+        InputError: a value has another form, or inputs have different numbers of shapes.
+    """
+    from edgedeploy.errors import InputError
+
+    shapes: dict[str, list[list[int]]] = {}
     for option in options or []:
         name, _, sizes = option.rpartition(":")
         try:
-            shapes[name] = [int(size) for size in sizes.strip("[]").split(",")]
+            shapes.setdefault(name, []).append([int(size) for size in sizes.strip("[]").split(",")])
         except ValueError:
             name = ""
         if not name:
             raise InputError(f"{option!r} is not a shape", hints=["write it as NAME:1,3,224,224"])
-    return shapes
+    counts = {len(each) for each in shapes.values()} - {1}
+    if len(counts) > 1:
+        stated = ", ".join(f"{name}: {len(each)}" for name, each in shapes.items())
+        raise InputError("inputs have different numbers of shapes", why=stated)
+    count = max(counts, default=1)
+    return [{name: each[place % len(each)] for name, each in shapes.items()} for place in range(count)]
+
+
+def parse_batches(option: str | None) -> list[int]:
+    """The value of `--batch`, sizes separated by commas; nothing if there is none.
+
+    Raises:
+        InputError: it has another form.
+    """
+    from edgedeploy.errors import InputError
+
+    try:
+        sizes = [int(size) for size in option.split(",")] if option else []
+    except ValueError:
+        sizes = [0]
+    if min(sizes, default=1) < 1 or len(set(sizes)) < len(sizes):
+        raise InputError(f"{option!r} is no list of batch sizes", hints=["write it as 1,4"])
+    return sizes
 
 
 def parse_values(options: list[str] | None) -> dict[str, Any]:
@@ -172,7 +210,9 @@ def import_options(weights: Weights, epsilon: float | None = None, values: list[
     return ImportOptions(weights=weights.value, epsilon=epsilon, values=parse_values(values))
 
 
-def check_one_model(models: Sequence[str], done: str, shapes: Shapes, options: ImportOptions) -> None:
+def check_one_model(
+    models: Sequence[str], done: str, shapes: Shapes, options: ImportOptions, batches: Sequence[int] = ()
+) -> None:
     """Refuse what is said of inputs where several models are to be built, or whatever is done with them.
 
     Raises:
@@ -180,9 +220,11 @@ def check_one_model(models: Sequence[str], done: str, shapes: Shapes, options: I
     """
     from edgedeploy.errors import InputError
 
-    if (shapes or options.values) and len(models) > 1:
-        option = "--input-shape" if shapes else "--set"
-        raise InputError(f"{option} needs one model", why=f"{len(models)} are to be {done}")
+    said = [
+        name for name, value in (("--input-shape", shapes), ("--batch", batches), ("--set", options.values)) if value
+    ]
+    if said and len(models) > 1:
+        raise InputError(f"{said[0]} needs one model", why=f"{len(models)} are to be {done}")
 
 
 class Weights(str, Enum):
@@ -221,6 +263,19 @@ SetOption = Annotated[
         help="Fix the value of an input, such as sr=16000 or sizes=1,2: it becomes a constant of the package. May be "
         "given for each input.",
     ),
+]
+InputShapesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        metavar="NAME:D,D,...",
+        help="The shape of an input; may be given for each input, and several times for one: the package then runs "
+        "with each of these shapes, with one set of weights.",
+    ),
+]
+BatchOption = Annotated[
+    str | None,
+    typer.Option("--batch", metavar="N,N,...", help="Sizes of the inputs' first dimension, each for a shape."),
 ]
 WeightsOption = Annotated[
     Weights,

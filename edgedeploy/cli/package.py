@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from edgedeploy.heads import Head
+    from edgedeploy.package.manifest import Manifest
     from edgedeploy.tensors import TensorSpec
 
 app = typer.Typer(help="Show and verify packages.", no_args_is_help=True)
@@ -35,7 +36,7 @@ def show(
 
     manifest = read_manifest(package)
     if json_output:
-        print_json(manifest.written())
+        print_json(manifest.model_dump(mode="json", by_alias=True))
         return
     from rich.table import Table
 
@@ -53,9 +54,7 @@ def show(
         "tuned": f"with records of SHA-256 {manifest.tuning_records}" if manifest.tuning_records else "no",
         "without passes": foreign(*manifest.disabled_passes),
         "set": foreign(*(f"{name} = {value}" for name, value in manifest.set_inputs.items())),
-        "inputs": foreign(*map(_tensor, manifest.inputs)),
-        "outputs": foreign(*map(_tensor, manifest.results)),
-        "compiled up to": foreign(*map(_tensor, manifest.outputs if manifest.tail else [])),
+        **_entries(manifest),
         "heads": foreign(*map(_head, manifest.heads)),
         "metadata": foreign(*(shorten(f"{key}  {value}", 100) for key, value in manifest.metadata.items())),
         "threads": str(manifest.threads),
@@ -103,6 +102,19 @@ def verify(
             )
     if json_output:
         print_json(found)
+
+
+def _entries(manifest: Manifest) -> dict[str, str | Text]:
+    """The rows of inputs and outputs, of each entry point."""
+    from edgedeploy.cli.console import foreign
+
+    rows: dict[str, str | Text] = {}
+    for place, entry in enumerate(manifest.entries, 1):
+        which = f", shape {place}" if manifest.further else ""
+        rows[f"inputs{which}"] = foreign(*map(_tensor, entry.inputs))
+        rows[f"outputs{which}"] = foreign(*map(_tensor, entry.results))
+        rows[f"compiled up to{which}"] = foreign(*map(_tensor, entry.outputs if entry.tail else []))
+    return rows
 
 
 def _tensor(tensor: TensorSpec) -> str:

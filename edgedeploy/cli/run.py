@@ -10,9 +10,10 @@ import typer
 
 from edgedeploy.cli.options import (
     MOST,
+    BatchOption,
     BoardOption,
     EpsilonOption,
-    InputShapeOption,
+    InputShapesOption,
     JsonOption,
     SetOption,
     ThreadsOption,
@@ -22,7 +23,8 @@ from edgedeploy.cli.options import (
     complete_model,
     file_option,
     import_options,
-    parse_shapes,
+    parse_batches,
+    parse_entries,
 )
 from edgedeploy.cli.overrides import overridable
 
@@ -90,7 +92,8 @@ def run(
         int,
         typer.Option("--print-top", metavar="N", min=0, max=MOST, help="Print the N largest values of each output."),
     ] = 0,
-    input_shape: InputShapeOption = None,
+    input_shape: InputShapesOption = None,
+    batch: BatchOption = None,
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
@@ -122,24 +125,32 @@ def run(
     if steps and not states:
         raise InputError("--steps goes with --state", why="without a state, inferences do not follow one another")
     given = read_arrays(inputs) if inputs else None
+    (shapes, *further), batches = parse_entries(input_shape), parse_batches(batch)
     options = import_options(weights, epsilon, set_inputs)
     progress, resolved = quiet_if(json_output), resolve(board, overrides)
     if model.endswith(".tar.gz"):
-        if input_shape or overrides or options != AS_THE_FILE_SAYS:
+        if input_shape or batches or overrides or options != AS_THE_FILE_SAYS:
             what = "--toolchain and the options after it do" if overrides else "what is said of a network's file does"
             raise InputError(f"{what} not go with a package", why="it is built already")
         package = Path(model)
         manifest = read_manifest(package)
         name, label = manifest.model, manifest.board
     else:
-        shapes = parse_shapes(input_shape)
-        package = prepare(model, resolved, input_shapes=shapes, options=options, progress=progress).package_path
+        package = prepare(
+            model,
+            resolved,
+            input_shapes=shapes,
+            further=further,
+            batches=batches,
+            options=options,
+            progress=progress,
+        ).package_path
         manifest = read_manifest(package)
         name, label = model, board
     with opened(package, where.place(resolved), threads, progress) as network:
-        runner = network.runner
         free = [spec for spec in manifest.inputs if spec.name not in states]
         tensors = given if given is not None else {spec.name: fill(spec, fill_mode.value) for spec in free}
+        runner = network.runner if states else network.runner.fitting(tensors)
         if states:
             check_states(states, runner.inputs, runner.outputs)
             series = inferences(tensors, runner.inputs, states, steps)

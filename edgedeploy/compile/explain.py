@@ -65,7 +65,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
 def gigaflops(network: Lowered) -> float:
     """Thousands of millions of arithmetic operations in one inference."""
     counts = call_counts(network.module)
-    return sum(entry.operations * counts[name] for name, entry in network.functions.items()) / 1e9
+    return sum(entry.operations * counts.get(name, 1) for name, entry in network.functions.items()) / 1e9
 
 
 def transposes(network: Lowered) -> dict[str, int]:

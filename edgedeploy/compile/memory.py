@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 import tvm
+from tvm import relax
 
 from edgedeploy.compile.expressions import constant_value, is_call, parts_of
 from edgedeploy.package.manifest import Memory
@@ -23,16 +24,20 @@ def planned_memory(module: tvm.IRModule, code: Iterable[str]) -> Memory:
     """Read the memory plan of a network.
 
     Args:
-        module: Relax's module after `StaticPlanBlockMemory`, lowered for the virtual machine.
+        module: Relax's module after `StaticPlanBlockMemory`, lowered for the virtual machine. Each of its entries keeps
+            what it needs between functions; constants that several have are there once.
         code: its functions, as LLVM's text form shows them.
     """
-    parts = parts_of(module["main"])
+    entries = [function for _, function in module.functions_items() if isinstance(function, relax.Function)]
+    parts = [part for entry in entries for part in parts_of(entry)]
     storages = [each.args[0].values for each in parts if is_call(each, "relax.vm.alloc_storage")]
-    constants = [array.nbytes for array in map(constant_value, parts) if array is not None]
+    constants = [array for array in map(constant_value, parts) if array is not None]
+    if len(entries) > 1:
+        constants = list({(array.dtype.str, array.shape, array.tobytes()): array for array in constants}.values())
     return Memory(
         workspace_bytes=sum(math.prod(map(int, sizes)) for sizes in storages),
         scratch_bytes=_scratch_bytes(code),
-        constants_bytes=sum(constants),
+        constants_bytes=sum(array.nbytes for array in constants),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,7 @@ from edgedeploy.compile.backends import backend_of, host_of
 from edgedeploy.compile.codegen import Code, generate
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.dead_channels import RemovedChannels
+from edgedeploy.compile.entries import joined, renamed
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.fusion import FusedFunction
@@ -30,7 +31,7 @@ from edgedeploy.compile.placement import functions_on_cpu, with_copies
 from edgedeploy.compile.schedules import Scheduled
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tuned import Tuned, untuned, workload_of
-from edgedeploy.errors import CompileError, EdgedeployError, last_line
+from edgedeploy.errors import CompileError, EdgedeployError, UnsupportedError, last_line
 from edgedeploy.network import Network
 from edgedeploy.progress import SILENT, Progress
 
@@ -120,7 +121,40 @@ def compile_network(
         CompileError: TVM refuses the network or the target, or a pass fails.
         UnknownNameError, InputError, ConfigurationError: as `passes_for`.
     """
-    lowered = lower_network(network, board, progress, tuned, error_limit, disabled_passes, listener)
+    return compile_entries([(network, error_limit)], board, progress, tuned, disabled_passes, listener)
+
+
+def compile_entries(
+    networks: Sequence[tuple[Network, float]],
+    board: Board,
+    progress: Progress = SILENT,
+    tuned: Tuned = untuned,
+    disabled_passes: Collection[str] = (),
+    listener: Listener = ignore,
+) -> Compiled:
+    """As `compile_network`, for networks of the same weights, each with its limit of errors: one library for all.
+
+    The functions of later ones have names of their own; `main` of each is `entries.entry_name`.
+
+    Raises:
+        EdgedeployError: as `compile_network`.
+        UnsupportedError: there are several, and they are for a device beside the CPU.
+    """
+    if len(networks) > 1 and board.device:
+        raise UnsupportedError(
+            "networks for a device beside the CPU have one shape", hints=["build one package for each shape"]
+        )
+    parts = [
+        lower_network(network, board, progress, tuned, limit, disabled_passes, listener if place == 0 else ignore)
+        for place, (network, limit) in enumerate(networks)
+    ]
+    lowered, network = parts[0], networks[0][0]
+    if len(parts) > 1:
+        functions = {
+            renamed(name, place): entry for place, part in enumerate(parts) for name, entry in part.functions.items()
+        }
+        with _compiling(network, board):
+            lowered = replace(lowered, module=joined([part.module for part in parts]), functions=functions)
     on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.device else set()
     with _compiling(network, board), progress.stage("generate code"):
         code = generate(lowered.module, host_of(board), backend_of(board), on_device)

@@ -179,6 +179,8 @@ def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
             constants[inputs[-1]] = _constant(value)
         elif attribute.type != onnx.AttributeProto.GRAPH:
             attributes[attribute.name] = value.decode() if isinstance(value, bytes) else _plain(value)
+    if node.op_type == "Split":
+        attributes["num_outputs"] = len(node.output)
     graphs = {attribute.name: attribute.g for attribute in node.attribute}
     return Node(
         name=title_of(node),
@@ -197,7 +199,7 @@ def _node(node: onnx.NodeProto, constants: dict[str, Constant]) -> Node:
 def _plain(value: object) -> Attribute:
     if isinstance(value, (int, float)):
         return value
-    return list(value)  # type: ignore[call-overload,no-any-return]
+    return list(value)  # type: ignore[call-overload]
 
 
 def _constant(tensor: onnx.TensorProto) -> Constant:

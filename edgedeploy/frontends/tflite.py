@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -72,24 +73,27 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     from edgedeploy.frontends.nchw import in_nchw
     from edgedeploy.frontends.tflite_importer import import_model
 
-    model, inputs, outputs = _sound(content)
+    with _reading():
+        model, inputs, outputs = _checked(content)
     return in_nchw(import_model(model)), inputs, outputs
 
 
 def _divided(content: bytes) -> tuple[bytes, CutOff | None]:
     """What is compiled of a file, and its tail if it has one."""
-    _, inputs, outputs = _sound(content)
-    parts = cut(content)
+    with _reading():
+        _, inputs, outputs = _checked(content)
+        parts = cut(content)
     if parts is None:
         return content, None
     whole = reference(content, inputs, outputs)
     return parts.head, CutOff(Tail(parts.tail, parts.outputs), lambda tensors: parts.cleared(whole(tensors)))
 
 
-def _sound(content: bytes) -> tuple[Any, list[str], list[str]]:
-    """As `_checked`, with what a damaged file makes of its reader as an error of ours."""
+@contextmanager
+def _reading() -> Iterator[None]:
+    """What a damaged file makes of its reader becomes an error of ours."""
     try:
-        return _checked(content)
+        yield
     except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
         raise ModelError("it is not complete", why=last_line(error)) from error
 

@@ -95,7 +95,7 @@ def cut(content: bytes) -> Cut | None:
         operator=OPERATOR.decode(),
         inputs=[names[index] for index in inputs],
         outputs=[names[index] for index in made],
-        attributes=attributes,
+        attributes=dict(attributes),
     )
     ends = [int(index) for index in graph.OutputsAsNumpy()]
     kept = list(dict.fromkeys([*(i for i in inputs if names[i] not in constants), *(i for i in ends if i not in made)]))

@@ -27,7 +27,7 @@ TAIL_NAME = "tail.json"
 # later one adds are written in the earlier one, so that earlier versions of edgedeploy read them.
 PLAIN_FORMAT: Literal[2] = 2
 FORMAT: Literal[3] = 3
-_LATER_FIELDS = ("tail",)
+_LATER_FIELDS = ("tail", "further")
 # The program that a board runs packages with, which lies among the package's files there.
 AGENT_NAME = "agent"
 
@@ -35,6 +35,7 @@ AGENT_NAME = "agent"
 # in memory.
 MAXIMUM_MANIFEST = 1 << 20
 MAXIMUM_CONTENT = 1 << 30
+MAXIMUM_ENTRIES = 32
 # No board has memory for a larger tensor, or processors for more threads; numpy 1 has no more dimensions.
 MAXIMUM_TENSOR = 1 << 30
 MAXIMUM_RANK = 32
@@ -179,6 +180,38 @@ class TailMember(Record):
         return _checked_tensors(specs, open_sizes=True)
 
 
+class Entry(Record):
+    """A network for other shapes of its inputs, with the same weights in the same library.
+
+    Attributes:
+        function: what the library calls it.
+        inputs, outputs, tail, selftest: as of a manifest.
+    """
+
+    function: Annotated[str, Field(pattern=r"^main(_[1-9][0-9]{0,2})?$")]
+    inputs: Listed[TensorSpec]
+    outputs: Listed[TensorSpec]
+    tail: TailMember | None = None
+    selftest: SelfTest
+
+    @field_validator("inputs", "outputs")
+    @classmethod
+    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
+        return _checked_tensors(specs)
+
+    @property
+    def results(self) -> list[TensorSpec]:
+        """The network's outputs: those of its tail, if it has one."""
+        return self.tail.outputs if self.tail else self.outputs
+
+    @property
+    def members(self) -> set[str]:
+        """The members that it names."""
+        cases = self.selftest.cases
+        tails = {self.tail.file} if self.tail else set()
+        return tails | {name for case in cases for name in case.inputs + case.outputs}
+
+
 class Check(Record):
     """How a package's code was compared with the reference before the package was written.
 
@@ -216,6 +249,7 @@ class Manifest(Record):
         set_inputs: inputs of the network's file that are constants in the package, with their values.
         inputs, outputs: of the network, in order; outputs of its compiled part if it has a tail.
         tail: what follows the compiled part, or None.
+        further: the same network for other shapes of its inputs; most packages have one shape.
         heads: what the network's file says of its detection heads.
         metadata: what it says of how it is used; see `edgedeploy.metadata`.
         abi: what the library needs.
@@ -246,6 +280,7 @@ class Manifest(Record):
     inputs: Listed[TensorSpec]
     outputs: Listed[TensorSpec]
     tail: TailMember | None = None
+    further: Annotated[Listed[Entry], Field(max_length=MAXIMUM_ENTRIES - 1)] = []
     heads: Listed[Head] = []
     metadata: dict[str, str] = {}
     abi: Abi
@@ -265,9 +300,22 @@ class Manifest(Record):
         return value
 
     @property
+    def entries(self) -> list[Entry]:
+        """What the library can be called with: the network for its first shapes, and for others."""
+        first = Entry.model_construct(
+            function="main", inputs=self.inputs, outputs=self.outputs, tail=self.tail, selftest=self.selftest
+        )
+        return [first, *self.further]
+
+    @property
     def results(self) -> list[TensorSpec]:
         """The network's outputs: those of its tail, if it has one."""
-        return self.tail.outputs if self.tail else self.outputs
+        return self.entries[0].results
+
+    def of_entry(self, entry: Entry) -> Manifest:
+        """What stands in a manifest of one entry alone."""
+        alone = {"inputs": entry.inputs, "outputs": entry.outputs, "tail": entry.tail, "selftest": entry.selftest}
+        return self.model_copy(update={**alone, "further": []})
 
     def written(self) -> dict[str, Any]:
         """What stands in the file: of the plain format, only what that one has."""
@@ -303,26 +351,32 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _can_be_true(self) -> Manifest:
-        cases = self.selftest.cases
-        if any(not len(case.relative) == len(case.spread) == len(self.outputs) for case in cases):
-            raise ValueError("the self-test has another number of tolerances than the network has outputs")
         if self.format == PLAIN_FORMAT and any(getattr(self, field) for field in _LATER_FIELDS):
             raise ValueError(f"format {PLAIN_FORMAT} has no {' or '.join(_LATER_FIELDS)}")
-        tails = [self.tail.file] if self.tail else []
-        named = {LIBRARY_NAME, *tails, *(name for case in cases for name in case.inputs + case.outputs)}
-        missing = named - self.files.keys()
+        entries = self.entries
+        for entry in entries:
+            if any(not len(c.relative) == len(c.spread) == len(entry.outputs) for c in entry.selftest.cases):
+                raise ValueError("the self-test has another number of tolerances than the network has outputs")
+        missing = {LIBRARY_NAME}.union(*(entry.members for entry in entries)) - self.files.keys()
         if missing:
             raise ValueError(f"files does not list {', '.join(sorted(missing))}")
-        if len({case.name for case in cases}) < len(cases):
-            raise ValueError("two cases have one name")
-        for case in cases:
-            for specs, names in ((self.inputs, case.inputs), (self.outputs, case.outputs)):
-                if len(specs) != len(names):
-                    raise ValueError("the self-test has another number of tensors than the network")
-                for spec, name in zip(specs, names, strict=True):
-                    if self.files[name].size != _bytes_of(spec):
-                        raise ValueError(f"{name} is not of the size of {spec.name!r}")
+        if len({entry.function for entry in entries}) < len(entries):
+            raise ValueError("two entries have one function")
+        for entry in entries:
+            cases = entry.selftest.cases
+            if len({case.name for case in cases}) < len(cases):
+                raise ValueError("two cases have one name")
+            for case in cases:
+                self._check_sizes(entry.inputs, case.inputs)
+                self._check_sizes(entry.outputs, case.outputs)
         return self
+
+    def _check_sizes(self, specs: list[TensorSpec], names: list[str]) -> None:
+        if len(specs) != len(names):
+            raise ValueError("the self-test has another number of tensors than the network")
+        for spec, name in zip(specs, names, strict=True):
+            if self.files[name].size != _bytes_of(spec):
+                raise ValueError(f"{name} is not of the size of {spec.name!r}")
 
 
 def check_size(size: int) -> None:
@@ -364,7 +418,7 @@ def packageable(model: str) -> Iterator[None]:
         yield
     except ValidationError as error:
         if error.title not in {
-            part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember)
+            part.__name__ for part in (Manifest, SelfTest, Case, Check, Abi, Memory, Member, TailMember, Entry)
         }:
             raise
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error

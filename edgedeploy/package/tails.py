@@ -7,45 +7,47 @@ from pathlib import Path
 
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import read_manifest, read_package
-from edgedeploy.package.manifest import Manifest
+from edgedeploy.package.manifest import Entry, Manifest
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tail.program import parse_block
 
 
-def tail_of(manifest: Manifest, contents: Mapping[str, bytes], name: str | Path) -> Tail | None:
-    """A package's tail, ready to run; None if it has none.
+def tails_of(manifest: Manifest, contents: Mapping[str, bytes], name: str | Path) -> list[Tail | None]:
+    """The tail of each entry of a package, ready to run; None for those that have none.
 
     Args:
         manifest: the package's.
-        contents: its members, the tail's among them.
+        contents: its members, those of tails among them.
         name: what the package is called in messages.
 
     Raises:
-        PackageError: the tail is not sound.
+        PackageError: a tail is not sound.
     """
-    if manifest.tail is None:
-        return None
-    known = [spec.name for spec in (*manifest.inputs, *manifest.outputs)]
-    try:
-        block = parse_block(contents[manifest.tail.file], known)
-        if len(block.outputs) != len(manifest.tail.outputs):
-            raise ValueError(f"it gives {len(block.outputs)} outputs, the manifest names {len(manifest.tail.outputs)}")
-    except ValueError as error:
-        hints = ["build it again with `edgedeploy build`"]
-        raise PackageError(
-            f"{name} is not a sound package", why=f"{manifest.tail.file}: {error}", hints=hints
-        ) from error
-    return Tail(block, manifest.tail.outputs)
+    return [_tail_of(entry, contents, name) for entry in manifest.entries]
 
 
-def read_tail(package: Path) -> Tail | None:
-    """The tail of a package's archive.
+def read_tails(package: Path) -> list[Tail | None]:
+    """The tails of a package's archive.
 
     Raises:
-        PackageError: the package is damaged, or its tail is not sound.
+        PackageError: the package is damaged, or a tail is not sound.
     """
     manifest = read_manifest(package)
-    if manifest.tail is None:
+    files = [entry.tail.file for entry in manifest.entries if entry.tail]
+    contents = read_package(package, keep=files)[1] if files else {}
+    return tails_of(manifest, contents, package)
+
+
+def _tail_of(entry: Entry, contents: Mapping[str, bytes], name: str | Path) -> Tail | None:
+    if entry.tail is None:
         return None
-    manifest, contents = read_package(package, keep=[manifest.tail.file])
-    return tail_of(manifest, contents, package)
+    known = [spec.name for spec in (*entry.inputs, *entry.outputs)]
+    try:
+        block = parse_block(contents[entry.tail.file], known)
+        if len(block.outputs) != len(entry.tail.outputs):
+            raise ValueError(f"it gives {len(block.outputs)} outputs, the manifest names {len(entry.tail.outputs)}")
+    except ValueError as error:
+        hints = ["build it again with `edgedeploy build`"]
+        why = f"{entry.tail.file}: {error}"
+        raise PackageError(f"{name} is not a sound package", why=why, hints=hints) from error
+    return Tail(block, entry.tail.outputs)

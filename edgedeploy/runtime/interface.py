@@ -22,6 +22,14 @@ class Runner(Protocol):
     outputs: list[TensorSpec]
     threads: int
 
+    def fitting(self, tensors: Tensors) -> Runner:
+        """The same network for the shapes of these arrays, if it was built for several; `run` finds it by itself.
+
+        Raises:
+            InputError: there are several, and none of them is for these shapes.
+        """
+        ...
+
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference: arrays by input name, to arrays by output name."""
         ...

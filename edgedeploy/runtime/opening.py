@@ -118,7 +118,7 @@ def opened_together(
 
         yield [Opened(Session.open(package, threads)) for package in packages]
         return
-    from edgedeploy.package.tails import read_tail
+    from edgedeploy.package.tails import read_tails
     from edgedeploy.release.board import sweep
     from edgedeploy.release.lock import locked
     from edgedeploy.release.push import bring, release_for
@@ -131,12 +131,12 @@ def opened_together(
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
         releases = [release_for(package, place.board.profile, progress) for package in packages]
-        tails = [read_tail(package) for package in packages]
+        tails = [read_tails(package) for package in packages]
         networks, preliminary = [], []
         with locked(connection):
-            for release, tail in zip(releases, tails, strict=True):
+            for release, its_tails in zip(releases, tails, strict=True):
                 trial = bring(connection, release, temporarily=temporarily, progress=progress)
-                session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, tail)
+                session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, its_tails)
                 stack.enter_context(session)
                 networks.append(Opened(session, trial.facts, session.memory))
                 preliminary += [trial.folder] if trial.preliminary else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from edgedeploy.closing import Closing
 from edgedeploy.errors import EdgedeployError, ReleaseError
 from edgedeploy.remote.connection import Connection, close_channel
 from edgedeploy.remote.failures import failure
-from edgedeploy.runtime.session import check_tensors
+from edgedeploy.runtime.session import check_tensors, fitting_entry
 from edgedeploy.runtime.timing import EndToEnd, Timing
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import Tensors, TensorSpec
@@ -34,7 +36,7 @@ class RemoteSession(Closing):
     """A `Runner` on a board; a context manager."""
 
     def __init__(
-        self, connection: Connection, folder: str, threads: int | None = None, tail: Tail | None = None
+        self, connection: Connection, folder: str, threads: int | None = None, tails: Sequence[Tail | None] = ()
     ) -> None:
         """Load a release that lies on a board.
 
@@ -42,7 +44,8 @@ class RemoteSession(Closing):
             connection: the board.
             folder: the release, relative to the home folder.
             threads: how many threads to run with; what the package says if None.
-            tail: what follows the part that runs there; it runs here, and its outputs are the session's then.
+            tails: what follows the part that runs there, for each entry of the package; they run here, and outputs are
+                theirs then.
 
         Raises:
             PackageError: the board does not load it.
@@ -62,10 +65,9 @@ class RemoteSession(Closing):
                 why=f"it is {hello.get('protocol')}, {_PROTOCOL} is understood here",
                 hints=["push the package again: that brings the agent that belongs to it"],
             )
-        self.inputs = [_spec(each) for each in hello["inputs"]]
-        self._compiled = [_spec(each) for each in hello["outputs"]]
-        self._tail = tail
-        self.outputs = tail.outputs if tail else self._compiled
+        self._entries = [hello, *hello.get("further", [])]
+        self._tails = tails or [None] * len(self._entries)
+        self._enter(0)
         self.threads = int(hello["threads"])
         # What the device calls itself that the network runs on; None for the processor.
         self.device_name: str | None = hello.get("device")
@@ -76,6 +78,22 @@ class RemoteSession(Closing):
             self._channel.shutdown_write()
         close_channel(self._channel)
 
+    def _enter(self, place: int) -> None:
+        """Be the session of one entry of the package."""
+        said, self._tail, self._entry = self._entries[place], self._tails[place], place
+        self.inputs = [_spec(each) for each in said["inputs"]]
+        self._compiled = [_spec(each) for each in said["outputs"]]
+        self.outputs = self._tail.outputs if self._tail else self._compiled
+
+    def fitting(self, tensors: Tensors) -> RemoteSession:
+        """As `Session.fitting`; it ends with this one."""
+        if len(self._entries) == 1:
+            return self
+        inputs = [[_spec(each) for each in entry["inputs"]] for entry in self._entries]
+        found = copy(self)
+        found._enter(fitting_entry(tensors, inputs))
+        return found
+
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference on the board: arrays by input name, to arrays by output name.
 
@@ -85,6 +103,9 @@ class RemoteSession(Closing):
             ReleaseError: the agent cannot do it, or ended.
             BoardConnectionError: the connection broke.
         """
+        return self.fitting(tensors)._run(tensors)
+
+    def _run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         reply = self._ask({"command": "run"}, self._content(tensors))
         content = self._read(int(reply.get("bytes", 0)))
         if len(content) != sum(map(_size, self._compiled)):
@@ -139,7 +160,8 @@ class RemoteSession(Closing):
         return b"".join(array.tobytes() for array in check_tensors(tensors, self.inputs))
 
     def _ask(self, request: dict[str, Any], content: bytes = b"") -> dict[str, Any]:
-        line = json.dumps({**request, "bytes": len(content)}) + "\n"
+        entry = {"entry": self._entry} if self._entry else {}
+        line = json.dumps({**request, **entry, "bytes": len(content)}) + "\n"
         try:
             self._channel.sendall(line.encode() + content)
         except (OSError, paramiko.SSHException) as error:

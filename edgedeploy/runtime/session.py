@@ -6,7 +6,8 @@ import os
 import tempfile
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +23,7 @@ from edgedeploy.hosts import host_facts, host_features
 from edgedeploy.package.abi import misfits
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import LIBRARY_NAME, Abi, Manifest
-from edgedeploy.package.tails import read_tail
+from edgedeploy.package.tails import read_tails
 from edgedeploy.runtime.native import SET_THREADS
 from edgedeploy.runtime.subnormals import flushed_to_zero
 from edgedeploy.runtime.timing import Timing
@@ -39,7 +40,7 @@ class Session:
         library: bytes,
         threads: int | None = None,
         *,
-        tail: Tail | None = None,
+        tails: Sequence[Tail | None] = (),
         name: str | Path = "the package",
     ) -> None:
         """Load the library of a package.
@@ -48,7 +49,7 @@ class Session:
             manifest: the package's manifest.
             library: its shared library.
             threads: how many threads to run with; what the package says if None.
-            tail: what follows the library's part; its outputs are the session's then.
+            tails: what follows the library's part, for each entry of the manifest; outputs are theirs then.
             name: what the package is called in messages.
 
         Raises:
@@ -57,10 +58,9 @@ class Session:
             DeviceError: it is for another device than the CPU, and that is not there or does not take it.
             ToolchainError, OutputError, UnsupportedError: the device's runtime cannot be made.
         """
-        self.manifest = manifest
-        self.inputs: list[TensorSpec] = self.manifest.inputs
-        self.outputs: list[TensorSpec] = tail.outputs if tail else self.manifest.outputs
-        self._tail = tail
+        self._owner: Session | None = None
+        self._whole, self._tails = manifest, tails or [None] * len(manifest.entries)
+        self._enter(0)
         self.threads = check_threads(threads) if threads else min(self.manifest.threads, processors())
         _check_machine(name, manifest)
         with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
@@ -81,7 +81,33 @@ class Session:
             InputError: as the constructor.
         """
         manifest, contents = read_package(package, keep=[LIBRARY_NAME])
-        return cls(manifest, contents[LIBRARY_NAME], threads, tail=read_tail(package), name=package)
+        return cls(manifest, contents[LIBRARY_NAME], threads, tails=read_tails(package), name=package)
+
+    def _enter(self, place: int) -> None:
+        """Be the session of one entry of the package."""
+        entry, self._tail = self._whole.entries[place], self._tails[place]
+        self.manifest = self._whole.of_entry(entry)
+        self.inputs: list[TensorSpec] = entry.inputs
+        self.outputs: list[TensorSpec] = entry.results
+        self._function = entry.function
+
+    def of_each_entry(self) -> list[Session]:
+        """A session for each entry of the package, all with the same library, weights and threads."""
+        found = [copy(self) for _ in self._whole.entries]
+        for place, session in enumerate(found):
+            session._enter(place)
+            session._owner = self  # whose end takes the threads
+        return found
+
+    def fitting(self, tensors: Tensors) -> Session:
+        """The session of the entry that takes these arrays; this one if there is but one.
+
+        Raises:
+            InputError: there are several, and none takes them.
+        """
+        if len(self._whole.entries) == 1:
+            return self
+        return self.of_each_entry()[fitting_entry(tensors, [entry.inputs for entry in self._whole.entries])]
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference: arrays by input name, to arrays by output name.
@@ -90,7 +116,8 @@ class Session:
             InputError: an input is missing, unknown, or has another shape or dtype than the network's.
             PackageError: as `read`.
         """
-        return self.read(self.bind(tensors)())
+        fitting = self.fitting(tensors)
+        return fitting.read(fitting.bind(tensors)())
 
     def bind(self, tensors: Tensors) -> Callable[[], Any]:
         """A call that runs one inference on these inputs, and nothing else; `read` makes arrays of what it returns.
@@ -102,7 +129,7 @@ class Session:
         """
         import tvm
 
-        main, arguments = self._machine["main"], self._arguments(tensors)
+        main, arguments = self._machine[self._function], self._arguments(tensors)
         uploads = list(zip(check_tensors(tensors, self.inputs), arguments, strict=True)) if self.device_name else []
 
         def call() -> Any:
@@ -156,7 +183,7 @@ class Session:
         Raises:
             InputError: as `run`.
         """
-        main, arguments = self._machine["main"], self._arguments(tensors)
+        main, arguments = self._machine[self._function], self._arguments(tensors)
 
         def call() -> None:
             main(*arguments)
@@ -172,7 +199,7 @@ class Session:
                 call()
             if self.device_name is not None:
                 return Timing.of_seconds([timeit(call, number=number) / number for _ in range(repeat)])
-            evaluator = self._machine.time_evaluator("main", self._device, number=number, repeat=repeat)
+            evaluator = self._machine.time_evaluator(self._function, self._device, number=number, repeat=repeat)
             return Timing.of_seconds(list(evaluator(*arguments).results))
 
     def function_times(self, tensors: Tensors, *, repeat: int = 1, warmup: int = 0) -> dict[str, list[float]]:
@@ -201,7 +228,7 @@ class Session:
         with flushed_to_zero():
             for index in range(warmup + repeat):
                 sums.clear()
-                machine["main"](*arguments)
+                machine[self._function](*arguments)
                 for name, milliseconds in sums.items() if index >= warmup else ():
                     times.setdefault(name, []).append(milliseconds)
         return times
@@ -211,6 +238,23 @@ class Session:
 
         checked = check_tensors(tensors, self.inputs)
         return [tvm.runtime.tensor(array, device=self._device) for array in checked]
+
+
+def fitting_entry(tensors: Tensors, entries: Sequence[list[TensorSpec]]) -> int:
+    """Which of several entries, known by their inputs, takes these arrays.
+
+    Raises:
+        InputError: none does.
+    """
+    shapes = {name: list(np.shape(array)) for name, array in tensors.items()}
+    for place, specs in enumerate(entries):
+        if shapes == {spec.name: spec.shape for spec in specs}:
+            return place
+    if any(shapes.keys() != {spec.name for spec in specs} for specs in entries):
+        check_tensors(tensors, entries[0])  # which says what is missing, or unknown
+    stated = "; ".join(", ".join(f"{spec.name} {shown(spec.shape)}" for spec in specs) for specs in entries)
+    given = ", ".join(f"{name} {shown(shape)}" for name, shape in shapes.items())
+    raise InputError(f"the package has no entry for {given}", why=f"it was built for {stated}")
 
 
 def check_tensors(tensors: Tensors, specs: list[TensorSpec]) -> list[np.ndarray]:

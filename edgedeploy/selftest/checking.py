@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +19,7 @@ from edgedeploy.selftest.tolerance import Recorded, error_limit
 if TYPE_CHECKING:
     from edgedeploy.agent.build import Agent
     from edgedeploy.network import Network
+    from edgedeploy.runtime.session import Session
 
 # What may be done: `here` is nothing but what this machine runs itself.
 Checks = Literal["all", "here", "none"]
@@ -36,7 +37,8 @@ class Draft:
         board: what it was made for.
         manifest, contents: what will be written.
         cases: of its self-test, by name.
-        gflop: the arithmetic of one inference.
+        gflop: the arithmetic of one inference, of each entry.
+        further: networks of the same weights for other shapes, with the cases of theirs.
     """
 
     network: Network
@@ -45,6 +47,12 @@ class Draft:
     contents: Mapping[str, bytes]
     cases: Mapping[str, Recorded]
     gflop: float
+    further: Sequence[tuple[Network, Mapping[str, Recorded]]] = ()
+
+    @property
+    def all_cases(self) -> list[Mapping[str, Recorded]]:
+        """The cases of each entry."""
+        return [self.cases, *(cases for _, cases in self.further)]
 
 
 def check(
@@ -68,7 +76,7 @@ def check(
         return Check(how="no"), None
     if _runs_here(draft):
         with progress.stage("check"):
-            return Check(how="here"), _error(draft.manifest, draft.contents[LIBRARY_NAME], draft.cases)
+            return Check(how="here"), _error(draft.manifest, draft.contents[LIBRARY_NAME], draft.all_cases)
     if checks == "here":
         return Check(how="no"), None
     try:
@@ -104,31 +112,38 @@ def _emulated(draft: Draft, agent: Callable[[], Agent | None], progress: Progres
 
 def _compiled_here(draft: Draft) -> float:
     from edgedeploy.compile.linking import link
-    from edgedeploy.compile.pipeline import compile_network
+    from edgedeploy.compile.pipeline import compile_entries
     from edgedeploy.package.abi import read_abi
 
     here = load_board("local")
-    limit = error_limit(draft.network, here, draft.cases.values())
-    compiled = compile_network(draft.network, here, error_limit=limit, disabled_passes=draft.manifest.disabled_passes)
+    networks = [
+        (network, error_limit(network, here, cases.values()))
+        for network, cases in ((draft.network, draft.cases), *draft.further)
+    ]
+    compiled = compile_entries(networks, here, disabled_passes=draft.manifest.disabled_passes)
     with tempfile.TemporaryDirectory(prefix="edgedeploy-") as folder:
         library = Path(folder) / LIBRARY_NAME
         link(compiled.code, library, here)
         changed = {"abi": read_abi(library, here), "threads": here.cores, "device": None}
-        return _error(draft.manifest.model_copy(update=changed), library.read_bytes(), draft.cases)
+        return _error(draft.manifest.model_copy(update=changed), library.read_bytes(), draft.all_cases)
 
 
-def _error(manifest: Manifest, library: bytes, cases: Mapping[str, Recorded]) -> float:
-    """The largest difference from the reference, as a fraction of the tolerance.
+def _error(manifest: Manifest, library: bytes, cases: Sequence[Mapping[str, Recorded]]) -> float:
+    """The largest difference from the reference of all entries, as a fraction of the tolerance.
 
     Raises:
         NumericalError: it exceeds the tolerance.
     """
     from edgedeploy.runtime.session import Session
 
-    what = other_outputs(manifest)
-    session = Session(manifest, library)
+    sessions = Session(manifest, library).of_each_entry()
+    return max(_error_of(session, each) for session, each in zip(sessions, cases, strict=True))
+
+
+def _error_of(session: Session, cases: Mapping[str, Recorded]) -> float:
+    what = other_outputs(session.manifest)
     worst = 0.0
-    for case in manifest.selftest.cases:
+    for case in session.manifest.selftest.cases:
         try:
             found = session.run(cases[case.name].inputs)
         except PackageError as error:

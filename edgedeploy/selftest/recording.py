@@ -62,14 +62,20 @@ def recorded(network: Network) -> dict[str, Recorded]:
     return cases
 
 
-def self_test(network: Network, board: Board, cases: Mapping[str, Recorded]) -> tuple[SelfTest, dict[str, bytes]]:
-    """The manifest's record of a self-test, and the members of the package that it names."""
+def self_test(
+    network: Network, board: Board, cases: Mapping[str, Recorded], prefix: str = ""
+) -> tuple[SelfTest, dict[str, bytes]]:
+    """The manifest's record of a self-test, and the members of the package that it names; these begin with a prefix."""
     records: list[Case] = []
     members: dict[str, bytes] = {}
     for name, case in cases.items():
         suffix = f"-{name}.bin" if records else ".bin"
-        inputs = {f"selftest/input-{i}{suffix}": case.inputs[spec.name] for i, spec in enumerate(network.inputs)}
-        outputs = {f"selftest/output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)}
+        inputs = {
+            f"selftest/{prefix}input-{i}{suffix}": case.inputs[spec.name] for i, spec in enumerate(network.inputs)
+        }
+        outputs = {
+            f"selftest/{prefix}output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)
+        }
         usual, absolute = usual_tolerance(network, board)
         records.append(
             Case(

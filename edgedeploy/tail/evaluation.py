@@ -52,7 +52,7 @@ class Tail:
                     made = self._run(node.branches[0 if _is_true(inputs[0]) else 1], dict(values))
                 else:
                     returned = OPERATORS[node.operator](inputs, node.attributes)
-                    made = returned if isinstance(returned, (list, tuple)) else [returned]
+                    made = [returned] if isinstance(returned, np.ndarray | np.generic) else returned
             except PackageError:
                 raise
             except Exception as error:

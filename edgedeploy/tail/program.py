@@ -23,7 +23,9 @@ MAXIMUM_TAIL = 1 << 26
 # Branches in branches.
 _DEEPEST = 8
 # Text is encoded so that six bits take a byte.
-_DTYPES = tuple("float16 float32 float64 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split())
+_DTYPES = (
+    "float16", "float32", "float64", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
 
 Attribute = int | float | str | list[int] | list[float]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgedeploy.errors import InputError, ModelError
 from edgedeploy.files import is_file, is_folder, sha256_of
+from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing, suffixes
 from edgedeploy.progress import SILENT, Progress
@@ -33,6 +34,7 @@ class Source:
         files: the network's files, the one that describes it first.
         shapes: shapes of inputs by name.
         options: what the files leave open.
+        further: more shapes of inputs, each for an entry point of its own in the same package.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Source:
     files: tuple[Path, ...]
     shapes: Shapes
     options: ImportOptions = AS_THE_FILE_SAYS
+    further: tuple[Shapes, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values of inputs that the format cannot make constants of.
@@ -85,8 +88,48 @@ class Source:
         """What the files say of how it is used; see `Format.metadata`."""
         return self.format.metadata(self.files)
 
+    def with_further(self, further: Sequence[Shapes], batches: Sequence[int] = ()) -> Source:
+        """The same with more entry points; of inputs that one does not name, the shapes are those of the first.
+
+        Args:
+            further: shapes by input name of each.
+            batches: sizes of the first dimension of every input: each makes an entry point of each of the shapes.
+
+        Raises:
+            InputError: the format fixes its shapes, or an input has no dimension.
+            ModelError: the file cannot be read.
+        """
+        entries = [self.shapes, *({**self.shapes, **shapes} for shapes in further)]
+        if batches:
+            stated = [replace(self, shapes=shapes).input_shapes() for shapes in entries]
+            entries = [
+                {name: [size, *sizes[1:]] for name, sizes in shapes.items()} for shapes in stated for size in batches
+            ]
+        first, *others = (dict(shapes) for shapes in entries)
+        return replace(self, shapes=first, further=tuple(others))
+
+    def input_shapes(self) -> dict[str, list[int]]:
+        """The shapes of all inputs, as they are given or the file states them.
+
+        Raises:
+            InputError: the format fixes its shapes, or an input has no dimension.
+        """
+        if not isinstance(self.format, ConvertedFormat):
+            raise InputError(
+                f"{self.file} has one batch size", why=f"files of {self.format.name} fix the shapes of their inputs"
+            )
+        graph = self.format.convert(self.files, self.shapes, self.options).model.graph
+        shapes = {value.name: [size.dim_value for size in value.type.tensor_type.shape.dim] for value in graph.input}
+        if scalars := [name for name, sizes in shapes.items() if not sizes]:
+            raise InputError(f"input {scalars[0]!r} has no batch", why="it is a scalar")
+        return shapes
+
+    def of_each_entry(self) -> list[Source]:
+        """The same for each entry point alone."""
+        return [replace(self, shapes=shapes, further=()) for shapes in (self.shapes, *self.further)]
+
     def read(self) -> Network:
-        """Import it; see `Format.read`."""
+        """Import it for the first of its shapes; see `Format.read`."""
         return self.format.read(self.files, self.shapes, self.options)
 
 

@@ -79,6 +79,27 @@ def _reduction(function: Callable[..., Any]) -> Operator:
     return reduced
 
 
+def _extreme(function: Callable[..., Any], sign: int) -> Operator:
+    """ReduceMax and ReduceMin: of no values, the least and the greatest there is."""
+
+    def of_none(values: np.ndarray, **where: Any) -> Any:
+        kind = values.dtype.kind
+        if kind == "b":
+            return function(values, initial=sign < 0, **where)
+        if kind == "f":
+            return function(values, initial=-sign * np.inf, **where)
+        limits = np.iinfo(values.dtype)
+        return function(values, initial=limits.min if sign > 0 else limits.max, **where)
+
+    return _reduction(of_none)
+
+
+def _is_infinite(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values = inputs[0]
+    positive = np.isposinf(values) & bool(attributes.get("detect_positive", 1))
+    return np.asarray(positive | np.isneginf(values) & bool(attributes.get("detect_negative", 1)))
+
+
 def _place_of(function: Callable[..., Any]) -> Operator:
     """ArgMax and ArgMin."""
 
@@ -94,7 +115,7 @@ def _place_of(function: Callable[..., Any]) -> Operator:
 
 
 def _sum_so_far(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    values, axis = inputs[0], int(inputs[1])
+    values, axis = inputs[0], int(np.asarray(inputs[1]).reshape(-1)[0])
     values = np.flip(values, axis) if attributes.get("reverse", 0) else values
     sums = np.cumsum(values, axis, values.dtype)
     sums = sums - values if attributes.get("exclusive", 0) else sums
@@ -118,7 +139,7 @@ OPERATORS: dict[str, Operator] = {
     "Greater": _binary(np.greater),
     "GreaterOrEqual": _binary(np.greater_equal),
     "Identity": _unary(np.asarray),
-    "IsInf": _unary(np.isinf),
+    "IsInf": _is_infinite,
     "IsNaN": _unary(np.isnan),
     "Less": _binary(np.less),
     "LessOrEqual": _binary(np.less_equal),
@@ -132,9 +153,9 @@ OPERATORS: dict[str, Operator] = {
     "Not": _unary(np.logical_not),
     "Or": _binary(np.logical_or),
     "Pow": lambda inputs, attributes: np.power(inputs[0], inputs[1]).astype(inputs[0].dtype, copy=False),
-    "ReduceMax": _reduction(np.max),
+    "ReduceMax": _extreme(np.max, 1),
     "ReduceMean": _reduction(np.mean),
-    "ReduceMin": _reduction(np.min),
+    "ReduceMin": _extreme(np.min, -1),
     "ReduceProd": _reduction(np.prod),
     "ReduceSum": _reduction(np.sum),
     "Relu": _unary(lambda x: np.maximum(x, x.dtype.type(0))),

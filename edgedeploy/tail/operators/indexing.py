@@ -84,7 +84,7 @@ def _largest(values: np.ndarray, count: int) -> np.ndarray:
 def _unique(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
     axis = attributes.get("axis")
     values = inputs[0].reshape(-1) if axis is None else inputs[0]
-    found, first, inverse, counts = np.unique(values, True, True, True, axis=axis)  # noqa: FBT003
+    found, first, inverse, counts = np.unique(values, True, True, True, axis=axis)
     inverse = inverse.reshape(-1)
     if not attributes.get("sorted", 1):
         order = np.argsort(first, kind="stable")

@@ -42,7 +42,8 @@ def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
         integers(inputs, place, attributes, name)
         for place, name in ((1, "starts"), (2, "ends"), (3, "axes"), (4, "steps"))
     )
-    assert starts is not None and ends is not None
+    assert starts is not None
+    assert ends is not None
     parts = [slice(None)] * values.ndim
     for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = axes[place] if axes else place
@@ -79,7 +80,7 @@ def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values = values[tuple(parts)]
     sized([size + sum(pair) for size, pair in zip(values.shape, around, strict=True)])
     if mode != "constant":
-        return np.pad(values, around, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])  # type: ignore[call-overload,no-any-return]
+        return np.pad(values, around, {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}[mode])  # type: ignore[call-overload]
     given = optional(inputs, 2)
     filling = attributes.get("value", 0) if given is None else np.asarray(given).reshape(-1)[0]
     return np.pad(values, around, "constant", constant_values=filling)

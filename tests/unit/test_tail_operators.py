@@ -1,0 +1,105 @@
+"""The operators of tails give what onnxruntime gives, on the ONNX project's own cases of them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgedeploy.frontends.onnx_tail import _block
+from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.operators import OPERATORS
+from edgedeploy.tensors import TensorSpec
+
+pytestmark = pytest.mark.slow
+
+# Types of numbers that numpy has.
+_TYPES = {
+    TensorProto.DataType.Value(name)
+    for name in [
+        "FLOAT",
+        "DOUBLE",
+        "FLOAT16",
+        "BOOL",
+        "INT8",
+        "INT16",
+        "INT32",
+        "INT64",
+        "UINT8",
+        "UINT16",
+        "UINT32",
+        "UINT64",
+    ]
+}
+
+
+_READ = 21  # the version that is stated instead
+
+
+def _array(given: onnx.TensorProto | np.ndarray) -> np.ndarray:
+    return numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else np.asarray(given)
+
+
+def _names(values: list[onnx.ValueInfoProto]) -> list[str]:
+    return [value.name for value in values]
+
+
+def _evaluated(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    outputs = [
+        TensorSpec(
+            name=value.name,
+            shape=[-1] * len(value.type.tensor_type.shape.dim),
+            dtype=helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name,
+        )
+        for value in model.graph.output
+    ]
+    block = _block(model.graph.node, [spec.name for spec in outputs], model.graph.initializer)
+    return list(Tail(block, outputs).run(inputs).values())
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]:
+    """By operator, cases with their inputs."""
+    from onnx.backend.test.loader import load_model_tests
+
+    found: dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        everything = load_model_tests(kind="node")
+    for case in everything:
+        graph, nodes = case.model.graph, list(case.model.graph.node)
+        types = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+        if len(nodes) == 1 and nodes[0].op_type in OPERATORS and types <= _TYPES and case.data_sets:
+            found.setdefault(nodes[0].op_type, []).append((case.name, case.model, list(case.data_sets[0][0])))
+    return found
+
+
+@pytest.mark.parametrize("operator", sorted(OPERATORS.keys() - {"TFLite_Detection_PostProcess"}))
+def test_operators_give_onnxruntimes_values(
+    operator: str, cases: dict[str, list[tuple[str, onnx.ModelProto, list[np.ndarray]]]]
+) -> None:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    compared = 0
+    for name, model, given in cases[operator]:
+        inputs = dict(zip(_names(list(model.graph.input)), map(_array, given), strict=False))
+        # onnx states versions of operator sets that onnxruntime does not read yet.
+        if onnx.defs.get_schema(operator).since_version > _READ:
+            model.opset_import[0].version = _READ
+        model.ir_version = min(model.ir_version, 10)
+        try:
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            wanted = session.run(None, inputs)
+        except Exception:  # a newer opset than onnxruntime's, or a type that it lacks
+            continue
+        for array, expected in zip(_evaluated(model, inputs), wanted, strict=True):
+            assert (array.shape, array.dtype) == (expected.shape, expected.dtype), name
+            np.testing.assert_allclose(array, expected, rtol=2e-3 if array.dtype == np.float16 else 1e-6, err_msg=name)
+        compared += 1
+    assert compared, "no case of it was compared"

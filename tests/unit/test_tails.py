@@ -1,0 +1,245 @@
+"""Networks that end in what depends on data: the end is cut off, and computed after the compiled part."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+from support.detection_networks import SIZE, detections, post_processed
+from support.networks import Graph
+
+from edgedeploy.build import build
+from edgedeploy.errors import InputError, ModelError, PackageError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.tflite import FORMAT as TFLITE
+from edgedeploy.package.archive import read_manifest, read_package, write_package
+from edgedeploy.package.manifest import TAIL_NAME
+from edgedeploy.package.tails import read_tails, tails_of
+from edgedeploy.resolved import resolve
+from edgedeploy.runtime.session import Session
+from edgedeploy.runtime.stateful import check_states
+from edgedeploy.tail.program import MAXIMUM_TAIL, parse_block
+from edgedeploy.tensors import TensorSpec
+from edgedeploy.zoo.source import find_source
+
+
+def image(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).random(shape, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return detections(tmp_path_factory.mktemp("net") / "detections.onnx")
+
+
+@pytest.fixture(scope="module")
+def package(network: Path) -> Path:
+    path = network.with_name("detections.tar.gz")
+    return build(find_source(str(network)), resolve("local", {}), path).path
+
+
+@pytest.mark.compiles
+def test_outputs_are_those_of_onnxruntime_at_their_own_length(network: Path, package: Path) -> None:
+    session, reference = Session.open(package), onnxruntime.InferenceSession(network)
+    names = [output.name for output in reference.get_outputs()]
+    lengths = set()
+    for seed in range(3):
+        tensors = {"image": image(seed, 1, 3, SIZE, SIZE)}
+        found = session.run(tensors)
+        assert list(found) == names == [spec.name for spec in session.outputs]
+        for array, wanted in zip(found.values(), reference.run(names, tensors), strict=True):
+            assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
+            np.testing.assert_allclose(array, wanted, rtol=1e-4, atol=1e-5)
+        lengths.add(len(found[names[0]]))
+    assert len(lengths) > 1
+    assert 0 not in lengths
+
+
+@pytest.mark.compiles
+def test_a_package_says_which_sizes_depend_on_the_data(package: Path) -> None:
+    manifest = read_manifest(package)
+    assert manifest.format == 3
+    assert [spec.shape for spec in manifest.results] == [[-1, 4], [-1], [-1], [1, 8, SIZE, SIZE]]
+    assert all(size >= 0 for spec in manifest.outputs for size in spec.shape)
+
+
+@pytest.mark.compiles
+def test_times_hold_the_tail(package: Path) -> None:
+    session = Session.open(package)
+    assert session.measure({"image": image(0, 1, 3, SIZE, SIZE)}, repeat=3).min_ms > 0
+
+
+@pytest.mark.compiles
+def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path) -> None:
+    manifest, contents = read_package(package)
+    contents[TAIL_NAME] = contents[TAIL_NAME].replace(b"NonMaxSuppression", b"__import__('os')!")
+    with pytest.raises(PackageError, match=r"tail.json: nodes.*no operator \"__import__"):
+        tails_of(manifest, contents, "x")
+    write_package(tmp_path / "net.tar.gz", manifest, contents)
+    with pytest.raises(PackageError, match="has another content than its manifest says"):
+        read_tails(tmp_path / "net.tar.gz")
+
+
+def test_only_jumps_and_moves_are_left_to_the_tail(network: Path) -> None:
+    """What the compiled part gives is continuous: it can be compared with a reference."""
+    found = read_onnx(network)
+    assert found.cut_off is not None
+    assert [spec.dtype for spec in found.outputs] == ["float32"] * len(found.outputs)
+    assert {node.operator for node in found.cut_off.tail.block.nodes} <= {
+        "NonMaxSuppression", "Gather", "GatherND", "Squeeze", "Slice", "Transpose", "Reshape",
+    }  # fmt: skip
+
+
+def _model(graph: Graph, *outputs: str) -> onnx.ModelProto:
+    model = graph.model(*outputs)
+    del model.graph.output[:]
+    model.graph.output.extend(
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["a", "b", "c", "d"]) for name in outputs
+    )
+    return model
+
+
+def test_a_tail_that_no_tail_computes_is_named(tmp_path: Path) -> None:
+    graph = Graph()
+    relu = graph.node("Relu", graph.conv(graph.input("data", [1, 3, 8, 8]), 3, 3, 3))
+    found = graph.node("NonZero", relu)
+    count = graph.node("Shape", found)
+    resized = graph.node("Cast", graph.node("Unsqueeze", found, graph.weight(np.array([0, 1]))), to=TensorProto.FLOAT)
+    convolved = graph.node("Conv", resized, graph.normal(1, 1, 1, 1))
+    onnx.save(_model(graph, convolved, count), tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match=f"what follows node '{found}', NonZero, cannot be cut off") as raised:
+        read_onnx(tmp_path / "net.onnx")
+    assert f"node '{convolved}' after it is Conv, which is computed by compiled code only" in str(raised.value.why)
+
+
+def test_a_network_of_which_nothing_would_be_compiled_is_refused(tmp_path: Path) -> None:
+    graph = Graph()
+    found = graph.node("NonZero", graph.input("data", [4, 4]))
+    onnx.save(_model(graph, found), tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match=f"nothing is left to compile before node '{found}', NonZero"):
+        read_onnx(tmp_path / "net.onnx")
+
+
+def test_inferences_with_a_state_do_not_go_with_open_sizes() -> None:
+    tensor = TensorSpec(name="x", shape=[1], dtype="float32")
+    with pytest.raises(InputError, match="cannot follow one another"):
+        check_states({"x": "x"}, [tensor], [tensor, TensorSpec(name="y", shape=[-1], dtype="float32")])
+
+
+@pytest.mark.parametrize("regular", [False, True])
+@pytest.mark.parametrize(("classes_each", "threshold"), [(1, 0.5), (2, 0.5), (1, 0.96), (2, 0.97)])
+def test_boxes_are_those_of_litert(regular: bool, classes_each: int, threshold: float, tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(post_processed(regular=regular, classes_each=classes_each, threshold=threshold))
+    network = TFLITE.read([path], {})
+    assert network.cut_off is not None
+    for seed in range(3):
+        tensors = {"image": image(seed, 1, SIZE, SIZE, 3)}
+        found = network.cut_off.tail.run({**tensors, **network.reference(tensors)})
+        wanted = network.cut_off.reference(tensors)
+        assert [(name, array.shape) for name, array in found.items()] == [
+            (name, array.shape) for name, array in wanted.items()
+        ]
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-6, atol=1e-6)
+        assert wanted["count"][0] > 0
+
+
+@pytest.mark.compiles
+def test_a_tflite_detector_runs_whole(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(post_processed())
+    session = Session.open(build(find_source(str(path)), resolve("local", {}), tmp_path / "net.tar.gz").path)
+    network = TFLITE.read([path], {})
+    tensors = {"image": image(7, 1, SIZE, SIZE, 3)}
+    assert network.cut_off is not None
+    for name, wanted in network.cut_off.reference(tensors).items():
+        np.testing.assert_allclose(session.run(tensors)[name], wanted, rtol=1e-4, atol=1e-5)
+
+
+def damaged_flatbuffers() -> list[bytes]:
+    sound = post_processed()
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        content = bytearray(sound)
+        for place in random.integers(0, len(content), 3):
+            content[place] = random.integers(256)
+        found.append(bytes(content))
+    return found
+
+
+def test_damaged_files_end_in_errors_of_ours(tmp_path: Path) -> None:
+    from edgedeploy.frontends.tflite import _divided
+
+    for content in damaged_flatbuffers():
+        try:
+            _divided(content)
+        except ModelError:
+            continue
+
+
+def block(**fields: Any) -> bytes:
+    sound: dict[str, Any] = {
+        "constants": {"one": {"dtype": "float32", "shape": [1], "data": base64.b64encode(b"\0\0\x80\x3f").decode()}},
+        "nodes": [{"name": "n", "operator": "Add", "inputs": ["x", "one"], "outputs": ["y"]}],
+        "outputs": ["y"],
+    }
+    return json.dumps({**sound, **fields}).encode()
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    inner = _nested(depth - 1) if depth else {"constants": {}, "nodes": [], "outputs": ["x"]}
+    node = {"name": "n", "operator": "If", "inputs": ["x"], "outputs": [f"y{depth}"], "branches": [inner, inner]}
+    return {"constants": {}, "nodes": [node], "outputs": [f"y{depth}"]}
+
+
+UNSOUND = {
+    "an operator that is none": (
+        block(nodes=[{"name": "n", "operator": "eval", "inputs": ["x"], "outputs": ["y"]}]),
+        "no operator 'eval'",
+    ),
+    "a value that nothing makes": (block(outputs=["z"]), "nothing makes 'z'"),
+    "a name that is made twice": (block(nodes=json.loads(block())["nodes"] * 2), "made twice"),
+    "a constant of another size": (
+        block(constants={"one": {"dtype": "float32", "shape": [2], "data": "AAAA"}}),
+        "with 3 bytes",
+    ),
+    "a constant of objects": (block(constants={"one": {"dtype": "object", "shape": [1], "data": ""}}), "of object"),
+    "a constant that is no base64": (block(constants={"one": {"dtype": "bool", "shape": [1], "data": "!"}}), "base64"),
+    "an unknown field": (block(code="print()"), "code: Extra inputs"),
+    "If without branches": (
+        block(nodes=[{"name": "n", "operator": "If", "inputs": ["x"], "outputs": ["y"]}]),
+        "If with 0 branches",
+    ),
+    "branches in branches": (json.dumps(_nested(9)).encode(), "nested too deeply"),
+    "no JSON": (b"{", "JSON"),
+    "too much": (b" " * (MAXIMUM_TAIL + 1), "bytes, more than"),
+}
+
+
+@pytest.mark.parametrize("case", UNSOUND)
+def test_an_unsound_tail_is_refused(case: str) -> None:
+    content, said = UNSOUND[case]
+    with pytest.raises(ValueError, match=said):
+        parse_block(content, {"x"})
+
+
+def test_a_sound_tail_is_not() -> None:
+    assert parse_block(block(), {"x"}).free() == {"x"}
+
+
+def test_sizes_that_no_memory_has_are_refused() -> None:
+    from edgedeploy.tail.evaluation import Tail
+
+    node = {"name": "huge", "operator": "ConstantOfShape", "inputs": ["x"], "outputs": ["y"]}
+    tail = Tail(parse_block(block(nodes=[node]), {"x"}), [TensorSpec(name="y", shape=[-1, -1], dtype="float32")])
+    with pytest.raises(PackageError, match="node 'huge', ConstantOfShape: no array of shape"):
+        tail.run({"x": np.array([1 << 40, 1 << 20])})
