@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines as functions of others, written out as these."""
+"""Operators that ONNX itself defines as functions of others, and onnxruntime's own, written out as these."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import onnx
 import onnx.compose
 import onnx.inliner
 from onnx import helper
+
+from edgedeploy.frontends.onnx_contrib import contrib_body
 
 # By value, its type and its shape.
 Shapes = dict[str, tuple[int, list[int]]]
@@ -36,7 +38,8 @@ def write_out_functions(model: onnx.ModelProto, shapes: Shapes) -> bool:
     found = False
     for number, node in enumerate(model.graph.node):
         needed = node.op_type in _FUNCTIONS or (node.op_type in _OF_ONE_OUTPUT and len(node.output) > 1)
-        body = _body(model, node, shapes) if needed and node.domain in ONNX_DOMAINS else None
+        own = needed and node.domain in ONNX_DOMAINS
+        body = _body(model, node, shapes) if own else contrib_body(node, shapes)
         if body is None:
             nodes.append(node)
             continue

@@ -184,8 +184,8 @@ def test_an_unknown_operator_is_named_with_its_node(tmp_path: Path) -> None:
 def test_a_transposed_convolution_with_a_bias_is_that_of_litert(tmp_path: Path, size: tuple[int, int]) -> None:
     from support.tflite_operators import of_one
 
-    weights, bias, (height, width) = values(4, 2, 2, 3), values(4), size
-    output = (1, 2 * height, 2 * width, 4)
+    weights, bias = values(4, 2, 2, 3), values(4)
+    output = (1, *(2 * length - length % 2 for length in size), 4)
     options = struct.pack("<3i", 1, 2, 2)
     ours = of_one("Convolution2DTransposeBias", [(1, *size, 3), weights, bias], [output], custom=options)
     data = values(1, *size, 3)
