@@ -6,12 +6,11 @@ What they compute: onnxruntime's docs/ContribOperators.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+
+from edgedeploy.frontends.onnx_written import Writer, Written
 
 DOMAIN = "com.microsoft"
 
@@ -25,64 +24,18 @@ _PARAMETERS = {
 }
 
 
-class _Written:
-    """What a node is written out as, operator by operator."""
-
-    def __init__(self, node: onnx.NodeProto, shapes: dict[str, tuple[int, list[int]]]) -> None:
-        self.inputs = list(node.input)
-        self.attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
-        self.outputs = list(node.output)
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self._shapes = shapes
-
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """An operator of ONNX's; the name of its result."""
-        name = f"~{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
-        return name
-
-    def scalar(self, value: float, like: str) -> str:
-        """A number of the type of a tensor."""
-        name = f"~w{len(self.weights)}"
-        dtype = helper.tensor_dtype_to_np_dtype(self._shapes[like][0])
-        self.weights.append(numpy_helper.from_array(np.array(value, dtype), name))
-        return name
-
-    def rank(self, name: str) -> int:
-        """The dimensions of an input."""
-        return len(self._shapes[name][1])
-
-    def given(self, place: int) -> str:
-        """An input, empty if it is left out."""
-        return self.inputs[place] if place < len(self.inputs) else ""
-
-    def wants(self, place: int) -> bool:
-        """Whether an output is asked for."""
-        return place < len(self.outputs) and bool(self.outputs[place])
-
-    def word(self, name: str) -> str:
-        """An attribute that is a word, empty without it."""
-        value = self.attributes.pop(name, b"")
-        return value.decode() if isinstance(value, bytes) else str(value)
-
-
-# Each returns the node's outputs, or None where it has no translation for what the node asks.
-_Writer = Callable[[_Written], Sequence[str] | None]
-
-
-def _activated(written: _Written, data: str, activation: str, parameters: Sequence[float]) -> Sequence[str] | None:
+def _activated(written: Written, data: str, activation: str, parameters: Sequence[float]) -> Sequence[str] | None:
     if not activation:
         return [data]
     if activation == "Clip" and len(parameters) == 2:
-        return [written.add("Clip", data, *(written.scalar(each, written.inputs[0]) for each in parameters))]
+        return [written.add("Clip", data, *(written.weight(each, written.inputs[0]) for each in parameters))]
     names = _PARAMETERS.get(activation)
     if names is None or len(parameters) not in (0, len(names)):
         return None
     return [written.add(activation, data, **dict(zip(names, parameters, strict=False)))]
 
 
-def _fused_conv(written: _Written) -> Sequence[str] | None:
+def _fused_conv(written: Written) -> Sequence[str] | None:
     """FusedConv: Conv, Add of a fourth input, activation."""
     activation, parameters = written.word("activation"), written.attributes.pop("activation_params", [])
     made = written.add("Conv", *filter(None, written.inputs[:3]), **written.attributes)
@@ -90,7 +43,7 @@ def _fused_conv(written: _Written) -> Sequence[str] | None:
     return _activated(written, made, activation, parameters)
 
 
-def _fused_gemm(written: _Written) -> Sequence[str] | None:
+def _fused_gemm(written: Written) -> Sequence[str] | None:
     """FusedGemm: Gemm, activation."""
     activation, given = written.word("activation"), written.attributes
     parameters = [given.pop(f"activation_{name}", None) for name in ("alpha", "beta", "gamma")]
@@ -99,43 +52,43 @@ def _fused_gemm(written: _Written) -> Sequence[str] | None:
     return _activated(written, made, activation, [each for each in parameters[: len(names)] if each is not None])
 
 
-def _fused_matmul(written: _Written) -> Sequence[str] | None:
+def _fused_matmul(written: Written) -> Sequence[str] | None:
     """FusedMatMul and TransposeMatMul: alpha times A B, each perhaps transposed."""
     given = written.attributes
     if given.get("transBatchA") or given.get("transBatchB"):
         return None
     sides = []
     for name, flag in zip(written.inputs, ("transA", "transB"), strict=True):
-        rank = written.rank(name)
+        rank = len(written.shape(name))
         order = [*range(rank - 2), rank - 1, rank - 2]
         turned = given.get(flag) and rank > 1
         sides.append(written.add("Transpose", name, perm=order) if turned else name)
     made = written.add("MatMul", *sides)
     alpha = given.get("alpha", 1.0)
-    return [made if alpha == 1 else written.add("Mul", made, written.scalar(alpha, written.inputs[0]))]
+    return [made if alpha == 1 else written.add("Mul", made, written.weight(alpha, written.inputs[0]))]
 
 
-def _gelu(written: _Written) -> Sequence[str] | None:
+def _gelu(written: Written) -> Sequence[str] | None:
     """Gelu and BiasGelu: x (1 + erf(x / sqrt(2))) / 2, of a sum."""
     data, first = written.inputs[0], written.inputs[0]
     data = written.add("Add", data, written.given(1)) if written.given(1) else data
-    error = written.add("Erf", written.add("Mul", data, written.scalar(0.5**0.5, first)))
-    half = written.add("Mul", data, written.scalar(0.5, first))
-    return [written.add("Mul", half, written.add("Add", error, written.scalar(1, first)))]
+    error = written.add("Erf", written.add("Mul", data, written.weight(0.5**0.5, first)))
+    half = written.add("Mul", data, written.weight(0.5, first))
+    return [written.add("Mul", half, written.add("Add", error, written.weight(1, first)))]
 
 
-def _fast_gelu(written: _Written) -> Sequence[str] | None:
+def _fast_gelu(written: Written) -> Sequence[str] | None:
     """FastGelu: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, of a sum."""
     data, first = written.inputs[0], written.inputs[0]
     data = written.add("Add", data, written.given(1)) if written.given(1) else data
     cube = written.add("Mul", written.add("Mul", data, data), data)
-    inner = written.add("Add", data, written.add("Mul", cube, written.scalar(0.044715, first)))
-    curve = written.add("Tanh", written.add("Mul", inner, written.scalar((2 / np.pi) ** 0.5, first)))
-    half = written.add("Mul", data, written.scalar(0.5, first))
-    return [written.add("Mul", half, written.add("Add", curve, written.scalar(1, first)))]
+    inner = written.add("Add", data, written.add("Mul", cube, written.weight(0.044715, first)))
+    curve = written.add("Tanh", written.add("Mul", inner, written.weight((2 / np.pi) ** 0.5, first)))
+    half = written.add("Mul", data, written.weight(0.5, first))
+    return [written.add("Mul", half, written.add("Add", curve, written.weight(1, first)))]
 
 
-def _skip_normalisation(operator: str, beta: int | None) -> _Writer:
+def _skip_normalisation(operator: str, beta: int | None) -> Writer:
     """A sum, with a bias perhaps, that is normalised; it is the fourth output.
 
     Args:
@@ -143,7 +96,7 @@ def _skip_normalisation(operator: str, beta: int | None) -> _Writer:
         beta: the place of its shift among the inputs, if it has one; the bias comes behind it.
     """
 
-    def write(written: _Written) -> Sequence[str] | None:
+    def write(written: Written) -> Sequence[str] | None:
         if written.wants(1) or written.wants(2):  # mean and deviation, of training
             return None
         total = written.add("Add", *written.inputs[:2])
@@ -157,7 +110,7 @@ def _skip_normalisation(operator: str, beta: int | None) -> _Writer:
     return write
 
 
-_WRITERS: dict[str, _Writer] = {
+CONTRIB: dict[str, Writer] = {
     "BiasGelu": _gelu,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_conv,
@@ -168,27 +121,3 @@ _WRITERS: dict[str, _Writer] = {
     "SkipSimplifiedLayerNormalization": _skip_normalisation("SimplifiedLayerNormalization", None),
     "TransposeMatMul": _fused_matmul,
 }
-
-
-def contrib_body(node: onnx.NodeProto, shapes: dict[str, tuple[int, list[int]]]) -> onnx.GraphProto | None:
-    """The graph that a node of this domain stands for, with its own inputs and outputs; None if it is not known.
-
-    Args:
-        node: of any domain.
-        shapes: type and shape of each value that is known.
-    """
-    writer = _WRITERS.get(node.op_type) if node.domain == DOMAIN else None
-    if writer is None or not set(filter(None, node.input)) <= shapes.keys():
-        return None
-    written = _Written(node, shapes)
-    made = writer(written)
-    if made is None:
-        return None
-    named = dict(zip(made, node.output, strict=False))
-    for inner in written.nodes:
-        for names in (inner.input, inner.output):
-            for place, name in enumerate(names):
-                names[place] = named.get(name, name) or name
-    inputs = [helper.make_tensor_value_info(name, *shapes[name]) for name in dict.fromkeys(filter(None, node.input))]
-    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-    return helper.make_graph(written.nodes, "contrib", inputs, outputs, written.weights)
