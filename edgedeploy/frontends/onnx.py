@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.files import is_file
@@ -21,6 +22,7 @@ from edgedeploy.frontends.format import (
     Shapes,
     check_given_shapes,
 )
+from edgedeploy.frontends.onnx_functions import opset_of
 from edgedeploy.frontends.onnx_layout import put_time_first
 from edgedeploy.frontends.onnx_settings import fixed_values
 from edgedeploy.metadata import kept
@@ -104,7 +106,7 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
 
 def _runnable(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without what some program cannot read; it is changed in place."""
-    _keep_one_of_scales_and_sizes(model.graph)
+    _keep_one_of_scales_and_sizes(model)
     put_time_first(model.graph)
     return model
 
@@ -219,8 +221,21 @@ def _shape_of(path: Path, value: onnx.ValueInfoProto, given: Sequence[int] | Non
     return shape
 
 
-def _keep_one_of_scales_and_sizes(graph: onnx.GraphProto) -> None:
-    """Resize takes scales or sizes; some exporters write both, which TVM refuses. The sizes are exact."""
+# As of this opset Resize may leave out its region and its scales.
+_OPTIONAL_SCALES = 13
+
+
+def _keep_one_of_scales_and_sizes(model: onnx.ModelProto) -> None:
+    """Resize takes scales or sizes; some exporters write both, which TVM refuses. The sizes are exact.
+
+    Before opset 13 scales that do not count are empty, and may not be left out, as some exporters do all the same.
+    """
+    graph, empty = model.graph, ""
     for node in graph.node:
-        if node.op_type == "Resize" and len(node.input) == 4 and node.input[2] and node.input[3]:
-            node.input[2] = ""
+        if node.op_type != "Resize" or len(node.input) != 4 or not node.input[3]:
+            continue
+        if opset_of(model) < _OPTIONAL_SCALES and not empty:
+            empty = "edgedeploy/no scales"
+            graph.initializer.append(numpy_helper.from_array(np.zeros(0, np.float32), empty))
+        node.input[2] = empty
+        node.input[1] = node.input[1] or empty

@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines as functions of others, written out as these."""
+"""Operators that ONNX itself defines as functions of others, and onnxruntime's own, written out as these."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import onnx
 import onnx.compose
 import onnx.inliner
 from onnx import helper
+
+from edgedeploy.frontends.onnx_attention import plain_attention
+from edgedeploy.frontends.onnx_contrib import CONTRIB, DOMAIN
+from edgedeploy.frontends.onnx_written import Writer, body_of
 
 # By value, its type and its shape.
 Shapes = dict[str, tuple[int, list[int]]]
@@ -24,6 +28,12 @@ _FUNCTIONS = {
 # Those of which the translation gives the first output alone.
 _OF_ONE_OUTPUT = {"LayerNormalization"}
 
+# By domain and operator, what is written out otherwise than as ONNX's own function, or has none.
+_WRITERS: dict[str, dict[str, Writer]] = {
+    **{domain: {"Attention": plain_attention} for domain in ONNX_DOMAINS},
+    DOMAIN: CONTRIB,
+}
+
 
 def write_out_functions(model: onnx.ModelProto, shapes: Shapes) -> bool:
     """Put its function in the place of each node that needs it and whose inputs are known; whether there was one.
@@ -36,7 +46,9 @@ def write_out_functions(model: onnx.ModelProto, shapes: Shapes) -> bool:
     found = False
     for number, node in enumerate(model.graph.node):
         needed = node.op_type in _FUNCTIONS or (node.op_type in _OF_ONE_OUTPUT and len(node.output) > 1)
-        body = _body(model, node, shapes) if needed and node.domain in ONNX_DOMAINS else None
+        body = body_of(node, shapes, _WRITERS.get(node.domain, {}))
+        if body is None and needed and node.domain in ONNX_DOMAINS:
+            body = _body(model, node, shapes)
         if body is None:
             nodes.append(node)
             continue

@@ -58,9 +58,9 @@ class _Importer(ONNXGraphImporter):
         known = _get_convert_map().keys() | TRANSLATIONS.keys() | {"If"}
         for node in graph.node:
             if node.op_type not in known or node.domain not in DOMAINS:
-                domain = f" of domain {node.domain!r}" if node.domain else ""
+                domain = f"{node.domain}::" if node.domain else ""
                 raise ModelError(
-                    f"operator {node.op_type}{domain} is not supported",
+                    f"operator {domain}{node.op_type} is not supported",
                     why=f"node {node.name!r} needs it",
                     hints=["export the network without it, or cut the network before this node"],
                 )

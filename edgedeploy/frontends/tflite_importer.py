@@ -50,11 +50,13 @@ class _Converter(OperatorConverter):
     Nodes of these files have no names: they are called by their first output.
     """
 
+    convert_map: dict[str, Callable[..., Any]]
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.convert_map.update(conversions(self))
-        self.convert_map.update({name: self._ours(translation) for name, translation in TRANSLATIONS.items()})
-        self.convert_map = {name: self._named(name, convert) for name, convert in self.convert_map.items()}
+        every: dict[str, Callable[..., Any]] = self.convert_map | conversions(self)
+        every |= {name: self._ours(translation) for name, translation in TRANSLATIONS.items()}
+        self.convert_map = {name: self._named(name, convert) for name, convert in every.items()}
 
     def get_op_code_str(self, op: Any) -> str:
         """The name of an operator; of a custom one its own."""

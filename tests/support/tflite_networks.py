@@ -30,14 +30,16 @@ class Writer:
             self.builder.PrependUOffsetTRelative(offset)
         return int(self.builder.EndVector())
 
-    def file(self, graph: int, codes: list[int], buffers: list[int]) -> bytes:
-        """The file of one graph; operators are known by their places among the codes, tensors by those of buffers."""
-        lists = {"OperatorCodes": codes, "Subgraphs": [graph], "Buffers": buffers}
+    def file(self, graphs: list[int], codes: list[int], buffers: list[int]) -> bytes:
+        """The file of graphs; operators are known by their places among the codes, tensors by those of buffers."""
+        lists = {"OperatorCodes": codes, "Subgraphs": graphs, "Buffers": buffers}
         parts = {name: self.tables(offsets) for name, offsets in lists.items()}
         self.builder.Finish(self.table("Model", Version=3, **parts), b"TFL3")
         return bytes(self.builder.Output())
 
     def _stored(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return self.builder.CreateNumpyVector(value)
         if isinstance(value, list):
             return self.builder.CreateNumpyVector(
                 np.array(value, np.int32 if isinstance(value[0], int) else np.float32)
@@ -95,4 +97,4 @@ def small(*, quantised: bool = False, rows: int = 8) -> bytes:
         codes.append(write.table("OperatorCode", DeprecatedBuiltinCode=code, BuiltinCode=code, Version=1))
     parts = {"Tensors": write.tables(tensors), "Operators": write.tables(operators)}
     graph = write.table("SubGraph", Inputs=[0], Outputs=[5], **parts)
-    return write.file(graph, codes, buffers)
+    return write.file([graph], codes, buffers)

@@ -83,4 +83,4 @@ def lstm(
     names = tflite.BuiltinOperator
     code = names.BIDIRECTIONAL_SEQUENCE_LSTM if both else names.UNIDIRECTIONAL_SEQUENCE_LSTM
     codes = [write.table("OperatorCode", DeprecatedBuiltinCode=code, BuiltinCode=code, Version=1)]
-    return write.file(graph, codes, buffers)
+    return write.file([graph], codes, buffers)

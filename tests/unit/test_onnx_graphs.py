@@ -83,7 +83,7 @@ def test_untidy_graphs_are_imported(tmp_path: Path, nodes: list[onnx.NodeProto],
             ],
             "operator First is not supported: node 'one'",
         ),
-        ([node("Relu", ["data"], ["b"], domain="my.own")], r"operator Relu of domain 'my\.own' is not supported"),
+        ([node("Relu", ["data"], ["b"], domain="my.own")], r"operator my\.own::Relu is not supported"),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_name(tmp_path: Path, nodes: list[onnx.NodeProto], message: str) -> None:
@@ -167,6 +167,23 @@ def test_resize_with_both_scales_and_sizes_takes_the_sizes(tmp_path: Path) -> No
     scales = graph.weight(np.float32([1, 1, 2.2, 2.2]))
     resized = graph.node("Resize", data, graph.weight(np.float32([])), scales, graph.weight(np.array([1, 1, 8, 8])))
     assert read_onnx(graph.save(tmp_path / "net.onnx", resized)).outputs[0].shape == [1, 1, 8, 8]
+
+
+@pytest.mark.parametrize("scales", [[], [1.0, 1.0, 2.0, 2.0], None], ids=["empty", "as sizes", "left out"])
+@pytest.mark.parametrize("opset", [11, 13])
+def test_resize_by_sizes_gives_onnxruntime_values_whatever_its_scales_are(
+    tmp_path: Path, scales: list[float] | None, opset: int
+) -> None:
+    graph = Graph(opset=opset)
+    data = graph.input("data", [1, 1, 4, 4])
+    given = "" if scales is None else graph.weight(np.array(scales, np.float32))
+    sizes = graph.weight(np.array([1, 1, 8, 8]))
+    resized = graph.node("Resize", data, "" if scales is None else graph.weight(np.float32([])), given, sizes)
+    network = read_onnx(graph.save(tmp_path / "net.onnx", resized))
+    assert network.outputs[0].shape == [1, 1, 8, 8]
+    image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    [made] = network.reference({"data": image}).values()
+    np.testing.assert_array_equal(made[..., ::2, ::2], image)
 
 
 def _with(change: Callable[[onnx.ModelProto], None]) -> Callable[[Path], bytes]:

@@ -8,6 +8,7 @@ opsets write them, or not at all. The meaning of each is that of ONNX's Operator
 from __future__ import annotations
 
 from edgedeploy.frontends.onnx_operators import (
+    deformable,
     elementwise,
     indexing,
     normalisation,
@@ -24,8 +25,8 @@ from edgedeploy.frontends.onnx_operators import (
 from edgedeploy.frontends.onnx_operators.translation import Translation
 
 _MODULES = (
-    elementwise, indexing, normalisation, quantised, recurrent, reductions, refused, resize, shaping, signals, tokens,
-    windows,
+    deformable, elementwise, indexing, normalisation, quantised, recurrent, reductions, refused, resize, shaping,
+    signals, tokens, windows,
 )  # fmt: skip
 
 TRANSLATIONS: dict[str, Translation] = {

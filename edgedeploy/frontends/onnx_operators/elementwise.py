@@ -7,7 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, shape_of
@@ -82,7 +82,9 @@ def _shrink(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 def _cast(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """Cast of floats to the usual integers; what no such integer stands for gives any value."""
+    """Cast of floats to the usual integers, whatever what no such integer stands for gives; none to the same type."""
+    if dtype_of(inputs[0]) and dtype_of(inputs[0]) == helper.tensor_dtype_to_np_dtype(attr["to"]).name:
+        return inputs[0]
     wide = attr["to"] in (TensorProto.INT32, TensorProto.INT64)
     if not wide or not dtype_of(inputs[0]).startswith("float") or constant_value(inputs[0]) is not None:
         return None

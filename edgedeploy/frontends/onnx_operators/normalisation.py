@@ -72,8 +72,15 @@ def _lp_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) ->
     return build.divide(data, build.maximum(norm, float(np.finfo(np.float32).tiny)))
 
 
+def _of_any_opset(operator: str, since: int) -> Translation:
+    """An operator that onnxruntime writes into files of older opsets too, under another name perhaps."""
+    return lambda importer, inputs, attr: importer.theirs(operator, inputs, attr, max(importer.opset, since))
+
+
 TRANSLATIONS: dict[str, Translation] = {
     "BatchNormalization": _batch_normalisation,
     "Dropout": _dropout,
+    "LayerNormalization": _of_any_opset("LayerNormalization", 17),
     "LpNormalization": _lp_normalisation,
+    "SimplifiedLayerNormalization": _of_any_opset("RMSNormalization", 23),
 }

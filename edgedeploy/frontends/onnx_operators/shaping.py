@@ -152,7 +152,16 @@ def _space_to_depth(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> A
     return build.reshape(parts, [batch, channels * block**2, rows // block, columns // block])
 
 
+def _concatenate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """Concat without tensors that have no values; of all others TVM's."""
+    kept = [value for value in inputs if not dtype_of(value) or 0 not in shape_of(value)]
+    if len(kept) in (0, len(inputs)):
+        return None
+    return kept[0] if len(kept) == 1 else importer.theirs("Concat", kept, attr)
+
+
 TRANSLATIONS: dict[str, Translation] = {
+    "Concat": _concatenate,
     "DepthToSpace": _depth_to_space,
     "OneHot": _one_hot,
     "Pad": _pad,

@@ -153,14 +153,15 @@ def _custom(name: str, translate: Callable[..., Any]) -> Callable[[Any, Any], An
     return translated
 
 
+_BY_NAME: dict[str, Callable[..., Any]] = {
+    "Convolution2DTransposeBias": _transpose_conv_bias,
+    "Landmarks2TransformMatrix": _transform_matrix,
+    "MaxPoolingWithArgmax2D": _max_pool_argmax,
+    "MaxUnpooling2D": _max_unpooling,
+    "TransformLandmarks": _transform_landmarks,
+    "TransformTensorBilinear": _transform_tensor,
+}
+
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    name: _custom(name, translate)
-    for name, translate in {
-        "Convolution2DTransposeBias": _transpose_conv_bias,
-        "Landmarks2TransformMatrix": _transform_matrix,
-        "MaxPoolingWithArgmax2D": _max_pool_argmax,
-        "MaxUnpooling2D": _max_unpooling,
-        "TransformLandmarks": _transform_landmarks,
-        "TransformTensorBilinear": _transform_tensor,
-    }.items()
+    name: _custom(name, translate) for name, translate in _BY_NAME.items()
 }

@@ -1,4 +1,4 @@
-"""Transposed convolutions, and reductions of windows."""
+"""Transposed convolutions, resizing, and reductions of windows."""
 
 from __future__ import annotations
 
@@ -61,6 +61,26 @@ def transposed(
             data_layout="NHWC",
             kernel_layout="IOHW",
         )
+    )
+
+
+def _resize_nearest(converter: Any, op: Any) -> Any:
+    """RESIZE_NEAREST_NEIGHBOR; of aligned corners, halves are rounded up."""
+    from tflite import ResizeNearestNeighborOptions
+
+    if not converter._get_builtin_options(op, ResizeNearestNeighborOptions).AlignCorners():
+        return converter.convert_resize_nearest_neighbor(op)
+    data, size = (converter.get_tensor_expr(tensor) for tensor in converter.get_input_tensors(op))
+    wanted = constant_value(size)
+    if wanted is None:
+        raise ModelError("the size of its output depends on the network's input")
+    return relax.op.image.resize2d(
+        data,
+        [int(each) for each in wanted],
+        layout="NHWC",
+        method="nearest_neighbor",
+        coordinate_transformation_mode="align_corners",
+        rounding_method="round_prefer_ceil",
     )
 
 
@@ -155,6 +175,7 @@ def _by_places(converter: Any, data: Any, windows: _Windows, operator: str, star
 
 
 TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
     "STABLEHLO_REDUCE_WINDOW": _reduce_window,
     "TRANSPOSE_CONV": _transpose_conv,
 }

@@ -1,0 +1,128 @@
+"""Attention, rotary embeddings and deformable convolutions give the values of onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.networks import Graph
+from support.running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.onnx_folding import folded
+
+RANDOM = np.random.default_rng(11)
+
+# Batch, heads, rows, width; keys and values may have other heads and columns.
+FOLDED, APART = [(2, 5, 24), (2, 7, 12), (2, 7, 12)], [(2, 4, 5, 6), (2, 2, 7, 6), (2, 2, 7, 3)]
+PAST = [(2, 2, 3, 6)] * 2
+GROUPED = {"q_num_heads": 4, "kv_num_heads": 2}
+
+
+def attention(
+    folder: Path, shapes: list[Any], kinds: dict[int, int] | None = None, outputs: int = 1, **attributes: Any
+) -> Path:
+    names = [f"given{place}" if shape else "" for place, shape in enumerate(shapes)]
+    made = [f"made{place}" for place in range(outputs)]
+    node = helper.make_node("Attention", names, made, **attributes)
+    values = [
+        helper.make_tensor_value_info(name, (kinds or {}).get(place, TensorProto.FLOAT), shape)
+        for place, (name, shape) in enumerate(zip(names, shapes, strict=True))
+        if shape
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in made]
+    model = helper.make_model(
+        helper.make_graph([node], "test", values, results),
+        opset_imports=[helper.make_opsetid("", 23)],
+        ir_version=11,
+    )
+    onnx.save(model, folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def check(path: Path) -> None:
+    network = read_onnx(path)
+    inputs = {
+        spec.name: RANDOM.random(spec.shape) < 0.7
+        if spec.dtype == "bool"
+        else RANDOM.standard_normal(spec.shape).astype(np.float32)
+        for spec in network.inputs
+    }
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(array, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("shapes", "attributes"),
+    [
+        (FOLDED, GROUPED),
+        (FOLDED, {**GROUPED, "is_causal": 1}),
+        (APART, {"scale": 0.3}),
+        (APART, {"is_causal": 1}),
+        ([*FOLDED, None, *PAST], {**GROUPED, "is_causal": 1, "outputs": 3}),
+    ],
+    ids=["folded", "folded causal", "apart", "apart causal", "past"],
+)
+def test_attention_without_a_mask_is_two_products_and_a_softmax(
+    shapes: list[Any], attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    path = attention(tmp_path, shapes, **attributes)
+    operators = [node.op_type for node in folded(onnx.load(path)).graph.node]
+    assert sorted(set(operators) - {"Add", "Concat", "Identity", "Reshape", "Transpose"}) == [
+        "MatMul",
+        "Mul",
+        "Softmax",
+    ]
+    assert len([name for name in operators if name == "MatMul"]) == 2
+    check(path)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("shapes", "kinds", "attributes"),
+    [
+        ([*APART, (5, 7)], {}, {}),
+        ([*APART, (2, 1, 5, 7)], {3: TensorProto.BOOL}, {"is_causal": 1}),
+        ([*FOLDED, (5, 10), *PAST], {}, {**GROUPED, "outputs": 3}),
+        (APART, {}, {"softcap": 2.0}),
+    ],
+    ids=["mask", "truths", "past", "softcap"],
+)
+def test_attention_with_more_gives_onnxruntime_values(
+    shapes: list[Any], kinds: dict[int, int], attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    check(attention(tmp_path, shapes, kinds, **attributes))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rotary_embeddings_of_whole_heads_give_onnxruntime_values(interleaved: int, tmp_path: Path) -> None:
+    graph = Graph(opset=23)
+    data = graph.input("data", [1, 6, 24])
+    turns = RANDOM.standard_normal((1, 6, 4)).astype(np.float32)
+    tables = [graph.weight(function(turns)) for function in (np.cos, np.sin)]
+    normal = graph.node("RMSNormalization", data, graph.normal(24), axis=-1)
+    made = graph.node("RotaryEmbedding", normal, *tables, num_heads=3, interleaved=interleaved)
+    check(graph.save(tmp_path / "net.onnx", made))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("whole", [False, True], ids=["plain", "mask and bias"])
+def test_deformable_convolutions_give_onnxruntime_values(groups: int, whole: bool, tmp_path: Path) -> None:
+    graph = Graph(opset=19)
+    places = 3 * 2
+    data, offsets = graph.input("data", [2, 4, 7, 8]), graph.input("offsets", [2, 2 * groups * places, 4, 8])
+    rest = [graph.normal(6), graph.input("mask", [2, groups * places, 4, 8])] if whole else []
+    attributes = {"pads": [1, 1, 1, 1], "strides": [2, 1], "dilations": [1, 2], "group": 2, "offset_group": groups}
+    made = graph.node("DeformConv", data, graph.normal(6, 2, 3, 2), offsets, *rest, **attributes)
+    check(graph.save(tmp_path / "net.onnx", made))

@@ -1,0 +1,292 @@
+"""TensorFlow Lite's operators one by one give LiteRT's values; MediaPipe's custom ones what they are defined to be."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.running import outputs_of
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.tflite import FORMAT
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
+    reason="packages of TensorFlow Lite are not installed: pip install 'edgedeploy[tflite]'",
+)
+
+RANDOM = np.random.default_rng(7)
+SAME, VALID = 0, 1
+
+
+def values(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(dtype)
+
+
+def imported(folder: Path, content: bytes) -> Any:
+    path = folder / "net.tflite"
+    path.write_bytes(content)
+    return FORMAT.read([path], {})
+
+
+def check(folder: Path, content: bytes, *, inputs: dict[str, np.ndarray] | None = None) -> list[np.ndarray]:
+    """The outputs of a network when it is compiled, after they were compared with the reference's."""
+    network = imported(folder, content)
+    inputs = inputs or {spec.name: values(*spec.shape) for spec in network.inputs}
+    found = outputs_of(compile_network(network, load_board("local")), inputs)
+    for array, wanted in zip(found, network.reference(inputs).values(), strict=True):
+        assert (array.shape, array.dtype) == (wanted.shape, wanted.dtype)
+        np.testing.assert_allclose(array, wanted, rtol=0, atol=2e-6 * max(1, np.abs(wanted).max()))
+    return found
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("slopes", [(1, 1, 6), (6,), (1, 5, 1), (4, 5, 6)], ids=str)
+def test_slopes_of_prelu_lie_along_any_axes(tmp_path: Path, slopes: tuple[int, ...]) -> None:
+    from support.tflite_operators import of_one
+
+    check(tmp_path, of_one("PRELU", [(1, 4, 5, 6), values(*slopes)], [(1, 4, 5, 6)]))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "modes", [{}, {"AlignCorners": True}, {"HalfPixelCenters": True}], ids=lambda modes: "".join(modes) or "plain"
+)
+@pytest.mark.parametrize("operator", ["RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"])
+def test_images_are_resized(tmp_path: Path, operator: str, modes: dict[str, bool]) -> None:
+    from support.tflite_operators import of_one
+
+    kind = "ResizeBilinearOptions" if operator == "RESIZE_BILINEAR" else "ResizeNearestNeighborOptions"
+    size = np.array([9, 8], np.int32)
+    check(tmp_path, of_one(operator, [(1, 5, 4, 3), size], [(1, 9, 8, 3)], modes, kind=kind, version=3))
+
+
+@pytest.mark.compiles
+def test_depth_becomes_space(tmp_path: Path) -> None:
+    from support.tflite_operators import of_one
+
+    check(
+        tmp_path,
+        of_one("DEPTH_TO_SPACE", [(1, 3, 4, 12)], [(1, 6, 8, 3)], {"BlockSize": 2}, kind="DepthToSpaceOptions"),
+    )
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("padding", "kernel", "output"),
+    [(SAME, 3, (8, 10)), (SAME, 3, (7, 9)), (SAME, 2, (8, 10)), (VALID, 3, (9, 11)), (VALID, 2, (8, 10))],
+    ids=str,
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_transposed_convolutions_have_the_shape_that_the_file_says(
+    tmp_path: Path, padding: int, kernel: int, output: tuple[int, int], bias: bool
+) -> None:
+    from support.tflite_operators import of_one
+
+    shape = np.array([1, *output, 4], np.int32)
+    given = [shape, values(4, kernel, kernel, 3), (1, 4, 5, 3), *([values(4)] if bias else [])]
+    options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
+    content = of_one("TRANSPOSE_CONV", given, [(1, *output, 4)], options, kind="TransposeConvOptions", version=3)
+    check(tmp_path, content)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("sizes", "strides", "padding"),
+    [
+        ([1, 1, 2, 2], [1, 1, 2, 2], [0] * 8),
+        ([1, 3, 2, 1], [1, 2, 1, 1], [0, 0, 1, 0, 0, 1, 0, 0]),
+        ([1, 1, 2, 2, 2], [1, 1, 2, 2, 2], [0] * 10),
+        ([2, 3], [1, 2], [0, 1, 1, 1]),
+    ],
+    ids=["NCHW", "NHWC", "NCDHW", "plain"],
+)
+@pytest.mark.parametrize(("body", "start"), [("MAXIMUM", -np.inf), ("MINIMUM", np.inf), ("ADD", 0.0)])
+def test_windows_are_reduced(
+    tmp_path: Path, sizes: list[int], strides: list[int], padding: list[int], body: str, start: float
+) -> None:
+    from support.tflite_operators import of_one
+
+    shape = [1, 6, 7, 8, 6][: len(sizes)] if len(sizes) > 2 else [6, 7]
+    rows = zip(shape, sizes, strides, padding[::2], padding[1::2], strict=True)
+    made = [(size + before + after - window) // stride + 1 for size, window, stride, before, after in rows]
+    vectors = {"WindowDimensions": sizes, "WindowStrides": strides, "Padding": padding}
+    options = {name: np.array(vector, np.int64) for name, vector in vectors.items()}
+    options |= {name: np.ones(len(sizes), np.int64) for name in ("BaseDilations", "WindowDilations")}
+    content = of_one(
+        "STABLEHLO_REDUCE_WINDOW",
+        [shape, np.array(start, np.float32)],
+        [made],
+        {**options, "BodySubgraphIndex": 1},
+        kind="StablehloReduceWindowOptions",
+        body=body,
+    )
+    check(tmp_path, content)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("shape", "order", "blocks", "levels", "count"),
+    [
+        ((3, 4), (0, 1), (), (3, ("Int32Vector", [0, 2, 2, 3], [0, 3, 1])), 3),
+        ((4, 3), (1, 0), (), (3, ("Uint8Vector", [0, 1, 3, 4], [2, 0, 3, 1])), 4),
+        ((4, 6), (0, 1, 2, 3), (0, 1), (2, ("Uint16Vector", [0, 1, 3], [1, 0, 1]), 2, 3), 18),
+        ((2, 8), (0, 1, 2), (1,), (2, ("Uint8Vector", [0, 1, 2], [1, 0]), 4), 8),
+    ],
+    ids=["rows", "columns", "blocks", "blocks of columns"],
+)
+def test_sparse_weights_are_written_out(
+    tmp_path: Path, dtype: str, shape: Any, order: Any, blocks: Any, levels: Any, count: int
+) -> None:
+    from support.tflite_operators import sparse
+
+    check(tmp_path, sparse(values(count, dtype=dtype), shape, order, blocks, levels))
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        (3, ("Int32Vector", [0, 2, 2, 3], [0, 4, 1])),  # an index outside
+        (3, ("Int32Vector", [0, 2, 2, 4], [0, 3, 1])),  # more than there are indices
+        (3, ("Int32Vector", [0, 2], [0, 3])),
+        (1_000_000, ("Int32Vector", [0, 2, 2, 3], [0, 3, 1])),
+    ],
+    ids=["index", "segments", "rows", "size"],
+)
+def test_sparse_weights_that_do_not_fit_are_refused(tmp_path: Path, levels: Any) -> None:
+    from support.tflite_operators import sparse
+
+    with pytest.raises(ModelError, match=r"DENSIFY cannot be imported: node 'dense': sparse weights are malformed"):
+        imported(tmp_path, sparse(values(3), (3, 4), (0, 1), (), levels))
+
+
+def test_an_unknown_operator_is_named_with_its_node(tmp_path: Path) -> None:
+    from support.tflite_operators import of_one
+
+    with pytest.raises(ModelError, match=r"operator FlexSpecial \(custom\) is not supported: node 'made0' needs it"):
+        imported(tmp_path, of_one("FlexSpecial", [(1, 4)], [(1, 4)], custom=b""))
+    with pytest.raises(ModelError, match=r"TransformLandmarks cannot be imported: node 'made0': version 1"):
+        imported(tmp_path, of_one("TransformLandmarks", [(1, 4, 2), (1, 4, 4)], [(1, 4, 2)], custom=b""))
+
+
+# MediaPipe's operators.
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("size", [(4, 5), (3, 3)], ids=str)
+def test_a_transposed_convolution_with_a_bias_is_that_of_litert(tmp_path: Path, size: tuple[int, int]) -> None:
+    from support.tflite_operators import of_one
+
+    weights, bias = values(4, 2, 2, 3), values(4)
+    output = (1, *(2 * length - length % 2 for length in size), 4)
+    options = struct.pack("<3i", 1, 2, 2)
+    ours = of_one("Convolution2DTransposeBias", [(1, *size, 3), weights, bias], [output], custom=options)
+    data = values(1, *size, 3)
+    [found] = check(tmp_path, ours, inputs={"given0": data})
+    given = [np.array(output, np.int32), weights, (1, *size, 3), bias]
+    fields = {"Padding": SAME, "StrideH": 2, "StrideW": 2}
+    theirs = of_one("TRANSPOSE_CONV", given, [output], fields, kind="TransposeConvOptions", version=3)
+    [wanted] = imported(tmp_path, theirs).reference({"given2": data}).values()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(("padding", "output"), [(1, (3, 4)), (2, (2, 3))], ids=["same", "valid"])
+def test_pooling_gives_the_places_of_the_largest_values(tmp_path: Path, padding: int, output: tuple[int, int]) -> None:
+    from support.tflite_operators import of_one
+
+    options = struct.pack("<6i", padding, 2, 2, 2, 2, 0)
+    shapes = [(1, *output, 3)] * 2
+    largest, places = check(tmp_path, of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options))
+    assert set(np.unique(np.floor(places))) <= {0, 1, 2, 3}
+    kind = {"Padding": padding - 1, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    pool = of_one("MAX_POOL_2D", [(1, 5, 7, 3)], shapes[:1], kind, kind="Pool2DOptions")
+    data = values(1, 5, 7, 3)
+    [wanted] = imported(tmp_path, pool).reference({"given0": data}).values()
+    [again, _] = check(
+        tmp_path,
+        of_one("MaxPoolingWithArgmax2D", [(1, 5, 7, 3)], shapes, custom=options),
+        inputs={"given0": data},
+    )
+    np.testing.assert_array_equal(again, wanted)
+    assert largest.shape == places.shape == wanted.shape
+
+
+@pytest.mark.compiles
+def test_unpooling_puts_values_back_to_their_places(tmp_path: Path) -> None:
+    from support.tflite_operators import of_one
+
+    options = struct.pack("<6i", 1, 2, 2, 2, 2, 0)
+    places = RANDOM.integers(0, 4, (1, 3, 4, 5)) + np.float32(0.1)
+    inputs = {"given0": values(1, 3, 4, 5), "given1": places.astype(np.float32)}
+    content = of_one("MaxUnpooling2D", [(1, 3, 4, 5)] * 2, [(1, 6, 8, 5)], custom=options)
+    [found] = check(tmp_path, content, inputs=inputs)
+    assert np.count_nonzero(found) == 3 * 4 * 5
+
+
+def crop_options(**changes: Any) -> bytes:
+    from flatbuffers import flexbuffers
+
+    sizes = {"output_height": 8, "output_width": 16}
+    turn = {"left_rotation_idx": 2, "right_rotation_idx": 5, "target_rotation_radians": 0.3}
+    return bytes(
+        flexbuffers.Dumps({**sizes, **turn, "scale_x": 1.5, "scale_y": 1.25, "subset_idxs": [1, 2, 5, 7, 9], **changes})
+    )
+
+
+@pytest.mark.compiles
+def test_a_crop_around_landmarks_holds_them_and_turns_them(tmp_path: Path) -> None:
+    from support.tflite_operators import of_one
+
+    content = of_one("Landmarks2TransformMatrix", [(1, 12, 3)], [(1, 4, 4)], custom=crop_options(), version=2)
+    landmarks = values(1, 12, 3) * 40 + 90
+    [matrix] = check(tmp_path, content, inputs={"given0": landmarks})
+    points = np.concatenate([landmarks[0, :, :2], np.zeros((12, 1)), np.ones((12, 1))], 1)
+    inside = (points @ np.linalg.inv(matrix[0].astype(np.float64)).T)[:, :2]
+    subset = inside[[1, 2, 5, 7, 9]]
+    # The box around them fills the crop but for the enlargement, in its middle.
+    np.testing.assert_allclose(subset.max(0) - subset.min(0), [16 / 1.5, 8 / 1.25], rtol=1e-4)
+    np.testing.assert_allclose((subset.max(0) + subset.min(0)) / 2, [8, 4], rtol=1e-4)
+
+
+def test_a_crop_around_landmarks_that_are_not_there_is_refused(tmp_path: Path) -> None:
+    from support.tflite_operators import of_one
+
+    options = crop_options(subset_idxs=[1, 12])
+    with pytest.raises(ModelError, match="landmarks that are not among its 12"):
+        imported(tmp_path, of_one("Landmarks2TransformMatrix", [(1, 12, 3)], [(1, 4, 4)], custom=options, version=2))
+    with pytest.raises(ModelError, match="its options are malformed"):
+        imported(tmp_path, of_one("Landmarks2TransformMatrix", [(1, 12, 3)], [(1, 4, 4)], custom=b"no", version=2))
+
+
+@pytest.mark.compiles
+def test_an_image_is_sampled_at_the_places_that_a_matrix_gives(tmp_path: Path) -> None:
+    from flatbuffers import flexbuffers
+    from support.tflite_operators import of_one
+
+    options = bytes(flexbuffers.Dumps({"output_height": 5, "output_width": 6}))
+    shapes = [(1, 9, 11, 4), (1, 4, 4)]
+    content = of_one("TransformTensorBilinear", shapes, [(1, 5, 6, 4)], custom=options, version=2)
+    matrix = np.eye(4, dtype=np.float32)[None]
+    matrix[0, :2, :2], matrix[0, :2, 3] = [[1.4, 0.6], [-0.5, 1.7]], [1.2, 2.1]
+    image = values(1, 9, 11, 4)
+    [found] = check(tmp_path, content, inputs={"given0": image, "given1": matrix})
+    assert (found == 0).any()  # outside of the image
+    [same] = check(tmp_path, content, inputs={"given0": image, "given1": np.eye(4, dtype=np.float32)[None]})
+    np.testing.assert_allclose(same, image[:, :5, :6], rtol=0, atol=1e-5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_landmarks_are_moved_by_a_matrix(tmp_path: Path, dimensions: int) -> None:
+    from support.tflite_operators import of_one
+
+    shape = (1, 7, dimensions)
+    check(tmp_path, of_one("TransformLandmarks", [shape, (1, 4, 4)], [shape], version=2))
