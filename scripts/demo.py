@@ -1,4 +1,4 @@
-"""The demo of `make demo`: RetinaFace where its files can be had, else the digits that come with edgedeploy.
+"""The demo of `make demo`: the best network whose files can be had here, at last the digits that come with edgedeploy.
 
 It runs on this machine and, where there can be such, on virtual Raspberry Pis of 64 and of 32 bits.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
+from edgedeploy.audio.spec import SOUND_DEMOS
 from edgedeploy.board import load_board
+from edgedeploy.cli.console import ConsoleProgress
 from edgedeploy.demo.spec import DEMOS
 from edgedeploy.errors import DownloadError, EdgedeployError, VirtualBoardError
 from edgedeploy.virtual.board import down, find
@@ -17,7 +20,9 @@ from edgedeploy.zoo.download import Patience
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.store import fetch, obtainable, pull
 
-FIRST, BUNDLED = "retinaface", "digits"
+# Demos in order of preference: the first one whose files can be had is shown. Names of demos that are not here are
+# passed over. The last one comes with edgedeploy.
+PREFERRED = ("retinaface", "face-mesh", "ocr", "pose", "hands", "wake-word", "digits")
 BOARDS = ("rpi4", "rpi-armhf")
 
 # One short attempt: somebody waits, and there is something else to show.
@@ -25,17 +30,39 @@ HASTE = Patience(connect=4, read=10, attempts=1)
 
 
 def obstacle(name: str) -> DownloadError | None:
-    """Why the network or the image of a demo cannot be had; what else may be wrong the demo itself reports."""
+    """Why a file of a demo cannot be had; what else may be wrong the demo itself reports."""
+    progress = ConsoleProgress()
     try:
-        demo = DEMOS.load(name)
-        path, model = obtainable(MODELS.find(demo.model), MODELS.load(demo.model))
-        pull(model, folder=path.parent, patience=HASTE)
-        fetch(demo.image, folder=DEMOS.find(name).parent, patience=HASTE)
+        if name in SOUND_DEMOS.names():
+            sound_demo = SOUND_DEMOS.load(name)
+            folder, stages, shown = SOUND_DEMOS.find(name).parent, sound_demo.stages, sound_demo.sound
+        else:
+            demo = DEMOS.load(name)
+            folder, stages, shown = DEMOS.find(name).parent, demo.stages, demo.image
+        for stage in stages:
+            path, model = obtainable(MODELS.find(stage.model), MODELS.load(stage.model), progress)
+            pull(model, folder=path.parent, progress=progress, patience=HASTE)
+        if not shown.bundled:
+            fetch(shown, folder=folder, progress=progress, patience=HASTE)
     except DownloadError as error:
         return error
     except EdgedeployError:
         return None
     return None
+
+
+def choose(preferred: Sequence[str] = PREFERRED) -> str:
+    """The first demo whose files can be had; says why those before it cannot be shown."""
+    known = {*DEMOS.names(), *SOUND_DEMOS.names()}
+    *better, last = [name for name in preferred if name in known]
+    for name in better:
+        found = obstacle(name)
+        if found is None:
+            print(f"This is the demo {name}: its files are at hand.\n")
+            return name
+        print(f"{name} cannot be shown: {str(found).splitlines()[0]}")
+    print(f"This is the demo {last}, whose files come with edgedeploy.\n")
+    return last
 
 
 def play(name: str, *options: str) -> int:
@@ -45,14 +72,8 @@ def play(name: str, *options: str) -> int:
 
 
 def main() -> int:
-    """Say which demo it is and why, and run it here and on a virtual board."""
-    found = obstacle(FIRST)
-    if found:
-        print(f"{FIRST} cannot be shown: {str(found).splitlines()[0]}")
-        print(f"This is the demo {BUNDLED} instead, whose network and image come with edgedeploy.\n")
-    else:
-        print(f"This is the demo {FIRST}: its network and its image are at hand.\n")
-    name = BUNDLED if found else FIRST
+    """Say which demo it is and why, and run it here and on virtual boards."""
+    name = choose()
     code = play(name, "--board", "local", *sys.argv[1:])
     try:
         require_means()

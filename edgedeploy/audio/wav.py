@@ -29,7 +29,7 @@ def read_wav(path: Path, rate: int) -> Iterator[np.ndarray]:
     """
     try:
         reader = wave.open(str(path), "rb")  # noqa: SIM115  it is closed when the last block was taken
-    except (wave.Error, EOFError, OSError) as error:
+    except (wave.Error, EOFError, RuntimeError, OSError) as error:  # RuntimeError: a chunk that is longer than the file
         why = getattr(error, "strerror", None) or str(error) or "it ends too early"
         raise InputError(f"cannot read {path} as a WAV file", why=why, hints=[_HINT]) from error
     channels, width, found = reader.getnchannels(), reader.getsampwidth(), reader.getframerate()
@@ -47,7 +47,7 @@ def _blocks(reader: wave.Wave_read, path: Path) -> Iterator[np.ndarray]:
         while True:
             try:
                 content = reader.readframes(_FRAMES)
-            except (wave.Error, EOFError, OSError) as error:
+            except (wave.Error, EOFError, RuntimeError, OSError) as error:
                 raise InputError(f"cannot read {path} to its end", why=str(error) or None) from error
             content = content[: len(content) // size * size]
             if not content:

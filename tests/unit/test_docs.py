@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from edgedeploy import errors
+from edgedeploy.audio.spec import SoundDemo
 from edgedeploy.board import Board
 from edgedeploy.demo.spec import Demo
 from edgedeploy.opencl.profile import OpenCL
@@ -83,12 +84,19 @@ def test_every_exit_code_is_documented() -> None:
 
 @pytest.mark.parametrize(
     ("section", "model"),
-    [("Boards", Board), ("Boards", OpenCL), ("Toolchains", Toolchain), ("Models", ZooModel), ("Demos", Demo)],
+    [
+        ("Boards", Board),
+        ("Boards", OpenCL),
+        ("Toolchains", Toolchain),
+        ("Models", ZooModel),
+        ("Demos", Demo),
+        ("Demos on sounds", SoundDemo),
+    ],
 )
 def test_every_field_of_a_data_file_is_documented(section: str, model: type[BaseModel]) -> None:
     text = (DOCS / "data-files.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"`(\w+)`", text.split(f"\n## {section}\n")[1].split("\n## ")[0]))
-    described_above = _fields(ZooFile) if model is Demo else set()
+    described_above = _fields(ZooFile) if model in (Demo, SoundDemo) else set()
     assert not _fields(model) - documented - described_above
 
 

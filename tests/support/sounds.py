@@ -1,0 +1,73 @@
+"""Sounds and networks that listen to them, for tests."""
+
+from __future__ import annotations
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import yaml
+
+# The loudest sample of a window, or what was heard before, which fades by half.
+ECHO = """
+<ir_version: 8, opset_import: ["" : 13]>
+echo (float[1, 6] sound, float[1, 1] before) => (float[1, 1] score, float[1, 1] after) {
+    half = Constant <value = float {0.5}> ()
+    size = Abs (sound)
+    loudest = ReduceMax <axes = [1], keepdims = 1> (size)
+    faded = Mul (before, half)
+    score = Max (loudest, faded)
+    after = Identity (score)
+}
+"""
+
+# Each two samples are a row of their mean and their difference.
+PAIRS = """
+<ir_version: 8, opset_import: ["" : 13]>
+pairs (float[1, 6] sound) => (float[1, 3, 2] rows) {
+    shape = Constant <value = int64[3] {1, 3, 2}> ()
+    mixing = Constant <value = float[2, 2] {0.5, 1.0, 0.5, -1.0}> ()
+    pairs = Reshape (sound, shape)
+    rows = MatMul (pairs, mixing)
+}
+"""
+
+# The sum of four rows.
+SUM = """
+<ir_version: 8, opset_import: ["" : 13]>
+sum (float[1, 4, 2] rows) => (float[1, 1] score) {
+    line = Flatten (rows)
+    score = ReduceSum <keepdims = 1> (line)
+}
+"""
+
+
+def write_networks(folder: Path) -> None:
+    """The networks above, as files of their names."""
+    for text in (ECHO, PAIRS, SUM):
+        model = onnx.parser.parse_model(text)
+        onnx.save(model, folder / f"{model.graph.name}.onnx")
+
+
+def write_wav(path: Path, samples: np.ndarray, rate: int = 16_000, channels: int = 1) -> Path:
+    """A WAV file of 16 bits."""
+    with wave.open(str(path), "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(2)
+        writer.setframerate(rate)
+        writer.writeframes(np.asarray(samples).astype("<i2").tobytes())
+    return path
+
+
+def write_demo(folder: Path, **fields: object) -> None:
+    """A demo `loud` in `demos/audio`, of the network `echo`."""
+    (folder / "demos" / "audio").mkdir(parents=True, exist_ok=True)
+    content = {
+        "description": "what is loud",
+        "sound": {"name": "loud.wav", "sha256": "0" * 64, "size": 1},
+        "frame": 4,
+        "stages": [{"model": "echo.onnx", "window": 6, "states": {"before": "after"}}],
+        "detect": {"label": "noise", "threshold": 0.5},
+    }
+    (folder / "demos" / "audio" / "loud.yaml").write_text(yaml.safe_dump({**content, **fields}))

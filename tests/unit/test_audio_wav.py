@@ -1,0 +1,141 @@
+"""WAV files as sounds, compared with what SciPy reads, and files that are not what they say."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.sounds import write_wav
+
+from edgedeploy.audio import resampling
+from edgedeploy.audio.wav import read_wav
+from edgedeploy.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+
+
+def read(path: Path, rate: int = 16_000) -> np.ndarray:
+    return np.concatenate([np.empty(0, np.int16), *read_wav(path, rate)])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4])
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_pcm_of_all_widths_is_what_scipy_reads(tmp_path: Path, width: int, channels: int) -> None:
+    wavfile = pytest.importorskip("scipy.io.wavfile")
+    content = RANDOM.integers(0, 256, 40_000 * width * channels, np.uint8).tobytes()
+    with wave.open(str(tmp_path / "x.wav"), "wb") as writer:
+        writer.setnchannels(channels)
+        writer.setsampwidth(width)
+        writer.setframerate(16_000)
+        writer.writeframes(content)
+    _, theirs = wavfile.read(tmp_path / "x.wav")  # 24 bits come as the upper ones of 32
+    unit = {1: 1 / 256, 2: 1, 3: 65536, 4: 65536}[width]
+    theirs = (theirs.astype(np.float64).reshape(40_000, channels) - (128 if width == 1 else 0)) / unit
+    found = read(tmp_path / "x.wav")
+    assert (found.dtype, found.shape) == (np.int16, (40_000,))
+    assert np.abs(found - theirs.mean(axis=1).clip(-32768, 32767)).max() <= 0.5
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 48_000, 96_000])
+def test_another_rate_is_converted_as_if_in_one_piece(
+    tmp_path: Path, rate: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signal = pytest.importorskip("scipy.signal")
+    monkeypatch.setattr(resampling, "_SAMPLES", 4_096)
+    samples = RANDOM.integers(-20_000, 20_000, 50_001).astype(np.int16)
+    found = read(write_wav(tmp_path / "x.wav", samples, rate))
+    whole = signal.resample_poly(samples.astype(np.float64), 16_000, rate)
+    assert found.shape == whole.shape
+    assert np.abs(found - whole.clip(-32768, 32767)).max() <= 0.5 + 1e-6
+
+
+def test_without_scipy_another_rate_is_refused_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resampling, "find_spec", lambda name: None)
+    path = write_wav(tmp_path / "x.wav", np.zeros(100), 44_100)
+    with pytest.raises(InputError, match="44,100 samples per second, the network takes 16,000") as caught:
+        read_wav(path, 16_000)
+    assert caught.value.hints[0] == "pip install 'edgedeploy[audio]'"
+
+
+def header(*, form: int = 1, channels: int = 1, rate: int = 16_000, bits: int = 16, data: int = 8) -> bytes:
+    block = max(0, min(65535, channels * bits // 8))
+    fmt = struct.pack("<4sIHHIIHH", b"fmt ", 16, form, channels, rate, min(rate * block, 2**32 - 1), block, bits)
+    return struct.pack("<4sI4s", b"RIFF", min(36 + data, 2**32 - 1), b"WAVE") + fmt + struct.pack("<4sI", b"data", data)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"RIFF",
+        b"\x89PNG and so on, which is no sound at all",
+        header()[:20],
+        header()[:36],
+        header(form=3, bits=32),
+        header(form=85),
+        header(channels=0),
+        header(channels=65_535),
+        header(rate=0),
+        header(rate=2**32 - 1),
+        header(bits=0),
+        header(bits=64),
+    ],
+    ids=[
+        "empty", "only a mark", "another format", "cut in the header", "no data", "floating point", "MP3", "no channel",
+        "65,535 channels", "no rate", "an absurd rate", "no bits", "64 bits",
+    ],
+)  # fmt: skip
+def test_what_is_no_wav_file_of_pcm_is_refused_before_it_is_read(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.wav"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"cannot read .*x\.wav as a WAV file") as caught:
+        read_wav(path, 16_000)
+    assert "pcm_s16le" in caught.value.hints[0]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.wav as a WAV file: No such file"):
+        read_wav(tmp_path / "none.wav", 16_000)
+
+
+@pytest.mark.parametrize("stated", [0xFFFFFFFF, 0x7FFFFFFF, 100])
+def test_a_file_that_is_shorter_than_it_says_is_read_to_its_end(tmp_path: Path, stated: int) -> None:
+    path = tmp_path / "x.wav"
+    content = struct.pack("<4h", 1, 2, 3, 4) + b"\5"
+    path.write_bytes(header(data=stated) + content)
+    assert read(path).tolist() == [1, 2, 3, 4]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 43), st.integers(0, 255)), min_size=1, max_size=4),
+    length=st.integers(0, 60),
+)
+def test_any_header_gives_samples_or_a_message(tmp_path: Path, changes: list[tuple[int, int]], length: int) -> None:
+    content = bytearray(header(data=16) + bytes(range(16)))
+    for place, value in changes:
+        content[place] = value
+    path = tmp_path / "x.wav"
+    path.write_bytes(content[:length] if length < 44 else content)
+    try:
+        found = read(path)
+    except InputError:
+        return
+    assert found.dtype == np.int16
+    # What is converted from 1,000 samples per second has sixteen times as many.
+    assert len(found) <= 16 * 16
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python's wave module knows WAVE_FORMAT_EXTENSIBLE from 3.12 on")
+def test_the_extensible_header_of_24_bits_is_read(tmp_path: Path) -> None:
+    guid = bytes.fromhex("0100000000001000800000aa00389b71")
+    fmt = struct.pack("<HHIIHHHHI", 0xFFFE, 1, 16_000, 48_000, 3, 24, 22, 24, 4) + guid
+    content = b"WAVEfmt " + struct.pack("<I", len(fmt)) + fmt + b"data" + struct.pack("<I", 6) + b"\0\1\0\0\0\xff"
+    (tmp_path / "x.wav").write_bytes(b"RIFF" + struct.pack("<I", len(content)) + content)
+    assert read(tmp_path / "x.wav").tolist() == [1, -256]
