@@ -81,7 +81,7 @@ def _blend(canvas: np.ndarray, where: np.ndarray, colour: tuple[int, int, int]) 
 
 
 def _coloured(surface: Surface) -> np.ndarray:
-    """Values as colours: those of Matplotlib's inferno, from the smallest to the largest; the smallest where none is."""
+    """Values as Matplotlib's inferno, from the smallest to the largest; where there is none, as the smallest."""
     span = max(surface.maximum - surface.minimum, np.finfo(np.float32).tiny)
     levels = np.rint(255 * np.clip((surface.values - surface.minimum) / span, 0, 1))
     return cv2.applyColorMap(np.nan_to_num(levels).astype(np.uint8), cv2.COLORMAP_INFERNO)
