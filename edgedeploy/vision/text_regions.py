@@ -119,7 +119,10 @@ def grown(corners: np.ndarray, ratio: float) -> np.ndarray:
         steps = max(1, _rounded(per_circle * abs(turn) / (2 * np.pi)))
         angles = [*(before + np.arange(steps) * (2 * np.pi / per_circle)), after]
         points += [corner + distance * np.array([np.cos(angle), np.sin(angle)]) for angle in angles]
-    return np.array([[[_rounded(x), _rounded(y)]] for x, y in points], np.int32)
+    result = np.array([[[_rounded(x), _rounded(y)]] for x, y in points], np.int32)
+    # The same order as there, which the last bits of OpenCV's rectangle depend on: the topmost point is the last one.
+    topmost = np.lexsort((-result[:, 0, 0], result[:, 0, 1]))[0]
+    return np.roll(result, -1 - topmost, axis=0)
 
 
 def _rounded(value: float) -> int:
