@@ -231,6 +231,7 @@ def _build(
             model_sha256=source.sha256[0],
             weights=source.options.weights,
             heads=list(network.heads),
+            metadata=dict(network.metadata),
             board=resolved.label,
             build_key=key,
             tuning_records=records.sha256 if records else None,

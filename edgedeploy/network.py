@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class Network:
         reference: one inference by a program other than TVM, to check the compiled code against.
         reference_name: that program and its version.
         heads: what the file says of its detection heads.
+        metadata: what the file says of how it is used; see `edgedeploy.metadata`.
         other_kernels: one inference by the same program with other kernels, or in float64. How far it is from
             `reference` is what rounding alone does to the network. None where there are none.
         other_kernels_name: what they are.
@@ -43,3 +44,4 @@ class Network:
     heads: Sequence[Head] = ()
     other_kernels: Reference | None = None
     other_kernels_name: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)

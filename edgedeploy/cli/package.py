@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,6 +55,7 @@ def show(
         "inputs": foreign(*map(_tensor, manifest.inputs)),
         "outputs": foreign(*map(_tensor, manifest.outputs)),
         "heads": foreign(*map(_head, manifest.heads)),
+        "metadata": foreign(*(shorten(f"{key}  {value}", 100) for key, value in manifest.metadata.items())),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
         "self-test": foreign(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -67,10 +67,12 @@ class Converted:
     Attributes:
         model: with inputs of fixed shapes.
         heads: what the file says of its detection heads.
+        metadata: what the file says of how it is used; see `edgedeploy.metadata`.
     """
 
     model: onnx.ModelProto
     heads: Sequence[Head] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class Format(ABC):
@@ -133,6 +135,16 @@ class Format(ABC):
         Formats that leave shapes open override it.
         """
         return None
+
+    def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
+        """What a network's files say of how it is used, before it is imported; see `edgedeploy.metadata`.
+
+        Formats that say it override it.
+
+        Raises:
+            ModelError: a file cannot be read.
+        """
+        return {}
 
     @abstractmethod
     def read(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Network:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -22,6 +22,7 @@ from edgedeploy.frontends.format import (
     check_given_shapes,
 )
 from edgedeploy.frontends.onnx_layout import put_time_first
+from edgedeploy.metadata import kept
 from edgedeploy.network import Network
 
 # Fields of ModelProto (onnx.proto) by number, with the wire type of each: 0 is a number, 2 is bytes of a length.
@@ -62,7 +63,12 @@ class Onnx(ConvertedFormat):
 
     def convert(self, files: Sequence[Path], shapes: Shapes, options: ImportOptions = AS_THE_FILE_SAYS) -> Converted:
         """The model with fixed shapes and without habits of old exporters."""
-        return Converted(fixed(files[0], _load(files[0]), shapes))
+        model = _load(files[0])
+        return Converted(fixed(files[0], model, shapes), metadata=_metadata(model))
+
+    def metadata(self, files: Sequence[Path]) -> Mapping[str, str]:
+        """Its `metadata_props`."""
+        return _metadata(_load(files[0]))
 
 
 FORMAT = Onnx()
@@ -137,6 +143,10 @@ def _load(path: Path) -> onnx.ModelProto:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     return model
+
+
+def _metadata(model: onnx.ModelProto) -> dict[str, str]:
+    return kept((entry.key, entry.value) for entry in model.metadata_props)
 
 
 def _fix_shapes(path: Path, graph: onnx.GraphProto, shapes: Shapes) -> None:

@@ -49,6 +49,7 @@ def network_of(path: Path, converted: Converted) -> Network:
         converted.heads,
         _reference(serialised, optimised=False),
         "onnxruntime without graph optimisation",
+        converted.metadata,
     )
 
 

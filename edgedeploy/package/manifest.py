@@ -194,6 +194,7 @@ class Manifest(Record):
         disabled_passes: names of the compiler's passes that were left out.
         inputs, outputs: of the network, in order.
         heads: what the network's file says of its detection heads.
+        metadata: what it says of how it is used; see `edgedeploy.metadata`.
         abi: what the library needs.
         memory: how much of it a run takes.
         selftest: how the package checks itself.
@@ -221,6 +222,7 @@ class Manifest(Record):
     inputs: Listed[TensorSpec]
     outputs: Listed[TensorSpec]
     heads: Listed[Head] = []
+    metadata: dict[str, str] = {}
     abi: Abi
     memory: Memory
     selftest: SelfTest

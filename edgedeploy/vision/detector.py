@@ -24,18 +24,24 @@ class Candidates:
         boxes: n x 4, x1, y1, x2, y2 in pixels of the network's input.
         classes: n class numbers, from 0.
         points: n x p x 2 landmarks in pixels of the network's input; p may be 0.
+        extras: n x e further values, whose meaning the decoder knows; e may be 0.
     """
 
     scores: np.ndarray
     boxes: np.ndarray
     classes: np.ndarray
     points: np.ndarray
+    extras: np.ndarray
 
     @staticmethod
     def of(
-        scores: np.ndarray, boxes: np.ndarray, classes: np.ndarray | None = None, points: np.ndarray | None = None
+        scores: np.ndarray,
+        boxes: np.ndarray,
+        classes: np.ndarray | None = None,
+        points: np.ndarray | None = None,
+        extras: np.ndarray | None = None,
     ) -> Candidates:
-        """Candidates from arrays with any axes before those above, all of class 0 or without points by default.
+        """Candidates from arrays with any axes before those above, all of class 0, without points and extras by default.
 
         Raises:
             InputError: the arrays speak of different numbers of places.
@@ -47,17 +53,20 @@ class Candidates:
             scores.reshape(count),
             boxes.reshape(count, 4),
             np.zeros(count, np.intp) if classes is None else classes.reshape(count),
-            np.zeros((count, 0, 2), np.float32) if points is None else points.reshape(count, -1, 2),
+            np.zeros((count, 0, 2), np.float32) if points is None else points.reshape(count, points.shape[-2], 2),
+            np.zeros((count, 0), np.float32) if extras is None else extras.reshape(count, extras.shape[-1]),
         )
 
     @staticmethod
     def joined(parts: Sequence[Candidates]) -> Candidates:
         """Those of all parts, one after another."""
-        fields = [(part.scores, part.boxes, part.classes, part.points) for part in parts]
+        fields = [(part.scores, part.boxes, part.classes, part.points, part.extras) for part in parts]
         return Candidates(*(np.concatenate(arrays) for arrays in zip(*fields, strict=True)))
 
     def __getitem__(self, which: np.ndarray) -> Candidates:
-        return Candidates(self.scores[which], self.boxes[which], self.classes[which], self.points[which])
+        return Candidates(
+            self.scores[which], self.boxes[which], self.classes[which], self.points[which], self.extras[which]
+        )
 
 
 class Detector(Decoder):

@@ -6,7 +6,12 @@ import numpy as np
 
 
 def suppress(
-    boxes: np.ndarray, scores: np.ndarray, iou_threshold: float, tie: float = 0.0, classes: np.ndarray | None = None
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    iou_threshold: float,
+    tie: float = 0.0,
+    classes: np.ndarray | None = None,
+    most: int | None = None,
 ) -> np.ndarray:
     """Greedy non-maximum suppression, over all classes together or within each class.
 
@@ -20,6 +25,7 @@ def suppress(
         tie: if above zero, scores count in steps of this size, and of equal ones the larger box comes first:
             which of two boxes survives then does not hang on the last bits of the image's decoder.
         classes: n class numbers, if a box is to drop those of its own class only.
+        most: how many boxes are kept at most.
 
     Returns:
         The indices of the kept boxes, best score first.
@@ -27,7 +33,7 @@ def suppress(
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     order = np.lexsort((-areas, -np.round(scores / tie))) if tie else np.argsort(-scores, kind="stable")
     kept = []
-    while order.size:
+    while order.size and len(kept) != most:
         best, order = order[0], order[1:]
         kept.append(best)
         sides = np.minimum(boxes[best, 2:], boxes[order, 2:]) - np.maximum(boxes[best, :2], boxes[order, :2])

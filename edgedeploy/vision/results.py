@@ -3,29 +3,100 @@
 from __future__ import annotations
 
 import numpy as np
+from pydantic import ConfigDict, Field
 
 from edgedeploy.documents import Record
 
+Point = tuple[float, float]
+
+
+class Mask(Record):
+    """The pixels of an image that belong to something, as COCO's annotations write them without compression.
+
+    Attributes:
+        size: height and width of the image in pixels.
+        counts: lengths of runs, column after column from the top: of pixels that do not belong to it, that do, and so
+            on by turns. The first may be 0.
+    """
+
+    size: tuple[int, int]
+    counts: list[int]
+
+    @staticmethod
+    def of(region: np.ndarray, corner: tuple[int, int], size: tuple[int, int]) -> Mask:
+        """The mask whose pixels all lie in a part of the image.
+
+        Args:
+            region: rows x columns, which of the part's pixels belong to it.
+            corner: x and y of the part's top left in the image, in which all of it lies.
+            size: height and width of the image.
+        """
+        columns = np.zeros((region.shape[1], region.shape[0] + 2), np.int8)
+        columns[:, 1:-1] = np.asarray(region, bool).T
+        steps = np.diff(columns, axis=1)
+        starts, ends = (
+            (corner[0] + column) * size[0] + corner[1] + row
+            for column, row in map(np.nonzero, (steps == 1, steps == -1))
+        )
+        apart = starts[1:] != ends[:-1]  # a run may go on in the next column
+        starts, ends = np.append(starts[:1], starts[1:][apart]), np.append(ends[:-1][apart], ends[-1:])
+        borders = np.stack([starts, ends], axis=1).ravel()
+        counts = np.diff(borders, prepend=0, append=size[0] * size[1]).tolist()
+        return Mask(size=size, counts=counts if counts[-1] else counts[:-1])
+
+    def pixels(self) -> np.ndarray:
+        """Which pixels belong to it: bool, height x width."""
+        belongs = np.arange(len(self.counts)) % 2 == 1
+        return np.repeat(belongs, self.counts).reshape(self.size[::-1]).T
+
+    @property
+    def area(self) -> int:
+        """How many pixels belong to it."""
+        return sum(self.counts[1::2])
+
+
+class Surface(Record):
+    """A number for each pixel of an image, such as its depth.
+
+    Attributes:
+        minimum, median, maximum: of all that are finite, in the network's own unit.
+        values: float32, height x width of the image; no part of what `--json` prints.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    minimum: float
+    median: float
+    maximum: float
+    values: np.ndarray = Field(exclude=True, repr=False)
+
 
 class Detection(Record):
-    """One thing found: a class of the whole image, an object in a box, or a set of points.
+    """One thing found: a class of the whole image, an object in a box, a set of points, the pixels of a class.
 
     Attributes:
         label: the class's name; its number where the model has no names.
         class_id: the class's number, from 0.
         score: how sure the network is, as it gives it (a probability, mostly); absent where it gives none.
         box: x1, y1, x2, y2 in pixels of the image; absent for results without a place.
+        corners: x, y of the corners, one after another around it, of a box that may be turned; `box` is around them.
         points: x, y of each landmark in pixels of the image.
-        corners: x, y of the four corners of what does not lie upright, clockwise from its top left as it is read, in
-            pixels of the image; `box` is the smallest upright one around it then. Empty for what lies upright.
+        point_scores: how sure the network is of each landmark, where it says so.
+        edges: numbers of landmarks that a line joins in drawings; no part of what `--json` prints.
+        mask: which pixels of the image belong to it.
+        surface: a number for each pixel of the image.
     """
 
     label: str
     class_id: int
     score: float | None = None
     box: tuple[float, float, float, float] | None = None
-    points: tuple[tuple[float, float], ...] = ()
-    corners: tuple[tuple[float, float], ...] = ()
+    corners: tuple[Point, Point, Point, Point] | None = None
+    points: tuple[Point, ...] = ()
+    point_scores: tuple[float, ...] = ()
+    edges: tuple[tuple[int, int], ...] = Field(default=(), exclude=True, repr=False)
+    mask: Mask | None = None
+    surface: Surface | None = None
 
 
 def label_of(labels: list[str], class_id: int) -> str:
@@ -33,7 +104,8 @@ def label_of(labels: list[str], class_id: int) -> str:
     return labels[class_id] if class_id < len(labels) else str(class_id)
 
 
-def bounding_box(points: np.ndarray) -> tuple[float, float, float, float]:
-    """The smallest upright box, x1, y1, x2, y2, around points, n x 2."""
-    (x1, y1), (x2, y2) = points.min(axis=0), points.max(axis=0)
-    return float(x1), float(y1), float(x2), float(y2)
+def around(corners: np.ndarray) -> tuple[tuple[float, float, float, float], tuple[Point, Point, Point, Point]]:
+    """A turned box as `Detection` has it: the box around it and its corners, from 4 x 2."""
+    (x1, y1), (x2, y2) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+    a, b, c, d = ((float(x), float(y)) for x, y in corners)
+    return (x1, y1, x2, y2), (a, b, c, d)

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, head
 from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.results import Detection, bounding_box, label_of
+from edgedeploy.vision.results import Detection, around, label_of
 
 # The shortest side of a shape's rectangle, and of one that has grown, in pixels of the network.
 _SHORTEST, _SHORTEST_GROWN = 3, 5
@@ -62,15 +62,10 @@ class TextRegions(Decoder):
                 corners = _in_image(corners, frame)
                 if min(_length(corners[0], corners[1]), _length(corners[0], corners[3])) > _SHORTER_IS_NOISE:
                     found.append((corners, score))
+        label = label_of(labels or ["text"], 0)
+        places = ((*around(corners), score) for corners, score in _in_reading_order(found))
         return [
-            Detection(
-                label=label_of(labels or ["text"], 0),
-                class_id=0,
-                score=score,
-                box=bounding_box(corners),
-                corners=tuple((float(x), float(y)) for x, y in corners),
-            )
-            for corners, score in _in_reading_order(found)
+            Detection(label=label, class_id=0, score=score, box=box, corners=corners) for box, corners, score in places
         ]
 
     def _contours(self, probabilities: np.ndarray) -> Sequence[np.ndarray]:

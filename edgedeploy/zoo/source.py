@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,6 +67,10 @@ class Source:
     def open_input(self) -> str | None:
         """The first input whose shape neither the files nor `shapes` state; see `Format.open_input`."""
         return self.format.open_input(self.files, self.shapes, self.options)
+
+    def metadata(self) -> Mapping[str, str]:
+        """What the files say of how it is used; see `Format.metadata`."""
+        return self.format.metadata(self.files)
 
     def read(self) -> Network:
         """Import it; see `Format.read`."""
