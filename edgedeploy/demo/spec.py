@@ -76,8 +76,11 @@ class Stage(Record):
     @model_validator(mode="after")
     def _log_suits_decoder(self) -> Stage:
         logs = _LOGS.get(self.decoder.kind, _LOGS_OF_BOXES)
-        if self.log not in logs and (self.log or not self.then):
-            raise ValueError(f"log {self.log!r} cannot print a {self.decoder.kind}; use {' or '.join(sorted(logs))}")
+        wanted = " or ".join(sorted(logs))
+        if self.log is None and self.then is None:
+            raise ValueError(f"log is needed where no other network follows; use {wanted}")
+        if self.log and self.log not in logs:
+            raise ValueError(f"log {self.log!r} cannot print a {self.decoder.kind}; use {wanted}")
         return self
 
     @model_validator(mode="after")

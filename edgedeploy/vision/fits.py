@@ -26,6 +26,11 @@ class ScaledFit(Record):
     shortest: Side
     multiple: Side
 
+    @property
+    def one_size(self) -> bool:
+        """Whether the network has the same size for all images."""
+        return False
+
     def size(self, image: tuple[int, int], network: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the network's input for an image of this height and width."""
         ratio = max(1.0, self.shortest / min(image))
@@ -50,6 +55,11 @@ class LineFit(Record):
 
     kind: Literal["line"]
     widths: Annotated[list[Side], Field(min_length=1)] | None = None
+
+    @property
+    def one_size(self) -> bool:
+        """Whether the network has the same size for all images."""
+        return self.widths is None
 
     def size(self, image: tuple[int, int], network: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the network's input for an image of this height and width."""

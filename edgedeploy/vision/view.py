@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgedeploy.vision.results import Detection, around
+from edgedeploy.vision.results import Detection, Point, around
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,14 @@ class View:
 
     def moved(self, detection: Detection) -> Detection:
         """A result in its pixels as one in pixels of the image that it was made of."""
-        there = {"points": _moved(self.to_image, detection.points)}
+        there: dict[str, object] = {"points": _moved(self.to_image, detection.points)}
         if detection.box:
             x1, y1, x2, y2 = detection.box
             corners = detection.corners or ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
-            there["box"], there["corners"] = around(np.array(_moved(self.to_image, corners)))
-            if self.upright and not detection.corners:
-                there["corners"] = None
+            box, turned = around(np.array(_moved(self.to_image, corners)))
+            there |= {"box": box, "corners": None if self.upright and not detection.corners else turned}
         return detection.model_copy(update=there)
 
 
-def _moved(move: Callable[[np.ndarray], np.ndarray], points: tuple[tuple[float, float], ...]) -> tuple:
+def _moved(move: Callable[[np.ndarray], np.ndarray], points: tuple[Point, ...]) -> tuple[Point, ...]:
     return tuple((float(x), float(y)) for x, y in move(np.array(points, np.float64).reshape(-1, 2)))

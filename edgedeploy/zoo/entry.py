@@ -142,6 +142,12 @@ class ModelInput(Record):
         height, width = self.shape[2:4] if self.layout == "NCHW" else self.shape[1:3]
         return height, width
 
+    def of_size(self, size: tuple[int, int]) -> list[int]:
+        """The shape for images of another height and width."""
+        if self.layout == "NCHW":
+            return [*self.shape[:2], *size]
+        return [self.shape[0], *size, *self.shape[3:]]
+
 
 class ZooModel(Record):
     """One network of the zoo.
