@@ -28,7 +28,7 @@ def list_models(context: typer.Context, json_output: JsonOption = False) -> None
 
     A network's files are bundled (inside edgedeploy), in a mirror (a folder that EDGEDEPLOY_MODELS names), cached
     (downloaded before) or absent; "partly" means that some of them are absent. "architecture" has none: edgedeploy
-    writes it itself, with random weights.
+    writes it itself, with random weights. "yours" stands for networks of your own, which a demo takes by --model.
 
     Example: edgedeploy models
     """
@@ -115,6 +115,9 @@ def pull(
     failures: list[DownloadError] = []
     entries = _all_entries() if everything else [_entry(name) for name in names or ()]
     for path, model in entries:
+        if not model.has_form:
+            progress.note(f"{path.stem}: nothing to fetch, it stands for a network of your own")
+            continue
         if not model.files:
             progress.note(f"{path.stem}: nothing to fetch, it is an architecture; use it with --weights random")
             continue
@@ -237,7 +240,7 @@ def _summary(path: Path, model: ZooModel) -> dict[str, Any]:
         "description": model.description,
         "licence": model.licence,
         "size": sum(file.size for file in model.files),
-        "state": _state([file["state"] for file in files]),
+        "state": _state([file["state"] for file in files]) if model.has_form else "yours",
         "files": files,
     }
 

@@ -27,7 +27,7 @@ from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
 from edgedeploy.zoo.labels import load_labels
-from edgedeploy.zoo.source import find_source
+from edgedeploy.zoo.source import find_source, users_own
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
@@ -58,6 +58,8 @@ class Part:
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
         entry: ZooModel = MODELS.load(stage.model if from_file else model)
+        if not from_file and not entry.has_form:
+            raise users_own(MODELS.find(model).stem, entry)
         return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [], from_file)
 
     def shapes(self, options: ImportOptions) -> Shapes:
@@ -66,8 +68,12 @@ class Part:
         Raises:
             ModelError: the file cannot be read, or is no network's.
         """
-        open_input = find_source(self.model, options=options).open_input() if self.from_file else None
-        return {open_input: self.entry.input.shape} if open_input else {}
+        source = find_source(self.model, options=options) if self.from_file else None
+        open_input = source.open_input() if source else None
+        if not source or not open_input:
+            return {}
+        size = self.stage.decoder.size_of(source.metadata())
+        return {open_input: self.entry.input.shape_of(size) if size else self.entry.input.shape}
 
     def sized_input(self, options: ImportOptions) -> str | None:
         """The input whose size depends on the image; None if the demo builds the network for one size, or a file
@@ -80,32 +86,26 @@ class Part:
         """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
         return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
 
-    def fitted(self, manifest: Manifest) -> Stage:
-        """What the demo says, with what the network says of its own heads.
+    def fitted(self, manifest: Manifest) -> tuple[Stage, list[str]]:
+        """What the demo says, with what the network says of itself, and the names of its classes.
 
         Raises:
             InputError: the network does not take and give what the demo makes and reads.
         """
         tensor = image_input(manifest.inputs, self.entry.input)
-        decoder = self.stage.decoder.with_heads(manifest.heads)
+        suited = self.stage.decoder.fitted(manifest)
+        decoder = suited.decoder
         names = called([spec.name for spec in manifest.outputs], self.output_names(decoder))
         outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.outputs, names, strict=True)]
         decoder.check(outputs, input_size(self.entry.input, tensor))
-        return self.stage.model_copy(update={"decoder": decoder})
+        stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
+        return stage, self.labels or suited.labels
 
-    def network(self, prepared: Prepared, stage: Stage, opened: Opened) -> Network:
+    def network(self, prepared: Prepared, fitted: tuple[Stage, list[str]], opened: Opened) -> Network:
         """It, built and opened, with what `fitted` gave."""
-        # What a network can read, as RapidOCR's files have it.
-        characters = prepared.manifest.metadata.get("character", "").splitlines()
-        return Network(
-            stage,
-            self.model,
-            prepared.source.file,
-            opened.runner,
-            self.entry.input,
-            self.labels or characters,
-            self.output_names(stage.decoder),
-        )
+        stage, labels = fitted
+        names = self.output_names(stage.decoder)
+        return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names)
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ class Program:
 
         Raises:
             UnknownNameError, ConfigurationError: there is no such demo, model or label set, or it is not as it should.
+            ModelError: the demo needs a network of the user's own, and `model` names none.
         """
         demo = DEMOS.load(name)
         first, *following = demo.stages
@@ -172,9 +173,9 @@ class Program:
         # Of networks of several sizes, those that the first images need are built and opened when these are there.
         sized = [part.sized_input(options) for part in self.parts]
 
-        def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, Stage]:
+        def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, tuple[Stage, list[str]]]:
             part, name = self.parts[index], sized[index]
-            shapes = {name: part.entry.input.of_size(size)} if name and size else part.shapes(options)
+            shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(options)
             prepared = prepare(part.model, place.board, input_shapes=shapes, options=options, progress=progress)
             return prepared, part.fitted(prepared.manifest)
 
@@ -189,9 +190,9 @@ class Program:
 
                 @cache
                 def of_size(size: tuple[int, int]) -> Network:
-                    prepared, stage = built(index, size)
+                    prepared, fitted = built(index, size)
                     [opened] = open_all([prepared.package_path])
-                    return part.network(prepared, stage, opened)
+                    return part.network(prepared, fitted, opened)
 
                 file = find_source(part.model, options=options).file
                 return SizedNetwork(part.stage, part.model, file, part.entry.input.size, of_size)

@@ -11,6 +11,7 @@ from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
+from edgedeploy.vision.depth import Depth
 from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.fits import SizedFit
 from edgedeploy.vision.landmark import Landmark
@@ -18,9 +19,11 @@ from edgedeploy.vision.nanodet import NanoDet
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import Fit
 from edgedeploy.vision.retinaface import RetinaFace
+from edgedeploy.vision.segmentation import Segmentation
 from edgedeploy.vision.ssd import Ssd
 from edgedeploy.vision.text_line import TextLine
 from edgedeploy.vision.text_regions import TextRegions
+from edgedeploy.vision.ultralytics import Ultralytics
 from edgedeploy.vision.yolo import Yolo
 from edgedeploy.vision.yolox import Yolox
 from edgedeploy.vision.yunet import YuNet
@@ -28,29 +31,39 @@ from edgedeploy.zoo.entry import MODELS, ZooFile
 
 AnyDecoder = Annotated[
     Classification
+    | Depth
     | EfficientDet
     | Landmark
     | NanoDet
     | RetinaFace
+    | Segmentation
     | Ssd
     | TextLine
     | TextRegions
+    | Ultralytics
     | Yolo
     | Yolox
     | YuNet,
     Field(discriminator="kind"),
 ]
-LogFormat = Literal["classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "text"]
+LogFormat = Literal[
+    "classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "objects", "text"
+]
 
 # The logs that can print what a decoder gives: classes of the image, or points; boxes for all others.
 _LOGS: dict[str, set[LogFormat]] = {
-    "classification": {"classification"},
-    "landmark": {"landmark"},
+    "classification": {"classification", "objects"},
+    "depth": {"objects"},
+    "landmark": {"landmark", "objects"},
+    "segmentation": {"objects"},
     "text-line": {"text"},
-    "text-regions": {"text"},
+    "text-regions": {"objects", "text"},
+    "ultralytics": {"objects"},
 }
-_LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet"}
-_WITHOUT_BOXES = {"classification", "landmark", "text-line"}
+_LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet", "objects"}
+_WITHOUT_BOXES = {"classification", "depth", "landmark", "segmentation", "text-line", "ultralytics"}
+# What these give speaks of all of an image, or may do so.
+_NOT_OF_CROPS = {"depth", "segmentation", "ultralytics"}
 
 
 class Stage(Record):
@@ -59,8 +72,9 @@ class Stage(Record):
     Attributes:
         model: the network, a name of the zoo; how an image becomes its input is stated there.
         fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
-            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom; or a
-            way that has the network built for sizes that suit the image.
+            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom, `letterbox`
+            and `cover` are described in `edgedeploy.vision.preprocess.place`; or a way that has the network built for
+            sizes that suit the image. A network that says itself how its images are prepared goes before it.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
             the results only lead to those of the next network, and are neither printed nor drawn.
@@ -104,6 +118,12 @@ class NextStage(Stage):
 
     crop: AnyCrop = Crop()
 
+    @model_validator(mode="after")
+    def _gives_what_can_be_moved(self) -> NextStage:
+        if self.decoder.kind in _NOT_OF_CROPS:
+            raise ValueError(f"a {self.decoder.kind} reads whole images, not what another network found in them")
+        return self
+
 
 class Demo(Stage):
     """One demo.
@@ -124,15 +144,17 @@ DEMOS = Catalog("demo", "demos", Demo, listing="edgedeploy demo")
 
 
 def all_demos(weights: Literal["file", "random"] = "file") -> list[str]:
-    """The names of the demos that can be shown: without random weights, those whose networks have weights.
+    """The names of the demos that can be shown without `--model`: those whose networks have weights, or with random
+    ones those of a form that is known.
 
     What cannot be read is among them, so that whoever shows it is told why.
     """
-    return [name for name in DEMOS.names() if weights == "random" or _has_weights(name)]
+    return [name for name in DEMOS.names() if _can_be_shown(name, weights)]
 
 
-def _has_weights(name: str) -> bool:
+def _can_be_shown(name: str, weights: Literal["file", "random"]) -> bool:
     try:
-        return all(MODELS.load(stage.model).has_weights for stage in DEMOS.load(name).stages)
+        models = [MODELS.load(stage.model) for stage in DEMOS.load(name).stages]
+        return all(each.has_form if weights == "random" else each.has_weights for each in models)
     except EdgedeployError:
         return True

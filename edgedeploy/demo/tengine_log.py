@@ -146,6 +146,26 @@ def _text(detections: Sequence[Detection]) -> Iterator[str]:
         yield f"{detection.score or 0:.3f}, [{places}], {detection.label}"
 
 
+def _objects(detections: Sequence[Detection]) -> Iterator[str]:
+    """Not one of Tengine's: each result in a line, with what there is of it."""
+    yield f"detection num: {len(detections)}"
+    for detection in detections:
+        parts = [f"{detection.class_id:2d}:"]
+        if detection.score is not None:
+            parts.append(f"{_percent(detection):3.0f}%,")
+        places = [each for corner in detection.corners or () for each in corner] or detection.box
+        if places:
+            parts.append(f"[{', '.join(f'{value:4.0f}' for value in places)}],")
+        if detection.mask:
+            parts.append(f"{detection.mask.area} pixels,")
+        if detection.surface:
+            surface = detection.surface
+            parts.append(f"{surface.minimum:g} to {surface.maximum:g}, median {surface.median:g},")
+        yield " ".join([*parts, detection.label])
+        if detection.points:
+            yield from _landmark([detection])
+
+
 _RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
     "classification": _classification,
     "retinaface": _retinaface,
@@ -154,6 +174,7 @@ _RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
     "yolov3": _yolov3,
     "nanodet": _nanodet,
     "efficientdet": _efficientdet,
+    "objects": _objects,
     "text": _text,
 }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Protocol
 
 import numpy as np
 from pydantic import Field
@@ -12,7 +13,7 @@ from edgedeploy.documents import Record
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
 from edgedeploy.tensors import TensorSpec, shown
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.preprocess import Fit, Frame
 from edgedeploy.vision.results import Detection
 
 Outputs = Mapping[str, np.ndarray]
@@ -22,6 +23,23 @@ Strides = Annotated[list[Stride], Field(min_length=1)]
 
 # exp(32) times any anchor is far outside of every image, and far from the largest float32, exp(88).
 _LARGEST_EXPONENT = 32
+
+
+class Described(Protocol):
+    """What a network says of itself, as a package's manifest has it.
+
+    Attributes:
+        heads: of its detection heads.
+        metadata: what its exporter wrote; see `edgedeploy.metadata`.
+        outputs: its outputs.
+    """
+
+    @property
+    def heads(self) -> Sequence[Head]: ...  # noqa: D102
+    @property
+    def metadata(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def outputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
 
 
 class Decoder(Record):
@@ -52,13 +70,37 @@ class Decoder(Record):
         }
         self.decode(trial, Frame(network, network, (1, 1)), [])
 
-    def with_heads(self, heads: Sequence[Head]) -> Decoder:
-        """This decoder for a network whose own file says `heads` of its detection heads.
+    def size_of(self, metadata: Mapping[str, str]) -> tuple[int, int] | None:
+        """Height and width of the images that a network is made for, if its metadata says so and this decoder reads it.
 
         Raises:
-            InputError: neither this decoder nor the network says what it needs.
+            ModelError: what it says makes no sense.
         """
-        return self
+        return None
+
+    def fitted(self, network: Described) -> Fitted:
+        """How images go into, and results come out of, a network that says this of itself.
+
+        Raises:
+            InputError: neither this decoder nor the network says what is needed, or they do not fit.
+            ModelError: what the network says makes no sense.
+        """
+        return Fitted(self)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a decoder becomes for one network.
+
+    Attributes:
+        decoder: the decoder of this network's outputs.
+        fit: how images are brought to the network's size; None leaves it to the demo.
+        labels: the names of its classes; empty if the network does not say them.
+    """
+
+    decoder: Decoder
+    fit: Fit | None = None
+    labels: list[str] = field(default_factory=list)
 
 
 def head(outputs: Outputs, name: str, channels: int | None = None) -> np.ndarray:

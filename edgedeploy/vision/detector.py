@@ -41,7 +41,7 @@ class Candidates:
         points: np.ndarray | None = None,
         extras: np.ndarray | None = None,
     ) -> Candidates:
-        """Candidates from arrays with any axes before those above, all of class 0, without points and extras by default.
+        """Candidates from arrays with any axes before those above, all of class 0 and without points by default.
 
         Raises:
             InputError: the arrays speak of different numbers of places.
@@ -105,7 +105,10 @@ class Detector(Decoder):
         # Damaged weights give infinite values and NaN: `_best` leaves them out.
         with np.errstate(all="ignore"):
             found = self._best(self.find(outputs, frame))
-        found = found[suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))]
+        return self._results(found[self._kept(found)], outputs, frame, labels)
+
+    def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """What is reported of the places that were kept."""
         corners = frame.to_image(found.boxes.reshape(-1, 2, 2))
         if self.clip:
             height, width = frame.image
@@ -125,6 +128,10 @@ class Detector(Decoder):
                 found.scores, corners.reshape(-1, 4), found.classes, points, strict=True
             )
         ]
+
+    def _kept(self, found: Candidates) -> np.ndarray:
+        """The indices of those that no other suppresses, best score first."""
+        return suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))
 
     def _groups(self, found: Candidates) -> np.ndarray | None:
         """The groups within which boxes suppress each other, as one number for each; None is one group of all."""

@@ -32,7 +32,7 @@ def suppress(
     """
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     order = np.lexsort((-areas, -np.round(scores / tie))) if tie else np.argsort(-scores, kind="stable")
-    kept = []
+    kept: list[np.intp] = []
     while order.size and len(kept) != most:
         best, order = order[0], order[1:]
         kept.append(best)
@@ -45,3 +45,59 @@ def suppress(
             stays |= classes[order] != classes[best]
         order = order[stays]
     return np.array(kept, dtype=np.intp)
+
+
+def suppress_turned(
+    boxes: np.ndarray, scores: np.ndarray, overlap_threshold: float, classes: np.ndarray | None = None
+) -> np.ndarray:
+    """Non-maximum suppression of turned boxes, as Ultralytics does it.
+
+    A box is kept if none with a better score, itself kept or not, overlaps it by more than `overlap_threshold` (Fast
+    NMS: Bolya et al., 2019, arXiv:1904.02689). The overlap of two boxes is that of the normal distributions with their
+    centres and covariances: one minus the Hellinger distance (Llerena et al., 2021, arXiv:2106.06072).
+
+    Args:
+        boxes: n x 5, x, y, width, height and the angle in radians.
+        scores: n.
+        overlap_threshold: the largest overlap, from 0 to 1, that a kept box may have.
+        classes: n class numbers, if a box is to drop those of its own class only.
+
+    Returns:
+        The indices of the kept boxes, best score first.
+    """
+    order = np.argsort(-scores, kind="stable")
+    stays = np.ones(len(order), bool)
+    groups = [np.arange(len(order))]
+    if classes is not None:
+        groups = [np.flatnonzero(classes[order] == each) for each in np.unique(classes)]
+    for group in groups:
+        members = boxes[order[group]].astype(np.float64)
+        for place in range(1, len(group)):
+            stays[group[place]] = not (_overlaps(members[place], members[:place]) > overlap_threshold).any()
+    return order[stays]
+
+
+def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The overlaps of a turned box (5) with others (n x 5); see `suppress_turned`."""
+    tiny = 1e-7  # of the reference: it bounds what is divided by
+    (a, b, c), (others_a, others_b, others_c) = _covariance(box), _covariance(others)
+    sum_a, sum_b, sum_c = a + others_a, b + others_b, c + others_c
+    across, down = (others[:, :2] - box[:2]).T
+    determinant = sum_a * sum_b - sum_c**2
+    # Of two normal distributions: the Bhattacharyya distance.
+    means = (sum_a * down**2 + sum_b * across**2 - 2 * sum_c * across * down) / (determinant + tiny) / 4
+    each = np.maximum(a * b - c**2, 0) * np.maximum(others_a * others_b - others_c**2, 0)
+    spreads = np.log(determinant / (4 * np.sqrt(each) + tiny) + tiny) / 2
+    distance = np.clip(means + spreads, tiny, 100.0)
+    return 1 - np.sqrt(1 - np.exp(-distance) + tiny)
+
+
+def _covariance(boxes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of uniform distributions over turned boxes (..., 5): the variances along x and y, and the covariance."""
+    width, height = boxes[..., 2] ** 2 / 12, boxes[..., 3] ** 2 / 12
+    cosine, sine = np.cos(boxes[..., 4]), np.sin(boxes[..., 4])
+    return (
+        width * cosine**2 + height * sine**2,
+        width * sine**2 + height * cosine**2,
+        (width - height) * cosine * sine,
+    )

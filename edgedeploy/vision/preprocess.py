@@ -44,9 +44,9 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
 
     `stretch` resizes both axes on their own, as Tengine's examples do. `pad` keeps the aspect ratio: the
     image is scaled down if it is too large, never up, and black is added at the right and the bottom. `letterbox` is
-    what Ultralytics' networks are trained with: the image is scaled up or down until it touches two sides, with bilinear
-    interpolation, and lies in the middle of grey. `cover` is what torchvision and Ultralytics show networks that
-    classify: the image is scaled until it covers the input, and what reaches out on both sides is cut off.
+    what Ultralytics' networks are trained with: the image is scaled up or down until it touches two sides, with
+    bilinear interpolation, and lies in the middle of grey. `cover` is what torchvision and Ultralytics show networks
+    that classify: the image is scaled until it covers the input, and what reaches out on both sides is cut off.
 
     Returns:
         The pixels, uint8, and how they lie.

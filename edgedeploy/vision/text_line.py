@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, table
+from edgedeploy.vision.decoder import Decoder, Described, Fitted, Fraction, Outputs, table
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, label_of
 
@@ -23,6 +23,10 @@ class TextLine(Decoder):
 
     kind: Literal["text-line"]
     threshold: Fraction = 0.5
+
+    def fitted(self, network: Described) -> Fitted:
+        """This decoder, with the characters that the network's file names, one on each line, as RapidOCR's do."""
+        return Fitted(self, labels=network.metadata.get("character", "").splitlines())
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """The text, if there is any that reaches the threshold; it has no place of its own.

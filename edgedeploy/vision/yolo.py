@@ -15,6 +15,8 @@ from pydantic import Field
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
 from edgedeploy.vision.decoder import (
+    Described,
+    Fitted,
     Fraction,
     Outputs,
     cells,
@@ -64,6 +66,10 @@ class Yolo(ObjectDetector):
                 hints=["copy the demo's YAML file, and state its decoder's heads; see docs/data-files.md"],
             )
         return self.model_copy(update={"heads": list(heads)})
+
+    def fitted(self, network: Described) -> Fitted:
+        """With the network's own heads."""
+        return Fitted(self.with_heads(network.heads))
 
     def find(self, outputs: Outputs, frame: Frame) -> Candidates:
         """The best class of every anchor in every cell."""

@@ -136,17 +136,16 @@ class ModelInput(Record):
             raise ValueError(f"mean and scale need {channels} values each, one per channel of {self.colour}")
         return self
 
+    def shape_of(self, size: tuple[int, int]) -> list[int]:
+        """The shape for images of another height and width."""
+        first, last = (self.shape[:2], []) if self.layout == "NCHW" else (self.shape[:1], self.shape[3:])
+        return [*first, *size, *last]
+
     @property
     def size(self) -> tuple[int, int]:
         """Height and width in pixels."""
         height, width = self.shape[2:4] if self.layout == "NCHW" else self.shape[1:3]
         return height, width
-
-    def of_size(self, size: tuple[int, int]) -> list[int]:
-        """The shape for images of another height and width."""
-        if self.layout == "NCHW":
-            return [*self.shape[:2], *size]
-        return [self.shape[0], *size, *self.shape[3:]]
 
 
 class ZooModel(Record):
@@ -161,6 +160,8 @@ class ZooModel(Record):
             whose weights have no public file that is known by its content, and for speed to be measured where the
             files are not in reach.
         weights: `none` if the files describe the network without its weights.
+        yours: commands by which users come to such a network of their own, where the zoo has neither its files nor its
+            form: what the entry says of the input is said of theirs.
         same_as: an entry of the same weights, whose files are taken where these are not on this machine and have no
             download.
         input: its image input.
@@ -174,6 +175,7 @@ class ZooModel(Record):
     files: list[ZooFile] = []
     architecture: Architecture | None = None
     weights: Literal["file", "none"] = "file"
+    yours: list[str] = []
     same_as: str | None = None
     input: ModelInput
     outputs: list[str] = []
@@ -181,14 +183,19 @@ class ZooModel(Record):
 
     @model_validator(mode="after")
     def _files_or_architecture(self) -> ZooModel:
-        if not self.files and not self.architecture:
-            raise ValueError("state files or an architecture")
+        if not self.files and not self.architecture and not self.yours:
+            raise ValueError("state files, an architecture, or how users come to a network of their own")
         return self
 
     @property
     def has_weights(self) -> bool:
         """Whether its files hold weights; else it can be built with random ones only."""
         return bool(self.files) and self.weights == "file"
+
+    @property
+    def has_form(self) -> bool:
+        """Whether it can be built at all, if with random weights only."""
+        return bool(self.files or self.architecture)
 
 
 MODELS = Catalog("model", "models", ZooModel, listing="edgedeploy models")

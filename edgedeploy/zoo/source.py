@@ -16,7 +16,7 @@ from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions,
 from edgedeploy.frontends.formats import describing, suffixes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.architecture import FORMAT as ARCHITECTURE
-from edgedeploy.zoo.entry import MODELS
+from edgedeploy.zoo.entry import MODELS, ZooModel
 
 if TYPE_CHECKING:
     from edgedeploy.network import Network
@@ -105,6 +105,8 @@ def find_source(
     if path.suffix in suffixes() or (len(path.parts) > 1 and path.suffix not in (".yaml", ".yml")):
         why = "it is a folder" if is_folder(path) else None
         raise ModelError(f"there is no file {model}", why=why, hints=["check its path"])
+    if not MODELS.load(model).has_form:
+        raise users_own(MODELS.find(model).stem, MODELS.load(model))
     from edgedeploy.zoo.store import fetch, obtainable
 
     asked = MODELS.find(model)
@@ -127,6 +129,15 @@ def find_source(
     files = tuple(fetch(file, folder=entry_path.parent, progress=progress) for file in wanted)
     found, _ = describing(files[0])
     return Source(name, found, files, shapes, found.honoured(options))
+
+
+def users_own(name: str, entry: ZooModel) -> ModelError:
+    """The error for an entry that has no network, in the place of one."""
+    return ModelError(
+        f"{name} stands for a network of your own",
+        why=f"the zoo has none: {entry.licence}",
+        hints=["name its file; for a demo: --model FILE", *entry.yours],
+    )
 
 
 def note_weights(source: Source, asked: ImportOptions, progress: Progress) -> None:
