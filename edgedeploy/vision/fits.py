@@ -63,19 +63,16 @@ class LineFit(Record):
 
     def size(self, image: tuple[int, int], network: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the network's input for an image of this height and width."""
-        width = self._width(image, network[0])
-        fitting = [each for each in sorted(self.widths or [network[1]]) if each >= width]
-        return network[0], fitting[0] if fitting else max(self.widths or [network[1]])
+        width = network[0] * (image[1] / image[0])
+        widths = sorted(self.widths or [network[1]])
+        return network[0], next((each for each in widths if each >= int(width)), widths[-1])
 
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
         """The image, as wide as it becomes or as the network."""
         height, width = image.shape[:2]
-        inner = min(size[1], self._width((height, width), size[0]))
+        inner = min(size[1], ceil(size[0] * (width / height)))
         frame = Frame((height, width), size, (inner / width, size[0] / height))
         return cv2.resize(image, (inner, size[0])), frame
-
-    def _width(self, image: tuple[int, int], height: int) -> int:
-        return ceil(height * (image[1] / image[0]))
 
 
 SizedFit = Annotated[ScaledFit | LineFit, Field(discriminator="kind")]
