@@ -1,8 +1,8 @@
-"""From an image to results: preprocessing, inference with its times, postprocessing; and once more for each box."""
+"""From an image to results: preprocessing, inference with its times, postprocessing; and again for what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from operator import add
 from pathlib import Path
@@ -15,9 +15,11 @@ from edgedeploy.errors import InputError
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import TensorSpec
-from edgedeploy.vision.crop import Box
-from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
+from edgedeploy.vision.fits import LineFit, ScaledFit
+from edgedeploy.vision.page import Page
+from edgedeploy.vision.preprocess import Frame, filled, input_size, place, to_tensor
 from edgedeploy.vision.results import Detection
+from edgedeploy.vision.view import View
 from edgedeploy.zoo.entry import ModelInput
 
 
@@ -73,6 +75,39 @@ class Network:
     labels: list[str]
     output_names: Sequence[str] = ()
 
+    def suiting(self, image: np.ndarray) -> Network:
+        """The network for an image: there is one."""
+        return self
+
+
+@dataclass(frozen=True)
+class SizedNetwork:
+    """One network of a demo that is built for several sizes of its input.
+
+    Attributes:
+        stage: what the demo says of it; its fit says which size an image needs.
+        model: it as the user named it, or the demo's own.
+        file: the file that describes it.
+        size: height and width of its input where the fit leaves one of them as it is.
+        of_size: the network for a height and a width, which is built and opened when it is first asked for.
+    """
+
+    stage: Stage
+    model: str
+    file: Path
+    size: tuple[int, int]
+    of_size: Callable[[tuple[int, int]], Network]
+
+    def suiting(self, image: np.ndarray) -> Network:
+        """The network for an image.
+
+        Raises:
+            EdgedeployError: it cannot be built or opened.
+        """
+        assert isinstance(self.stage.fit, ScaledFit | LineFit)
+        height, width = image.shape[:2]
+        return self.of_size(self.stage.fit.size((height, width), self.size))
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -84,7 +119,8 @@ class Outcome:
         parts: the times of all parts, of the inference that gave the results.
         network: the network.
         frame: the sizes of the image and of the network's input.
-        then: what the next network made of each of the detections, in pixels of the same image.
+        then: what the next network made of each of the detections, in pixels of the same image; what has no place
+            of its own has that of the detection.
     """
 
     detections: list[Detection]
@@ -101,8 +137,15 @@ class Outcome:
 
     @property
     def all_detections(self) -> list[Detection]:
-        """The results, with those of the next network."""
-        return [*self.detections, *(detection for each in self.then for detection in each.all_detections)]
+        """The results that are shown, with those of the next network."""
+        shown = self.detections if self.network.stage.log else []
+        return [*shown, *(detection for each in self.then for detection in each.all_detections)]
+
+    def following(self) -> Iterator[Outcome]:
+        """What the next networks made of the detections, each followed by what was made of its own."""
+        for outcome in self.then:
+            yield outcome
+            yield from outcome.following()
 
 
 def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
@@ -116,8 +159,10 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
     stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    pixels, frame = place(image, input_size(model_input, tensor), stage.fit)
-    tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
+    size = input_size(model_input, tensor)
+    fit = stage.fit
+    pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
+    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
     outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
@@ -129,18 +174,28 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
     return Outcome(detections, timing, parts, network, frame)
 
 
-def infer_with(image: np.ndarray, networks: Sequence[Network], *, repeat: int = 1) -> Outcome:
-    """Run the first of one or two networks on `image`, and the second on each box that it finds.
+def infer_with(
+    image: np.ndarray, networks: Sequence[Network | SizedNetwork], *, repeat: int = 1, page: Page | None = None
+) -> Outcome:
+    """Run the first network on `image`, the second on what it finds, and so on.
+
+    Args:
+        image: uint8, height x width x 3, B G R.
+        networks: in the order in which they look.
+        repeat: see `infer`.
+        page: what is done to the image before.
 
     Raises:
-        InputError: as `infer`.
+        EdgedeployError: as `infer`; a network for an image of this size cannot be built or opened.
     """
+    if page:
+        view = page.view(image)
+        return _moved(infer_with(view.pixels, networks, repeat=repeat), view)
     first, *following = networks
-    outcome = infer(image, first, repeat=repeat)
-    then = tuple(
-        _infer_box(image, detection, network, repeat) for network in following for detection in outcome.detections
-    )
-    return replace(outcome, then=then)
+    outcome = infer(image, first.suiting(image), repeat=repeat)
+    if not following:
+        return outcome
+    return replace(outcome, then=tuple(_infer_part(image, found, following, repeat) for found in outcome.detections))
 
 
 def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
@@ -167,23 +222,20 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tensor
     return inputs[0]
 
 
-def _infer_box(image: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:
-    """What a network makes of the box of `found`."""
-    assert isinstance(network.stage, NextStage)
-    assert found.box is not None  # the demo's file says that the decoder gives boxes
-    crop, (left, top) = network.stage.crop.cut(image, found.box)
-    outcome = infer(crop, network, repeat=repeat)
-    moved = [_moved(detection, left, top, found.box) for detection in outcome.detections]
-    return replace(outcome, detections=moved)
+def _infer_part(
+    image: np.ndarray, found: Detection, networks: Sequence[Network | SizedNetwork], repeat: int
+) -> Outcome:
+    """What networks make of what was found in an image."""
+    stage = networks[0].stage
+    assert isinstance(stage, NextStage)
+    view = stage.crop.view(image, found)
+    return _moved(infer_with(view.pixels, networks, repeat=repeat), view, found)
 
 
-def _moved(detection: Detection, left: int, top: int, crop: Box) -> Detection:
-    """A result in pixels of a crop in those of the image; what has no place of its own gets that of the crop."""
-    points = tuple((x + left, y + top) for x, y in detection.points)
-    box: Box | None = None
-    if detection.box:
-        x1, y1, x2, y2 = detection.box
-        box = (x1 + left, y1 + top, x2 + left, y2 + top)
-    elif not points:
-        box = crop
-    return detection.model_copy(update={"box": box, "points": points})
+def _moved(outcome: Outcome, view: View, found: Detection | None = None) -> Outcome:
+    """What was made of a view in pixels of the image; what has no place of its own gets that of what was found."""
+    detections = [view.moved(each) for each in outcome.detections]
+    if found:
+        place = {"box": found.box, "corners": found.corners}
+        detections = [each if each.box or each.points else each.model_copy(update=place) for each in detections]
+    return replace(outcome, detections=detections, then=tuple(_moved(each, view, found) for each in outcome.then))

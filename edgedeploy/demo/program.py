@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from edgedeploy.build import prepare
-from edgedeploy.demo.pipeline import Network, Outcome, called, image_input, infer_with
+from edgedeploy.build import Prepared, prepare
+from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, called, image_input, infer_with
 from edgedeploy.demo.spec import DEMOS, Demo, Stage
-from edgedeploy.demo.tengine_log import log_lines, result_lines, time_line, version_line
+from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines, version_line
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
-from edgedeploy.runtime.opening import Place, opened_together
+from edgedeploy.runtime.opening import Opened, Place, opening
 from edgedeploy.vision.decoder import Decoder
 from edgedeploy.vision.draw import draw
+from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
@@ -73,6 +75,13 @@ class Part:
         size = self.stage.decoder.size_of(source.metadata())
         return {open_input: self.entry.input.shape_of(size) if size else self.entry.input.shape}
 
+    def sized_input(self, options: ImportOptions) -> str | None:
+        """The input whose size depends on the image; None if the demo builds the network for one size, or a file
+        states it."""
+        if isinstance(self.stage.fit, str) or self.stage.fit.one_size:
+            return None
+        return find_source(self.model, options=options).open_input() if self.from_file else self.entry.input.name
+
     def output_names(self, decoder: Decoder) -> Sequence[str]:
         """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
         return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
@@ -91,6 +100,12 @@ class Part:
         decoder.check(outputs, input_size(self.entry.input, tensor))
         stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
         return stage, self.labels or suited.labels
+
+    def network(self, prepared: Prepared, fitted: tuple[Stage, list[str]], opened: Opened) -> Network:
+        """It, built and opened, with what `fitted` gave."""
+        stage, labels = fitted
+        names = self.output_names(stage.decoder)
+        return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names)
 
 
 @dataclass(frozen=True)
@@ -155,27 +170,41 @@ class Program:
             EdgedeployError: any of the errors of finding, building and opening; a network that does not suit the demo
                 is refused before anything is sent.
         """
-        built, stages = [], []
-        for number, part in enumerate(self.parts):
-            asked = replace(options, values={}) if number else options
-            shapes = part.shapes(asked)
-            built.append(prepare(part.model, place.board, input_shapes=shapes, options=asked, progress=progress))
-            stages.append(part.fitted(built[-1].manifest))
-        with opened_together([each.package_path for each in built], place, threads, progress) as there:
-            networks = [
-                Network(
-                    stage,
-                    part.model,
-                    prepared.source.file,
-                    network.runner,
-                    part.entry.input,
-                    labels,
-                    part.output_names(stage.decoder),
-                )
-                for part, (stage, labels), prepared, network in zip(self.parts, stages, built, there, strict=True)
-            ]
-            weights: Weights = "random" if any(each.manifest.weights == "random" for each in built) else "file"
-            yield DemoSession(self.name, networks, place.board.name, there[0].machine, weights)
+        # What is said of inputs is said of the first network's.
+        asked = [replace(options, values={}) if number else options for number in range(len(self.parts))]
+        # Of networks of several sizes, those that the first images need are built and opened when these are there.
+        sized = [part.sized_input(of_part) for part, of_part in zip(self.parts, asked, strict=True)]
+
+        def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, tuple[Stage, list[str]]]:
+            part, name = self.parts[index], sized[index]
+            shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(asked[index])
+            prepared = prepare(part.model, place.board, input_shapes=shapes, options=asked[index], progress=progress)
+            return prepared, part.fitted(prepared.manifest)
+
+        ready = {index: built(index) for index, name in enumerate(sized) if not name} or {0: built(0)}
+        with opening(place, threads, progress) as open_all:
+            there = dict(zip(ready, open_all([prepared.package_path for prepared, _ in ready.values()]), strict=True))
+
+            def network(index: int) -> Network | SizedNetwork:
+                part = self.parts[index]
+                if not sized[index]:
+                    return part.network(*ready[index], there[index])
+
+                @cache
+                def of_size(size: tuple[int, int]) -> Network:
+                    prepared, fitted = built(index, size)
+                    [opened] = open_all([prepared.package_path])
+                    return part.network(prepared, fitted, opened)
+
+                file = find_source(part.model, options=asked[index]).file
+                return SizedNetwork(part.stage, part.model, file, part.entry.input.size, of_size)
+
+            networks = [network(index) for index in range(len(self.parts))]
+            [machine, *_] = (each.machine for each in there.values())
+            weights: Weights = (
+                "random" if any(each.manifest.weights == "random" for each, _ in ready.values()) else "file"
+            )
+            yield DemoSession(self.name, networks, place.board.name, machine, weights, self.demo.page)
 
 
 @dataclass(frozen=True)
@@ -188,13 +217,15 @@ class DemoSession:
         board: the board that they run on.
         machine: that board in one line, if it is not this machine.
         weights: `random` if a network's weights are seeded random values, so that results mean nothing.
+        page: what is done to images before.
     """
 
     name: str
-    networks: list[Network]
+    networks: Sequence[Network | SizedNetwork]
     board: str
     machine: str | None
     weights: Weights = "file"
+    page: Page | None = None
 
     def infer(self, shot: Shot, *, repeat: int = 1) -> Result:
         """What the demo makes of one image; see `pipeline.infer`.
@@ -202,7 +233,7 @@ class DemoSession:
         Raises:
             EdgedeployError: the network's outputs are not of the kind that the demo reads, or the board is gone.
         """
-        return Result(self, shot, infer_with(shot.image, self.networks, repeat=repeat))
+        return Result(self, shot, infer_with(shot.image, self.networks, repeat=repeat, page=self.page))
 
     def head(self, source: Path) -> list[str]:
         """The lines before those of a sequence's images."""
@@ -243,12 +274,12 @@ class Result:
     def log(self) -> list[str]:
         """The lines that Tengine's examples of the same tasks print; after them what `DemoSession.tail` says."""
         lines = log_lines(self.outcome, self.shot.file)
-        return [*lines, *self._following(times=True), *self.session.tail()]
+        return [*lines, *following_lines(self.outcome, times=True), *self.session.tail()]
 
     def frame_log(self) -> list[str]:
         """The lines of one image of a video: its times and its results."""
-        results = result_lines(self.outcome)
-        return [f"frame {self.shot.index}: {self.outcome.all_parts.line()}", *results, *self._following(times=False)]
+        results = [*result_lines(self.outcome), *following_lines(self.outcome, times=False)]
+        return [f"frame {self.shot.index}: {self.outcome.all_parts.line()}", *results]
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `--json` prints for a single image."""
@@ -265,15 +296,13 @@ class Result:
         """The image with the results on it."""
         return draw(self.shot.image, self.outcome.all_detections)
 
-    def _following(self, *, times: bool) -> list[str]:
-        """What the second network, if there is one, made of each result of the first."""
-        lines = []
-        for outcome in self.outcome.then:
-            lines += [*([time_line(outcome)] if times else []), *result_lines(outcome)]
-        return lines
-
     def _results(self) -> list[dict[str, Any]]:
-        results = [detection.model_dump(mode="json") for detection in self.outcome.detections]
-        for result, then in zip(results, self.outcome.then, strict=False):
-            result["then"] = [detection.model_dump(mode="json") for detection in then.detections]
-        return results
+        return _results(self.outcome)
+
+
+def _results(outcome: Outcome) -> list[dict[str, Any]]:
+    """The results as `--json` prints them, each with what the next network made of it under `then`."""
+    results = [detection.model_dump(mode="json") for detection in outcome.detections]
+    for result, then in zip(results, outcome.then, strict=False):
+        result["then"] = _results(then)
+    return results

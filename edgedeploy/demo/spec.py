@@ -10,15 +10,19 @@ from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.vision.classification import Classification
-from edgedeploy.vision.crop import Crop
+from edgedeploy.vision.crop import AnyCrop, Crop
 from edgedeploy.vision.depth import Depth
 from edgedeploy.vision.efficientdet import EfficientDet
+from edgedeploy.vision.fits import SizedFit
 from edgedeploy.vision.landmark import Landmark
 from edgedeploy.vision.nanodet import NanoDet
+from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import Fit
 from edgedeploy.vision.retinaface import RetinaFace
 from edgedeploy.vision.segmentation import Segmentation
 from edgedeploy.vision.ssd import Ssd
+from edgedeploy.vision.text_line import TextLine
+from edgedeploy.vision.text_regions import TextRegions
 from edgedeploy.vision.ultralytics import Ultralytics
 from edgedeploy.vision.yolo import Yolo
 from edgedeploy.vision.yolox import Yolox
@@ -34,13 +38,17 @@ AnyDecoder = Annotated[
     | RetinaFace
     | Segmentation
     | Ssd
+    | TextLine
+    | TextRegions
     | Ultralytics
     | Yolo
     | Yolox
     | YuNet,
     Field(discriminator="kind"),
 ]
-LogFormat = Literal["classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "objects"]
+LogFormat = Literal[
+    "classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "objects", "text"
+]
 
 # The logs that can print what a decoder gives: classes of the image, or points; boxes for all others.
 _LOGS: dict[str, set[LogFormat]] = {
@@ -48,9 +56,12 @@ _LOGS: dict[str, set[LogFormat]] = {
     "depth": {"objects"},
     "landmark": {"landmark", "objects"},
     "segmentation": {"objects"},
+    "text-line": {"text"},
+    "text-regions": {"objects", "text"},
     "ultralytics": {"objects"},
 }
 _LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet", "objects"}
+_WITHOUT_BOXES = {"classification", "depth", "landmark", "segmentation", "text-line", "ultralytics"}
 # What these give speaks of all of an image, or may do so.
 _NOT_OF_CROPS = {"depth", "segmentation", "ultralytics"}
 
@@ -62,33 +73,50 @@ class Stage(Record):
         model: the network, a name of the zoo; how an image becomes its input is stated there.
         fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
             their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom, `letterbox`
-            and `cover` are described in `edgedeploy.vision.preprocess.place`. A network that says itself how its images
-            are prepared goes before it.
+            and `cover` are described in `edgedeploy.vision.preprocess.place`; or a way that has the network built for
+            sizes that suit the image. A network that says itself how its images are prepared goes before it.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
-        log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`.
+        log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
+            the results only lead to those of the next network, and are neither printed nor drawn.
+        then: the next network, for what this one found.
     """
 
     model: str
-    fit: Fit = "stretch"
+    fit: Fit | SizedFit = "stretch"
     decoder: AnyDecoder
-    log: LogFormat
+    log: LogFormat | None = None
+    then: NextStage | None = None
 
     @model_validator(mode="after")
     def _log_suits_decoder(self) -> Stage:
         logs = _LOGS.get(self.decoder.kind, _LOGS_OF_BOXES)
-        if self.log not in logs:
-            raise ValueError(f"log {self.log!r} cannot print a {self.decoder.kind}; use {' or '.join(sorted(logs))}")
+        wanted = " or ".join(sorted(logs))
+        if self.log is None and self.then is None:
+            raise ValueError(f"log is needed where no other network follows; use {wanted}")
+        if self.log and self.log not in logs:
+            raise ValueError(f"log {self.log!r} cannot print a {self.decoder.kind}; use {wanted}")
         return self
+
+    @model_validator(mode="after")
+    def _boxes_for_the_next(self) -> Stage:
+        if self.then and self.then.crop.kind != "turn" and self.decoder.kind in _WITHOUT_BOXES:
+            raise ValueError(f"then needs boxes, which a {self.decoder.kind} does not give")
+        return self
+
+    @property
+    def stages(self) -> list[Stage]:
+        """This network and those after it, in the order in which they look."""
+        return [self, *(self.then.stages if self.then else [])]
 
 
 class NextStage(Stage):
-    """A network that looks at each box that the one before it found.
+    """A network that looks at each thing that the one before it found.
 
     Attributes:
-        crop: what it is shown of the image.
+        crop: what it is shown of the image that the one before it was shown.
     """
 
-    crop: Crop = Crop()
+    crop: AnyCrop = Crop()
 
     @model_validator(mode="after")
     def _gives_what_can_be_moved(self) -> NextStage:
@@ -104,23 +132,12 @@ class Demo(Stage):
         description: one line for people.
         image: the image that is shown unless another one is given; a bundled one lies beside the demo's
             own file or beside that of its network.
-        then: a second network, for what the first one found.
+        page: what is done to the whole image before; nothing unless stated.
     """
 
     description: str
     image: ZooFile
-    then: NextStage | None = None
-
-    @property
-    def stages(self) -> list[Stage]:
-        """Its networks, in the order in which they look."""
-        return [self, self.then] if self.then else [self]
-
-    @model_validator(mode="after")
-    def _boxes_for_the_next(self) -> Demo:
-        if self.then and self.decoder.kind in _LOGS:
-            raise ValueError(f"then needs boxes, which a {self.decoder.kind} does not give")
-        return self
+    page: Page | None = None
 
 
 DEMOS = Catalog("demo", "demos", Demo, listing="edgedeploy demo")

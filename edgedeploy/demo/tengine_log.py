@@ -2,7 +2,8 @@
 
 The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `tm_yolofastest` (`yolo` here),
 `tm_yolov3` (also of `tm_yolov3_tiny`, `tm_yolov4_tiny` and `tm_yolox`), `tm_nanodet_m` and `tm_efficientdet`
-(OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead.
+(OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead. `text` is not of
+Tengine.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def log_lines(outcome: Outcome, image_file: Path) -> list[str]:
         height, width = outcome.frame.image
         lines.append(f"img_h, img_w : {height}, {width}")
     lines.append(time_line(outcome))
+    if log is None:
+        return lines
     if log != "landmark":
         lines += [RULE, *result_lines(outcome)]
     if log == "classification":
@@ -62,7 +65,32 @@ def result_lines(outcome: Outcome) -> list[str]:
 
     tm_landmark prints none, it only draws its points; here they are in one line for each face, in whole pixels.
     """
-    return list(_RESULTS[outcome.network.stage.log](outcome.detections))
+    log = outcome.network.stage.log
+    return list(_RESULTS[log](outcome.detections)) if log else []
+
+
+def following_lines(outcome: Outcome, *, times: bool) -> list[str]:
+    """The lines of what the next networks made of the results, with the times of each inference if they are wanted.
+
+    Networks that run for each line of a text have their times in one line.
+    """
+    lines: list[str] = []
+    together: dict[str, list[Outcome]] = {}
+    for each in outcome.following():
+        log = each.network.stage.log
+        if log is None or log == "text":
+            together.setdefault(each.network.model, []).append(each)
+        elif times:
+            lines.append(time_line(each))
+        lines += result_lines(each)
+    for model, each_of in together.items() if times else ():
+        taken = [each.timing.mean_ms for each in each_of]
+        mean = sum(taken) / len(taken)
+        lines.append(
+            f"{model} : {len(taken)} times, avg time {mean:.2f} ms, max_time {max(taken):.2f} ms, "
+            f"min_time {min(taken):.2f} ms"
+        )
+    return lines
 
 
 def _classification(detections: Sequence[Detection]) -> Iterator[str]:
@@ -110,6 +138,14 @@ def _efficientdet(detections: Sequence[Detection]) -> Iterator[str]:
         yield f"{detection.class_id:2d}: {_percent(detection):3.0f}%, [{box}], {detection.label}"
 
 
+def _text(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        x1, y1, x2, y2 = _box(detection)
+        corners = detection.corners or ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
+        places = " ".join(f"{x:.0f},{y:.0f}" for x, y in corners)
+        yield f"{detection.score or 0:.3f}, [{places}], {detection.label}"
+
+
 def _objects(detections: Sequence[Detection]) -> Iterator[str]:
     """Not one of Tengine's: each result in a line, with what there is of it."""
     yield f"detection num: {len(detections)}"
@@ -139,6 +175,7 @@ _RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
     "nanodet": _nanodet,
     "efficientdet": _efficientdet,
     "objects": _objects,
+    "text": _text,
 }
 
 

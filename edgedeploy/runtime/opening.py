@@ -113,10 +113,26 @@ def opened_together(
     Raises:
         EdgedeployError: as `opened`.
     """
+    with opening(place, threads, progress, temporarily=temporarily) as open_all:
+        yield open_all(packages)
+
+
+@contextmanager
+def opening(
+    place: Place, threads: int | None = None, progress: Progress = SILENT, *, temporarily: bool = False
+) -> Iterator[Callable[[Sequence[Path]], list[Opened]]]:
+    """What opens packages, as often as it is called, until the block ends; on a board they share one connection.
+
+    Args:
+        place, threads, progress, temporarily: as for `opened_together`.
+
+    Raises:
+        EdgedeployError: the board cannot be reached. What it gives raises the errors of `opened`.
+    """
     if not place.remote:
         from edgedeploy.runtime.session import Session
 
-        yield [Opened(Session.open(package, threads)) for package in packages]
+        yield lambda packages: [Opened(Session.open(package, threads)) for package in packages]
         return
     from edgedeploy.package.tails import read_tails
     from edgedeploy.release.board import sweep
@@ -130,16 +146,20 @@ def opened_together(
     [address] = addresses(place.board, place.hosts, virtual=place.virtual, progress=progress)
     with ExitStack() as stack:
         connection = stack.enter_context(Connection(address, strict=place.strict, progress=progress))
-        releases = [release_for(package, place.board.profile, progress) for package in packages]
-        tails = [read_tails(package) for package in packages]
-        networks, preliminary = [], []
-        with locked(connection):
-            for release, its_tails in zip(releases, tails, strict=True):
-                trial = bring(connection, release, temporarily=temporarily, progress=progress)
-                session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, its_tails)
-                stack.enter_context(session)
-                networks.append(Opened(session, trial.facts, session.memory))
-                preliminary += [trial.folder] if trial.preliminary else []
-            # The agents have loaded them: they run on without their files.
-            sweep(connection, preliminary)
-        yield networks
+
+        def open_all(packages: Sequence[Path]) -> list[Opened]:
+            releases = [release_for(package, place.board.profile, progress) for package in packages]
+            tails = [read_tails(package) for package in packages]
+            networks, preliminary = [], []
+            with locked(connection):
+                for release, its_tails in zip(releases, tails, strict=True):
+                    trial = bring(connection, release, temporarily=temporarily, progress=progress)
+                    session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, its_tails)
+                    stack.enter_context(session)
+                    networks.append(Opened(session, trial.facts, session.memory))
+                    preliminary += [trial.folder] if trial.preliminary else []
+                # The agents have loaded them: they run on without their files.
+                sweep(connection, preliminary)
+            return networks
+
+        yield open_all

@@ -153,3 +153,8 @@ def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32") -> n
     if spec.layout == "NCHW":
         values = values.transpose(2, 0, 1)
     return np.ascontiguousarray(values[None], dtype=dtype)
+
+
+def filled(values: np.ndarray, tensor: TensorSpec) -> np.ndarray:
+    """Values of an image that is smaller than a network's input, with zeros at the right and the bottom."""
+    return np.pad(values, [(0, wanted - there) for wanted, there in zip(tensor.shape, values.shape, strict=True)])

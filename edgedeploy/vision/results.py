@@ -102,3 +102,10 @@ class Detection(Record):
 def label_of(labels: list[str], class_id: int) -> str:
     """The class's name, or its number if `labels` does not reach that far."""
     return labels[class_id] if class_id < len(labels) else str(class_id)
+
+
+def around(corners: np.ndarray) -> tuple[tuple[float, float, float, float], tuple[Point, Point, Point, Point]]:
+    """A turned box as `Detection` has it: the box around it and its corners, from 4 x 2."""
+    (x1, y1), (x2, y2) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
+    a, b, c, d = ((float(x), float(y)) for x, y in corners)
+    return (x1, y1, x2, y2), (a, b, c, d)

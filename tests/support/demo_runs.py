@@ -30,15 +30,16 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def prepare(model: str, board: ResolvedBoard, **options: Any) -> SimpleNamespace:
         asked.append({"model": model, "board": board.label, **options})
         network = OnnxruntimeRunner(MODEL)
-        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, heads=[], weights="file")
+        about = {"heads": [], "metadata": {}, "weights": "file"}
+        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, **about)
         return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL, manifest=manifest)
 
-    def opened(packages: list[Path], place: Place, threads: int | None, progress: Progress) -> Any:
+    def opening(place: Place, threads: int | None, progress: Progress) -> Any:
         asked[-1]["threads"] = threads
-        return nullcontext([Opened(OnnxruntimeRunner(package, threads or 1)) for package in packages])
+        return nullcontext(lambda packages: [Opened(OnnxruntimeRunner(package, threads or 1)) for package in packages])
 
     monkeypatch.setattr(program, "prepare", prepare)
-    monkeypatch.setattr(program, "opened_together", opened)
+    monkeypatch.setattr(program, "opening", opening)
     return asked
 
 

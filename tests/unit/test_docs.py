@@ -41,16 +41,16 @@ def _subclasses(kind: type) -> list[type]:
     return [below for child in kind.__subclasses__() for below in (child, *_subclasses(child))]
 
 
-def _fields(model: type[BaseModel]) -> set[str]:
+def _fields(model: type[BaseModel], seen: tuple[type[BaseModel], ...] = ()) -> set[str]:
     """The names of a record's fields and of those of the records in it."""
-    names = set()
-    for name, field in model.model_fields.items():
+    names: set[str] = set()
+    for name, field in model.model_fields.items() if model not in seen else ():
         names.add(name)
         waiting = [field.annotation]
         while waiting:
             kind = waiting.pop()
             if isinstance(kind, type) and issubclass(kind, BaseModel):
-                names |= _fields(kind)
+                names |= _fields(kind, (*seen, model))
             waiting.extend(get_args(kind))
     return names
 

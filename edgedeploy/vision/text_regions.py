@@ -1,0 +1,175 @@
+"""Lines of text from a map of probabilities: Differentiable Binarization (Liao et al., 2020, arXiv:1911.08947).
+
+The steps and their numbers are those of PaddleOCR's DBPostProcess as RapidOCR has them: corners are the same to the
+pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import cv2
+import numpy as np
+from pydantic import Field
+
+from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, head
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection, around, label_of
+
+# The shortest side of a shape's rectangle, and of one that has grown, in pixels of the network.
+_SHORTEST, _SHORTEST_GROWN = 3, 5
+# Sides of regions are longer than this, in pixels of the image.
+_SHORTER_IS_NOISE = 3
+# Regions whose first corners differ by less along y, in pixels of the image, lie side by side.
+_SAME_LINE = 10
+# How far the chords of a rounded corner may be from its arc, in pixels: that of the Clipper library.
+_ARC_TOLERANCE = 0.25
+
+
+class TextRegions(Decoder):
+    """Rectangles, turned as the text is, from the probability of each pixel to be text.
+
+    Pixels above `pixel_threshold` make shapes, and each shape has its rectangle of the least area. The network was
+    taught shapes that are smaller than the text, so that neighbours stay apart; rectangles grow again (`grown`).
+
+    Attributes:
+        pixel_threshold: the probability above which a pixel is text.
+        threshold: the lowest mean probability within a rectangle that is reported.
+        unclip: how much rectangles grow.
+        dilate: whether shapes first grow by one pixel to the right and down, which joins what nearly touches.
+        candidates: how many shapes are looked at, at most.
+    """
+
+    kind: Literal["text-regions"]
+    pixel_threshold: Fraction = 0.3
+    threshold: Fraction = 0.5
+    unclip: Annotated[float, Field(gt=0, le=10)] = 1.6
+    dilate: bool = True
+    candidates: Annotated[int, Field(gt=0)] = 1000
+
+    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """The regions from top to bottom, and from left to right where they lie side by side.
+
+        Raises:
+            InputError: the first output is not 1 x 1 x height x width.
+        """
+        [probabilities] = head(outputs, next(iter(outputs)), 1)
+        found = []
+        for contour in self._contours(probabilities):
+            corners, score = self._region(probabilities, contour)
+            if corners is not None:
+                corners = _in_image(corners, frame)
+                if min(_length(corners[0], corners[1]), _length(corners[0], corners[3])) > _SHORTER_IS_NOISE:
+                    found.append((corners, score))
+        label = label_of(labels or ["text"], 0)
+        places = ((*around(corners), score) for corners, score in _in_reading_order(found))
+        return [
+            Detection(label=label, class_id=0, score=score, box=box, corners=corners) for box, corners, score in places
+        ]
+
+    def _contours(self, probabilities: np.ndarray) -> Sequence[np.ndarray]:
+        mask = (probabilities > self.pixel_threshold).astype(np.uint8)
+        if self.dilate:
+            mask = cv2.dilate(mask, np.ones((2, 2), np.uint8))
+        contours, _ = cv2.findContours(mask, cv2.RETR_LIST, cv2.CHAIN_APPROX_SIMPLE)
+        return contours[: self.candidates]
+
+    def _region(self, probabilities: np.ndarray, contour: np.ndarray) -> tuple[np.ndarray | None, float]:
+        """The corners around a contour, in pixels of the network, or None if it is no text; and its score."""
+        corners, shortest = _rectangle(contour)
+        score = _mean_within(probabilities, corners) if shortest >= _SHORTEST else 0.0
+        if shortest < _SHORTEST or score < self.threshold:
+            return None, score
+        corners, shortest = _rectangle(grown(corners, self.unclip))
+        return corners if shortest >= _SHORTEST_GROWN else None, score
+
+
+def grown(corners: np.ndarray, ratio: float) -> np.ndarray:
+    """A rectangle whose sides have moved out by area x `ratio` / perimeter, formula 10 of the paper.
+
+    As in the Clipper library, which PaddleOCR calls, coordinates are cut off to whole pixels before, corners become
+    arcs of points, as few as keep their chords within a quarter of a pixel, and points are rounded.
+
+    Args:
+        corners: 4 x 2, clockwise.
+        ratio: a positive number.
+
+    Returns:
+        int32, n x 1 x 2: points whose hull it is.
+    """
+    exact = corners.astype(np.float64)
+    area = 0.5 * abs(float(np.sum(exact[:, 0] * (np.roll(exact[:, 1], -1) - np.roll(exact[:, 1], 1)))))
+    distance = area * ratio / float(np.linalg.norm(np.roll(exact, -1, axis=0) - exact, axis=1).sum())
+    whole = np.trunc(exact)
+    whole = whole[(whole != np.roll(whole, 1, axis=0)).any(axis=1)]
+    sides = np.roll(whole, -1, axis=0) - whole
+    # Outward normals as angles: y points down, so that clockwise turns are positive.
+    normals = np.arctan2(-sides[:, 0], sides[:, 1])
+    tolerance = min(_ARC_TOLERANCE, 0.25 * distance)
+    per_circle = min(np.pi / np.arccos(1 - tolerance / distance), np.pi * distance)
+    points = []
+    for corner, before, after in zip(whole, np.roll(normals, 1), normals, strict=True):
+        turn = (after - before + np.pi) % (2 * np.pi) - np.pi
+        steps = max(1, _rounded(per_circle * abs(turn) / (2 * np.pi)))
+        angles = [*(before + np.arange(steps) * (2 * np.pi / per_circle)), after]
+        points += [corner + distance * np.array([np.cos(angle), np.sin(angle)]) for angle in angles]
+    result = np.array([[[_rounded(x), _rounded(y)]] for x, y in points], np.int32)
+    # The same order as there, which the last bits of OpenCV's rectangle depend on: the topmost point is the last one.
+    topmost = np.lexsort((-result[:, 0, 0], result[:, 0, 1]))[0]
+    return np.roll(result, -1 - topmost, axis=0)
+
+
+def _rounded(value: float) -> int:
+    """The nearest whole number, halves away from zero."""
+    return int(value + np.copysign(0.5, value))
+
+
+def _rectangle(points: np.ndarray) -> tuple[np.ndarray, float]:
+    """The corners of the rectangle of the least area around points, clockwise, float32, and its shorter side."""
+    rectangle = cv2.minAreaRect(points)
+    return _clockwise(cv2.boxPoints(rectangle)), min(rectangle[1])
+
+
+def _clockwise(corners: np.ndarray) -> np.ndarray:
+    """Four corners, the first one the upper of the two at the left, then clockwise."""
+    by_x = corners[np.argsort(corners[:, 0], kind="stable")]
+    left, right = (pair[np.argsort(pair[:, 1], kind="stable")] for pair in (by_x[:2], by_x[2:]))
+    return np.array([left[0], right[0], right[1], left[1]])
+
+
+def _mean_within(values: np.ndarray, corners: np.ndarray) -> float:
+    """The mean of the values in a polygon, whose corners are cut off to whole pixels."""
+    last = np.array(values.shape[::-1]) - 1
+    first = np.clip(np.floor(corners.min(axis=0)), 0, last).astype(np.int32)
+    x, y = np.clip(np.ceil(corners.max(axis=0)), 0, last).astype(np.int32) + 1
+    part = values[first[1] : y, first[0] : x]
+    mask = np.zeros(part.shape, np.uint8)
+    cv2.fillPoly(mask, [(corners - first.astype(np.float32)).astype(np.int32)], 1)
+    return float(cv2.mean(part, mask)[0])
+
+
+def _in_image(corners: np.ndarray, frame: Frame) -> np.ndarray:
+    """Corners in pixels of the network as whole pixels within the image, clockwise again, float32."""
+    size = np.array(frame.image[::-1], np.float32)
+    there = np.clip(np.round(corners / np.array(frame.network[::-1], np.float32) * size), 0, size)
+    return np.minimum(_clockwise(there), size - 1).astype(np.float32)
+
+
+def _length(start: np.ndarray, end: np.ndarray) -> int:
+    """How many whole pixels one corner is from another."""
+    return int(np.linalg.norm(start - end))
+
+
+def _in_reading_order(found: list[tuple[np.ndarray, float]]) -> list[tuple[np.ndarray, float]]:
+    """Corners with scores by the first corner: from the top, and from the left among neighbours in a line."""
+    ordered = sorted(found, key=lambda each: (each[0][0][1], each[0][0][0]))
+    for index in range(1, len(ordered)):
+        while index and _goes_before(ordered[index][0][0], ordered[index - 1][0][0]):
+            ordered[index - 1 : index + 1] = reversed(ordered[index - 1 : index + 1])
+            index -= 1
+    return ordered
+
+
+def _goes_before(corner: np.ndarray, other: np.ndarray) -> bool:
+    return bool(abs(corner[1] - other[1]) < _SAME_LINE and corner[0] < other[0])
