@@ -11,13 +11,15 @@ from time import perf_counter
 import numpy as np
 
 from edgedeploy.demo.spec import NextStage, Stage
+from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import TensorSpec
-from edgedeploy.vision.crop import Box
+from edgedeploy.vision.crop import Crop
 from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
-from edgedeploy.vision.results import Detection
+from edgedeploy.vision.rectangle import Rectangle
+from edgedeploy.vision.results import Box, Detection
 from edgedeploy.zoo.entry import ModelInput
 
 
@@ -105,8 +107,8 @@ class Outcome:
         return [*self.detections, *(detection for each in self.then for detection in each.all_detections)]
 
 
-def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
-    """Run `image` (uint8, height x width x 3, B G R) through one network.
+def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Rectangle | None = None) -> Outcome:
+    """Run `image` (uint8, height x width x 3, B G R), or the part of it in a rectangle, through one network.
 
     The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
 
@@ -116,7 +118,8 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
     stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    pixels, frame = place(image, input_size(model_input, tensor), stage.fit)
+    size = input_size(model_input, tensor)
+    pixels, frame = rectangle.place(image, size) if rectangle else place(image, size, stage.fit)
     tensors = {tensor.name: to_tensor(pixels, model_input, tensor.dtype)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
@@ -129,18 +132,36 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
     return Outcome(detections, timing, parts, network, frame)
 
 
-def infer_with(image: np.ndarray, networks: Sequence[Network], *, repeat: int = 1) -> Outcome:
+def infer_with(
+    image: np.ndarray, networks: Sequence[Network], *, repeat: int = 1, tracker: Tracker | None = None
+) -> Outcome:
     """Run the first of one or two networks on `image`, and the second on each box that it finds.
+
+    With a tracker, the first does not run where the second has seen enough in the image before.
 
     Raises:
         InputError: as `infer`.
     """
     first, *following = networks
-    outcome = infer(image, first, repeat=repeat)
-    then = tuple(
-        _infer_box(image, detection, network, repeat) for network in following for detection in outcome.detections
-    )
-    return replace(outcome, then=then)
+    if tracker is None or tracker.needs_detector:
+        outcome = infer(image, first, repeat=repeat)
+    else:
+        outcome = _nothing(image, first)
+    if not following:
+        return outcome
+    [network] = following
+    assert isinstance(network.stage, NextStage)
+    crop = network.stage.crop
+    if isinstance(crop, Crop):
+        return replace(outcome, then=tuple(_infer_box(image, found, network, repeat) for found in outcome.detections))
+    sightings = [Sighting(found, crop.rectangle(found)) for found in outcome.detections]
+    if tracker is not None:
+        sightings = tracker.joined(sightings)
+    sightings = [each for each in sightings if each.rectangle]
+    then = tuple(infer(image, network, repeat=repeat, rectangle=each.rectangle) for each in sightings)
+    if tracker is not None:
+        tracker.update([(each, seen.detections) for each, seen in zip(sightings, then, strict=True)])
+    return replace(outcome, detections=[each.found for each in sightings], then=then)
 
 
 def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
@@ -167,9 +188,16 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tensor
     return inputs[0]
 
 
+def _nothing(image: np.ndarray, network: Network) -> Outcome:
+    """The outcome of a network that did not run."""
+    size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input))
+    return Outcome([], Timing((0.0,)), Parts(), network, Frame(image.shape[:2], size, (1.0, 1.0)))
+
+
 def _infer_box(image: np.ndarray, found: Detection, network: Network, repeat: int) -> Outcome:
     """What a network makes of the box of `found`."""
     assert isinstance(network.stage, NextStage)
+    assert isinstance(network.stage.crop, Crop)
     assert found.box is not None  # the demo's file says that the decoder gives boxes
     crop, (left, top) = network.stage.crop.cut(image, found.box)
     outcome = infer(crop, network, repeat=repeat)

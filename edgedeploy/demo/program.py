@@ -12,8 +12,9 @@ import numpy as np
 
 from edgedeploy.build import prepare
 from edgedeploy.demo.pipeline import Network, Outcome, called, image_input, infer_with
-from edgedeploy.demo.spec import DEMOS, Demo, Stage
+from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import log_lines, result_lines, time_line, version_line
+from edgedeploy.demo.tracking import Tracker
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.manifest import Manifest
@@ -21,6 +22,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.vision.decoder import Decoder
 from edgedeploy.vision.draw import draw
+from edgedeploy.vision.landmarks import Landmarks
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel
@@ -186,13 +188,18 @@ class DemoSession:
     machine: str | None
     weights: Weights = "file"
 
-    def infer(self, shot: Shot, *, repeat: int = 1) -> Result:
-        """What the demo makes of one image; see `pipeline.infer`.
+    def tracker(self) -> Tracker | None:
+        """What remembers, for one film, what was seen in the image before; None if this demo does not track."""
+        stage = self.networks[-1].stage
+        return Tracker(stage.track) if isinstance(stage, NextStage) and stage.track else None
+
+    def infer(self, shot: Shot, *, repeat: int = 1, tracker: Tracker | None = None) -> Result:
+        """What the demo makes of one image; see `pipeline.infer_with`.
 
         Raises:
             EdgedeployError: the network's outputs are not of the kind that the demo reads, or the board is gone.
         """
-        return Result(self, shot, infer_with(shot.image, self.networks, repeat=repeat))
+        return Result(self, shot, infer_with(shot.image, self.networks, repeat=repeat, tracker=tracker))
 
     def head(self, source: Path) -> list[str]:
         """The lines before those of a sequence's images."""
@@ -253,7 +260,12 @@ class Result:
 
     def drawn(self) -> np.ndarray:
         """The image with the results on it."""
-        return draw(self.shot.image, self.outcome.all_detections)
+        canvas = self.shot.image
+        for outcome in (self.outcome, *self.outcome.then):
+            decoder = outcome.network.stage.decoder
+            lines = decoder.lines if isinstance(decoder, Landmarks) else []
+            canvas = draw(canvas, outcome.detections, lines)
+        return canvas
 
     def _following(self, *, times: bool) -> list[str]:
         """What the second network, if there is one, made of each result of the first."""
@@ -263,7 +275,7 @@ class Result:
         return lines
 
     def _results(self) -> list[dict[str, Any]]:
-        results = [detection.model_dump(mode="json") for detection in self.outcome.detections]
+        results = [detection.as_dict() for detection in self.outcome.detections]
         for result, then in zip(results, self.outcome.then, strict=False):
-            result["then"] = [detection.model_dump(mode="json") for detection in then.detections]
+            result["then"] = [detection.as_dict() for detection in then.detections]
         return results

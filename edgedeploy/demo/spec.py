@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from edgedeploy.catalog import Catalog
+from edgedeploy.demo.tracking import Track
 from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import Crop
 from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.landmark import Landmark
+from edgedeploy.vision.landmarks import Landmarks
 from edgedeploy.vision.nanodet import NanoDet
 from edgedeploy.vision.preprocess import Fit
+from edgedeploy.vision.rectangle import RotatedCrop
 from edgedeploy.vision.retinaface import RetinaFace
 from edgedeploy.vision.ssd import Ssd
 from edgedeploy.vision.yolo import Yolo
@@ -23,14 +27,26 @@ from edgedeploy.vision.yunet import YuNet
 from edgedeploy.zoo.entry import MODELS, ZooFile
 
 AnyDecoder = Annotated[
-    Classification | EfficientDet | Landmark | NanoDet | RetinaFace | Ssd | Yolo | Yolox | YuNet,
+    Blaze | Classification | EfficientDet | Landmark | Landmarks | NanoDet | RetinaFace | Ssd | Yolo | Yolox | YuNet,
     Field(discriminator="kind"),
 ]
-LogFormat = Literal["classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet"]
+LogFormat = Literal["classification", "retinaface", "landmark", "points", "yolo", "yolov3", "nanodet", "efficientdet"]
 
 # The logs that can print what a decoder gives: classes of the image, or points; boxes for all others.
-_LOGS: dict[str, set[LogFormat]] = {"classification": {"classification"}, "landmark": {"landmark"}}
+_LOGS: dict[str, set[LogFormat]] = {
+    "classification": {"classification"},
+    "landmark": {"landmark"},
+    "landmarks": {"points"},
+}
 _LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet"}
+
+
+def _kind_of_crop(crop: Any) -> str:
+    """An upright box unless it says otherwise."""
+    return (crop.get("kind", "box") if isinstance(crop, dict) else getattr(crop, "kind", "box")) or ""
+
+
+AnyCrop = Annotated[Annotated[Crop, Tag("box")] | Annotated[RotatedCrop, Tag("rotated")], Discriminator(_kind_of_crop)]
 
 
 class Stage(Record):
@@ -39,7 +55,8 @@ class Stage(Record):
     Attributes:
         model: the network, a name of the zoo; how an image becomes its input is stated there.
         fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
-            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom.
+            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom,
+            `letterbox` scales it up too and fills up on both sides.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`.
     """
@@ -61,10 +78,18 @@ class NextStage(Stage):
     """A network that looks at each box that the one before it found.
 
     Attributes:
-        crop: what it is shown of the image.
+        crop: what it is shown of the image: an upright box, unless its `kind` is `rotated`.
+        track: how it follows what it sees from image to image of a film; without it, it does not.
     """
 
-    crop: Crop = Crop()
+    crop: AnyCrop = Crop()
+    track: Track | None = None
+
+    @model_validator(mode="after")
+    def _points_to_follow(self) -> NextStage:
+        if self.track and self.decoder.kind != "landmarks":
+            raise ValueError(f"track needs points and a score, which a {self.decoder.kind} does not give")
+        return self
 
 
 class Demo(Stage):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
 from edgedeploy.documents import Record
-
-Box = tuple[float, float, float, float]
+from edgedeploy.vision.results import Box
 
 
 class Crop(Record):
@@ -23,6 +22,7 @@ class Crop(Record):
         square: whether both sides become as long as the longer one, so that faces are not stretched.
     """
 
+    kind: Literal["box"] = "box"
     margin: Annotated[float, Field(ge=0, le=4)] = 0.1
     square: bool = True
 

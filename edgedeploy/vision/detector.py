@@ -96,7 +96,7 @@ class Detector(Decoder):
         # Damaged weights give infinite values and NaN: `_best` leaves them out.
         with np.errstate(all="ignore"):
             found = self._best(self.find(outputs, frame))
-        found = found[suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))]
+        found = self.reduced(found)
         corners = frame.to_image(found.boxes.reshape(-1, 2, 2))
         if self.clip:
             height, width = frame.image
@@ -106,7 +106,7 @@ class Detector(Decoder):
         points = frame.to_image(found.points)
         return [
             Detection(
-                label=label_of(labels or self.names, int(class_id)),
+                label=self.label(labels, int(class_id)),
                 class_id=int(class_id),
                 score=float(score),
                 box=tuple(box.tolist()),
@@ -116,6 +116,14 @@ class Detector(Decoder):
                 found.scores, corners.reshape(-1, 4), found.classes, points, strict=True
             )
         ]
+
+    def label(self, labels: list[str], class_id: int) -> str:
+        """What a class is called."""
+        return label_of(labels or self.names, class_id)
+
+    def reduced(self, found: Candidates) -> Candidates:
+        """Of those that overlap, the best one."""
+        return found[suppress(found.boxes, found.scores, self.iou_threshold, self.tie, self._groups(found))]
 
     def _groups(self, found: Candidates) -> np.ndarray | None:
         """The groups within which boxes suppress each other, as one number for each; None is one group of all."""

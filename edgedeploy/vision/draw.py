@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import cv2
 import numpy as np
@@ -13,10 +14,17 @@ _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _GREEN, _YELLOW, _BLACK = (0, 200, 0), (0, 220, 255), (0, 0, 0)
 
 
-def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
+# A point that is less likely to be seen is not drawn, nor are lines to it; as MediaPipe's drawing_utils.
+_LEAST_VISIBILITY = 0.5
+
+
+def draw(image: np.ndarray, detections: Sequence[Detection], lines: Sequence[Sequence[int]] = ()) -> np.ndarray:
     """A copy of `image` with boxes, points and labels; results without a place are listed at the top left.
 
     Lines and letters grow with the image: one pixel wide up to 640 pixels of its longer side.
+
+    Args:
+        lines: chains of points, by their indices, that are joined.
     """
     canvas = image.copy()
     unit = max(1, round(max(image.shape[:2]) / 640))
@@ -30,9 +38,24 @@ def draw(image: np.ndarray, detections: Sequence[Detection]) -> np.ndarray:
         elif not detection.points:
             _write(canvas, _caption(detection), (0, (line + 1) * 18 * unit), unit)
             line += 1
-        for x, y in detection.points:
-            cv2.circle(canvas, (_pixel(x, limit), _pixel(y, limit)), unit, _YELLOW, cv2.FILLED)
+        points = _seen(detection, limit)
+        for chain in lines:
+            for start, end in pairwise(chain):
+                if start in points and end in points:
+                    cv2.line(canvas, points[start], points[end], _GREEN, unit, cv2.LINE_AA)
+        for point in points.values():
+            cv2.circle(canvas, point, unit, _YELLOW, cv2.FILLED)
     return canvas
+
+
+def _seen(detection: Detection, limit: int) -> dict[int, tuple[int, int]]:
+    """The pixels of the points that can be seen, by index."""
+    visibility = detection.visibility or (1.0,) * len(detection.points)
+    return {
+        index: (_pixel(x, limit), _pixel(y, limit))
+        for index, ((x, y), seen) in enumerate(zip(detection.points, visibility, strict=True))
+        if seen >= _LEAST_VISIBILITY
+    }
 
 
 def _pixel(value: float, limit: int) -> int:

@@ -11,9 +11,10 @@ import numpy as np
 from edgedeploy.errors import InputError
 from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.image import resize
+from edgedeploy.vision.quadrilateral import warp_quadrilateral
 from edgedeploy.zoo.entry import ModelInput
 
-Fit = Literal["stretch", "pad"]
+Fit = Literal["stretch", "pad", "letterbox"]
 
 
 @dataclass(frozen=True)
@@ -24,15 +25,17 @@ class Frame:
         image: height and width of the image in pixels.
         network: height and width of the network's input in pixels.
         scale: pixels of the network per pixel of the image, along x and along y.
+        offset: where the image's top left lies in the network's input, in pixels of that.
     """
 
     image: tuple[int, int]
     network: tuple[int, int]
     scale: tuple[float, float]
+    offset: tuple[float, float] = (0.0, 0.0)
 
     def to_image(self, points: np.ndarray) -> np.ndarray:
         """Points in pixels of the network (..., 2) as pixels of the image, in the same dtype."""
-        return points / np.asarray(self.scale, points.dtype)
+        return (points - np.asarray(self.offset, points.dtype)) / np.asarray(self.scale, points.dtype)
 
 
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
@@ -40,6 +43,8 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
 
     `stretch` resizes both axes on their own, as Tengine's examples do. `pad` keeps the aspect ratio: the
     image is scaled down if it is too large, never up, and black is added at the right and the bottom.
+    `letterbox` keeps it too, and scales up and down until the image fits, with black on both sides, as MediaPipe's
+    ImageToTensorCalculator does.
 
     Returns:
         The pixels, uint8, and how they lie.
@@ -47,6 +52,8 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
     height, width = image.shape[:2]
     if fit == "stretch":
         return resize(image, *size), Frame((height, width), size, (size[1] / width, size[0] / height))
+    if fit == "letterbox":
+        return _letterbox(image, size)
     scale = min(1.0, size[0] / height, size[1] / width)
     inner = (max(1, round(height * scale)), max(1, round(width * scale)))
     if scale < 1:
@@ -55,6 +62,15 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
     canvas = np.zeros((*size, 3), np.uint8)
     canvas[: inner[0], : inner[1]] = image
     return canvas, Frame((height, width), size, (inner[1] / width, inner[0] / height))
+
+
+def _letterbox(image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
+    height, width = image.shape[:2]
+    scale = min(size[0] / height, size[1] / width)
+    offset = ((size[1] - scale * width) / 2, (size[0] - scale * height) / 2)
+    frame = Frame((height, width), size, (scale, scale), offset)
+    corners = frame.to_image(np.array([[0.0, 0.0], [size[1], 0.0], [size[1], size[0]], [0.0, size[0]]]))
+    return warp_quadrilateral(image, corners, (size[1], size[0]), border="zero"), frame
 
 
 def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
