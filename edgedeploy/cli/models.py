@@ -118,7 +118,7 @@ def pull(
         if not model.files:
             progress.note(f"{path.stem}: nothing to fetch, it is an architecture; use it with --weights random")
             continue
-        unavailable = [file for file in model.files if not file.url and not store.locate(file, path.parent)]
+        unavailable = [file for file in model.files if not file.has_download and not store.locate(file, path.parent)]
         if everything and unavailable:
             progress.note(f"{path.stem}: left out, {unavailable[0].name} has no download")
             continue

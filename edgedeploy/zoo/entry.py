@@ -23,6 +23,60 @@ Architecture = Literal[
 ]
 
 
+class Wheel(Record):
+    """A wheel of a package index, and a file that lies inside it.
+
+    Attributes:
+        name: the distribution's name.
+        version: its version.
+        member: the file's path inside the wheel.
+        filename: the wheel's file name, which says what platform it is for; without it, it is a wheel for any. No
+            member depends on where edgedeploy runs: the wheel of one platform is fetched everywhere.
+        sha256: SHA-256 of the wheel, lower-case hexadecimal, if it is to be checked too.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
+    member: Annotated[str, Field(min_length=1)]
+    filename: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl$")] | None = None
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+    def __str__(self) -> str:
+        return f"the wheel {self.name} {self.version}"
+
+    @model_validator(mode="after")
+    def _filename_is_of_the_version(self) -> Wheel:
+        from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            version = Version(self.version)
+            if self.filename is None:
+                return self
+            found = parse_wheel_filename(self.filename)
+        except (InvalidVersion, InvalidWheelFilename) as error:
+            raise ValueError(str(error)) from error
+        if found[:2] != (canonicalize_name(self.name), version):
+            raise ValueError(f"{self.filename} is no wheel of {self.name} {self.version}")
+        return self
+
+    def fits(self, filename: str) -> bool:
+        """Whether a wheel of this version with that file name is meant."""
+        return filename == self.filename if self.filename else filename.endswith("-none-any.whl")
+
+    @property
+    def pip_options(self) -> list[str]:
+        """What has pip take this wheel, whatever machine it runs on; see PEP 425 about tags."""
+        from packaging.utils import parse_wheel_filename
+
+        # A file name may have several of each: `py2.py3`, or the old and the new name of a manylinux platform.
+        tags = parse_wheel_filename(self.filename or "any-1-py3-none-any.whl")[3]
+        interpreter = max(tag.interpreter for tag in tags)
+        options = [f"--implementation={interpreter[:2]}", f"--python-version={interpreter[2:]}"]
+        options += [f"--abi={abi}" for abi in sorted({tag.abi for tag in tags})]
+        return options + [f"--platform={platform}" for platform in sorted({tag.platform for tag in tags})]
+
+
 class ZooFile(Record):
     """A file that is known by its content.
 
@@ -31,6 +85,7 @@ class ZooFile(Record):
         sha256: SHA-256 of its content, lower-case hexadecimal.
         size: its size in bytes.
         url: where it is downloaded from, pinned to a commit; absent if it has no download of its own.
+        wheel: the wheel that it lies in, if it is downloaded with one.
         bundled: whether it lies beside the entry: inside edgedeploy itself, or as a network of the user's own.
         note: where the file comes from, if it has no download.
     """
@@ -39,8 +94,20 @@ class ZooFile(Record):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(gt=0)]
     url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    wheel: Wheel | None = None
     bundled: bool = False
     note: str | None = None
+
+    @model_validator(mode="after")
+    def _one_download(self) -> ZooFile:
+        if self.url and self.wheel:
+            raise ValueError("state url or wheel, not both")
+        return self
+
+    @property
+    def has_download(self) -> bool:
+        """Whether it can be downloaded."""
+        return bool(self.url or self.wheel)
 
 
 class ModelInput(Record):

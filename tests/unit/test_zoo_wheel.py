@@ -1,0 +1,277 @@
+"""Files that lie inside wheels: had by the pip of this interpreter, from a folder instead of a package index."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from edgedeploy.errors import DownloadError
+from edgedeploy.zoo import store, wheel
+from edgedeploy.zoo.entry import Wheel, ZooFile, ZooModel
+
+CONTENT = b"the weights of a network" * 10_000
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+MEMBER = "nets/data/net.onnx"
+ANY = "nets-1.2-py3-none-any.whl"
+FOREIGN = "nets-1.2-cp37-cp37m-manylinux_2_17_s390x.manylinux2014_s390x.whl"
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that takes the place of a package index, and a cache of the test's own."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("EDGEDEPLOY_MODELS", raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def downloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What pip was asked for."""
+    asked: list[str] = []
+    really = wheel._download
+
+    def counting(wanted: Wheel, *rest: Any) -> Path:
+        asked.append(str(wanted))
+        return really(wanted, *rest)
+
+    monkeypatch.setattr(wheel, "_download", counting)
+    return asked
+
+
+def make_wheel(index: Path, filename: str = ANY, members: dict[str, bytes] | None = None, python: str = ">=3") -> Path:
+    """A wheel that pip takes, of this name, with these files."""
+    about = filename.split("-")
+    path = index / filename
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in (members if members is not None else {MEMBER: CONTENT}).items():
+            archive.writestr(name, content)
+        folder = f"{about[0]}-{about[1]}.dist-info"
+        metadata = f"Metadata-Version: 2.1\nName: {about[0]}\nVersion: {about[1]}\nRequires-Python: {python}\n"
+        archive.writestr(f"{folder}/METADATA", metadata + "Requires-Dist: no-such-distribution==9\n")
+        archive.writestr(f"{folder}/WHEEL", f"Wheel-Version: 1.0\nTag: {filename.removesuffix('.whl')[9:]}\n")
+        archive.writestr(f"{folder}/RECORD", "")
+    return path
+
+
+def zoo_file(name: str = "net.onnx", sha256: str = SHA256, size: int = len(CONTENT), **wheel: Any) -> ZooFile:
+    inside = {"name": "nets", "version": "1.2", "member": MEMBER} | wheel
+    return ZooFile(name=name, sha256=sha256, size=size, wheel=Wheel(**inside))
+
+
+def of_wheel(sha256: str) -> ZooFile:
+    """The file, out of a wheel with this checksum alone."""
+    inside = Wheel(name="nets", version="1.2", member=MEMBER, sha256=sha256)
+    return ZooFile(name="net.onnx", sha256=SHA256, size=len(CONTENT), wheel=inside)
+
+
+def refusal(tmp_path: Path, file: ZooFile) -> DownloadError:
+    with pytest.raises(DownloadError) as caught:
+        store.fetch(file, folder=tmp_path)
+    assert not store.cache_path(file).exists()
+    assert not [path for path in store.wheels_folder().rglob("*") if path.is_file()]
+    return caught.value
+
+
+def test_a_file_is_taken_out_of_its_wheel_without_what_the_wheel_requires(index: Path, tmp_path: Path) -> None:
+    make_wheel(index, python="<3")
+    path = store.fetch(zoo_file(), folder=tmp_path)
+    assert (path, path.read_bytes()) == (store.cache_path(zoo_file()), CONTENT)
+    assert [each.name for each in path.parent.iterdir()] == ["net.onnx"]
+
+
+def test_a_wheel_for_another_platform_is_fetched_here(index: Path, tmp_path: Path) -> None:
+    make_wheel(index, FOREIGN)
+    assert store.fetch(zoo_file(filename=FOREIGN), folder=tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("filename", "options"),
+    [
+        (None, ["--implementation=py", "--python-version=3", "--abi=none", "--platform=any"]),
+        (
+            "nets-1.2-py2.py3-none-any.whl",
+            ["--implementation=py", "--python-version=3", "--abi=none", "--platform=any"],
+        ),
+        (
+            "nets-1.2-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+            ["--implementation=cp", "--python-version=311", "--abi=cp311"]  # noqa: RUF005
+            + ["--platform=manylinux2014_x86_64", "--platform=manylinux_2_17_x86_64"],
+        ),
+        (
+            "nets-1.2-cp38-abi3-win_amd64.whl",
+            ["--implementation=cp", "--python-version=38", "--abi=abi3", "--platform=win_amd64"],
+        ),
+    ],
+)
+def test_the_tags_of_the_file_name_say_which_wheel_pip_takes(filename: str | None, options: list[str]) -> None:
+    assert Wheel(name="nets", version="1.2", member=MEMBER, filename=filename).pip_options == options
+
+
+def test_files_of_one_wheel_share_its_download(index: Path, tmp_path: Path, downloads: list[str]) -> None:
+    labels = b"cat\ndog\n"
+    make_wheel(index, members={MEMBER: CONTENT, "nets/labels.txt": labels})
+    second = zoo_file("labels.txt", hashlib.sha256(labels).hexdigest(), len(labels), member="nets/labels.txt")
+    assert store.fetch(zoo_file(), folder=tmp_path).read_bytes() == CONTENT
+    assert store.fetch(second, folder=tmp_path).read_bytes() == labels
+    assert downloads == ["the wheel nets 1.2"]
+
+
+def test_what_is_removed_from_the_cache_takes_its_wheel_along(index: Path, tmp_path: Path) -> None:
+    make_wheel(index)
+    store.fetch(zoo_file(), folder=tmp_path)
+    assert store.remove(zoo_file())
+    assert not [path for path in store.cache_folder().rglob("*") if path.is_file()]
+    assert not store.remove(zoo_file())
+
+
+def test_a_mirror_needs_no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: list[str]) -> None:
+    monkeypatch.setenv("EDGEDEPLOY_MODELS", str(tmp_path / "mirror"))
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / "other.bin").write_bytes(CONTENT)
+    assert store.fetch(zoo_file(), folder=tmp_path) == tmp_path / "mirror" / "other.bin"
+    assert downloads == []
+
+
+def test_a_kept_wheel_that_was_damaged_is_downloaded_again(index: Path, tmp_path: Path, downloads: list[str]) -> None:
+    good = make_wheel(index)
+    pinned = of_wheel(hashlib.sha256(good.read_bytes()).hexdigest())
+    store.fetch(pinned, folder=tmp_path)
+    store.cache_path(pinned).unlink()
+    [copy] = store.wheels_folder().rglob("*.whl")
+    copy.write_bytes(b"nothing of the kind")
+    assert store.fetch(pinned, folder=tmp_path).read_bytes() == CONTENT
+    assert len(downloads) == 2
+
+
+def test_a_version_that_does_not_exist_is_said_in_pips_words(index: Path, tmp_path: Path) -> None:
+    make_wheel(index)
+    error = refusal(tmp_path, zoo_file(version="1.3"))
+    assert "the wheel nets 1.3 cannot be downloaded: " in str(error)
+    assert "satisfies the requirement nets==1.3 (from versions: 1.2)" in str(error)
+    assert SHA256 in error.hints[0]
+
+
+def test_a_machine_that_reaches_no_index_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(DownloadError, match="pip reaches no package index") as caught:
+        store.fetch(zoo_file(), folder=tmp_path, patience=store.Patience(attempts=1))
+    assert SHA256 in caught.value.hints[0]
+
+
+def test_an_interpreter_without_pip_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheel, "find_spec", lambda name: None)
+    error = refusal(tmp_path, zoo_file())
+    assert "pip is not installed for" in str(error)
+    assert error.hints[0].endswith("-m ensurepip")
+
+
+def encrypted(path: Path) -> None:
+    """Set the flag of encryption in all headers."""
+    content = bytearray(path.read_bytes())
+    for signature, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        at = content.find(signature)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(signature, at + 1)
+    path.write_bytes(content)
+
+
+def understated(path: Path) -> None:
+    """A member that is larger than its headers say, as a bomb's are."""
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo(MEMBER).file_size
+    content = path.read_bytes()
+    path.write_bytes(content.replace(size.to_bytes(4, "little"), len(CONTENT).to_bytes(4, "little")))
+
+
+def cut(path: Path) -> None:
+    content = path.read_bytes()
+    at = content.find(b"PK\3\4") + 100
+    path.write_bytes(content[:at] + bytes(200) + content[at + 200 :])
+
+
+@pytest.mark.parametrize(
+    ("members", "harm", "said"),
+    [
+        ({}, None, f"it holds no {MEMBER}"),
+        ({MEMBER: CONTENT[:-1]}, None, f"{MEMBER} has 239,999 bytes: 240,000 are expected"),
+        ({MEMBER: CONTENT[::-1]}, None, f"{MEMBER} is not the file that was asked for: its SHA-256 is"),
+        ({MEMBER: bytes(50 * len(CONTENT))}, None, f"{MEMBER} has 12,000,000 bytes"),
+        ({MEMBER: bytes(50 * len(CONTENT))}, understated, "it is no sound wheel|SHA-256"),
+        ({MEMBER: CONTENT}, encrypted, "compressed in a way that wheels are not, or encrypted"),
+        ({MEMBER: CONTENT}, cut, "it is no sound wheel"),
+        ({MEMBER: CONTENT}, lambda path: path.write_bytes(b"no archive"), "no sound wheel"),
+    ],
+    ids=["not there", "shorter", "other content", "larger", "a bomb", "encrypted", "damaged", "no archive"],
+)
+def test_a_wheel_with_another_file_than_stated_is_refused_and_removed(
+    index: Path, tmp_path: Path, members: dict[str, bytes], harm: Callable[[Path], Any] | None, said: str
+) -> None:
+    lying = make_wheel(index, members=members)
+    if harm:
+        harm(lying)
+    folder = store.wheels_folder() / "nets-1.2"
+    folder.mkdir(parents=True)
+    lying.rename(folder / lying.name)  # as if pip had let it pass
+    error = refusal(tmp_path, zoo_file())
+    assert re.search(said, str(error)), error
+    assert "the wheel was removed" in str(error)
+
+
+def test_the_name_inside_a_wheel_is_never_a_path_here(index: Path, tmp_path: Path) -> None:
+    make_wheel(index, members={"../../../outside.onnx": CONTENT})
+    path = store.fetch(zoo_file(member="../../../outside.onnx"), folder=tmp_path)
+    assert path == store.cache_path(zoo_file())
+    assert not list(tmp_path.rglob("outside.onnx"))
+
+
+def test_a_wheel_of_another_checksum_is_refused(index: Path, tmp_path: Path) -> None:
+    make_wheel(index)
+    error = refusal(tmp_path, of_wheel("0" * 64))
+    assert f"{ANY} is not the file that was asked for: its SHA-256 is" in str(error)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "--index-url=http://127.0.0.1"},
+        {"version": "-r x"},
+        {"version": "not a version"},
+        {"filename": "../nets-1.2-py3-none-any.whl"},
+        {"filename": "nets-1.3-py3-none-any.whl"},
+        {"filename": "other-1.2-py3-none-any.whl"},
+        {"filename": "nets-1.2.whl"},
+    ],
+)
+def test_an_entry_cannot_give_pip_options_or_contradict_itself(fields: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        zoo_file(**fields)
+
+
+def test_a_file_has_one_download() -> None:
+    with pytest.raises(ValidationError, match="url or wheel, not both"):
+        ZooFile(**{**zoo_file().model_dump(), "url": "https://example.org/net.onnx"})
+
+
+def test_an_entry_of_a_wheel_counts_as_one_that_has_a_download(tmp_path: Path) -> None:
+    model = ZooModel(
+        task="t", description="d", licence="l", files=[zoo_file()], same_as="digits",
+        input={"name": "x", "shape": [1, 3, 8, 8]},
+    )  # fmt: skip
+    assert store.obtainable(tmp_path / "own.yaml", model) == (tmp_path / "own.yaml", model)
