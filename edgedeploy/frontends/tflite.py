@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
-from edgedeploy.network import Network, Reference
+from edgedeploy.frontends.tflite_reference import reference
+from edgedeploy.network import Network
 
 # FlatBuffers' file identifier, behind the offset of the root table.
 _IDENTIFIER = b"TFL3"
@@ -46,15 +46,14 @@ class TfLite(Format):
         given, returned = specifications(path, module["main"], inputs, outputs)
         check_shapes(path, given, shapes)
         name = f"LiteRT {version('ai-edge-litert')}"
-        reference = _reference(content, inputs, outputs)
-        others = _reference(content, inputs, outputs, delegates=False)
+        others = reference(content, inputs, outputs, delegates=False)
         return Network(
             path,
             module,
             given,
             returned,
             False,
-            reference,
+            reference(content, inputs, outputs),
             name,
             other_kernels=others,
             other_kernels_name="LiteRT without XNNPACK",
@@ -66,36 +65,14 @@ FORMAT = TfLite()
 
 def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     """The network as a Relax module on NCHW feature maps, and the names of its inputs and outputs."""
-    from tvm.relax.frontend.tflite import from_tflite
-    from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
-
     from edgedeploy.frontends.nchw import in_nchw
-    from edgedeploy.frontends.tflite_recurrent import conversions
+    from edgedeploy.frontends.tflite_importer import import_model
 
     try:
         model, inputs, outputs = _checked(content)
     except (ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
         raise ModelError("it is not complete", why=last_line(error)) from error
-    builders: list[Any] = []
-
-    class Converter(OperatorConverter):
-        """TVM's, which leaves its builder with us, with our own translations before its own."""
-
-        def __init__(self, model: Any, subgraph: Any, expressions: Any, builder: Any) -> None:
-            super().__init__(model, subgraph, expressions, builder)
-            builders.append(builder)
-            self.convert_map.update(conversions(self))
-
-    try:
-        module = from_tflite(model, op_converter=Converter)
-    except Exception:
-        for builder in builders:
-            with suppress(Exception):
-                builder._end_block()  # TVM would warn of it, below our own message
-        raise
-    # TVM keeps the weights a second time in an attribute.
-    module["main"] = module["main"].without_attr("params")
-    return in_nchw(module), inputs, outputs
+    return in_nchw(import_model(model)), inputs, outputs
 
 
 def _checked(content: bytes) -> tuple[Any, list[str], list[str]]:
@@ -167,21 +144,3 @@ def _names(tensors: Sequence[Any], indices: Any) -> list[str]:
 def _name(tensor: Any) -> str:
     name = tensor.Name()
     return name.decode(errors="replace") if name else ""
-
-
-def _reference(content: bytes, inputs: Sequence[str], outputs: Sequence[str], *, delegates: bool = True) -> Reference:
-    """One inference by LiteRT, by XNNPACK's kernels as far as it has them, or by LiteRT's own."""
-
-    def run(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        from ai_edge_litert.interpreter import Interpreter, OpResolverType
-
-        kernels = OpResolverType.AUTO if delegates else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-        interpreter = Interpreter(model_content=content, experimental_op_resolver_type=kernels)
-        interpreter.allocate_tensors()
-        for name, detail in zip(inputs, interpreter.get_input_details(), strict=True):
-            interpreter.set_tensor(detail["index"], tensors[name])
-        interpreter.invoke()
-        details = zip(outputs, interpreter.get_output_details(), strict=True)
-        return {name: interpreter.get_tensor(detail["index"]) for name, detail in details}
-
-    return run
