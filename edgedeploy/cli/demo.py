@@ -227,12 +227,13 @@ def _show_all(
     total = min((count for count in (source.length, frames) if count), default=None)
     bar = progress.steps(f"show {source.path.name}", total) if total else nullcontext(lambda: None)
     summary = Summary()
+    tracker = session.tracker() if source.is_film else None
     printer.begin(session, source)
     with until_interrupted() as interrupted:
         try:
             with bar as advance:
                 for shot in islice(source.shots(), frames):
-                    result = session.infer(shot, repeat=0)
+                    result = session.infer(shot, repeat=0, tracker=tracker)
                     save(shot, result.drawn())
                     summary.add(result.outcome)
                     printer.frame(result, source)

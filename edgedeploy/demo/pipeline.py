@@ -11,13 +11,16 @@ from time import perf_counter
 import numpy as np
 
 from edgedeploy.demo.spec import NextStage, Stage
+from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.crop import RotatedCrop
 from edgedeploy.vision.fits import LineFit, ScaledFit
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import Frame, filled, input_size, place, to_tensor
+from edgedeploy.vision.rectangle import Rectangle
 from edgedeploy.vision.results import Detection
 from edgedeploy.vision.view import View
 from edgedeploy.zoo.entry import ModelInput
@@ -148,8 +151,8 @@ class Outcome:
             yield from outcome.following()
 
 
-def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
-    """Run `image` (uint8, height x width x 3, B G R) through one network.
+def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Rectangle | None = None) -> Outcome:
+    """Run `image` (uint8, height x width x 3, B G R), or the part of it in a rectangle, through one network.
 
     The first inference gives the results, and `repeat` more give the times; if there are no more, it stands for them.
 
@@ -160,8 +163,11 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
     size = input_size(model_input, tensor)
-    fit = stage.fit
-    pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
+    if rectangle:
+        pixels, frame = rectangle.place(image, size)
+    else:
+        fit = stage.fit
+        pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
     tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
@@ -175,15 +181,25 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1) -> Outcome:
 
 
 def infer_with(
-    image: np.ndarray, networks: Sequence[Network | SizedNetwork], *, repeat: int = 1, page: Page | None = None
+    image: np.ndarray,
+    networks: Sequence[Network | SizedNetwork],
+    *,
+    repeat: int = 1,
+    page: Page | None = None,
+    tracker: Tracker | None = None,
 ) -> Outcome:
     """Run the first network on `image`, the second on what it finds, and so on.
+
+    With a tracker, the first does not run where the second has seen enough in the image before.
 
     Args:
         image: uint8, height x width x 3, B G R.
         networks: in the order in which they look.
         repeat: see `infer`.
         page: what is done to the image before.
+        tracker: what was seen in the image before.
+
+    With a tracker, the first does not run where the second has seen enough in the image before.
 
     Raises:
         EdgedeployError: as `infer`; a network for an image of this size cannot be built or opened.
@@ -192,9 +208,16 @@ def infer_with(
         view = page.view(image)
         return _moved(infer_with(view.pixels, networks, repeat=repeat), view)
     first, *following = networks
-    outcome = infer(image, first.suiting(image), repeat=repeat)
+    if tracker is None or tracker.needs_detector:
+        outcome = infer(image, first.suiting(image), repeat=repeat)
+    else:
+        outcome = _nothing(image, first.suiting(image))
     if not following:
         return outcome
+    stage = following[0].stage
+    assert isinstance(stage, NextStage)
+    if isinstance(stage.crop, RotatedCrop):
+        return _infer_turned(image, outcome, following[0].suiting(image), stage.crop, repeat, tracker)
     return replace(outcome, then=tuple(_infer_part(image, found, following, repeat) for found in outcome.detections))
 
 
@@ -222,12 +245,33 @@ def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> Tensor
     return inputs[0]
 
 
+def _nothing(image: np.ndarray, network: Network) -> Outcome:
+    """The outcome of a network that did not run."""
+    size = input_size(network.model_input, image_input(network.runner.inputs, network.model_input))
+    return Outcome([], Timing((0.0,)), Parts(), network, Frame(image.shape[:2], size, (1.0, 1.0)))
+
+
+def _infer_turned(
+    image: np.ndarray, outcome: Outcome, network: Network, crop: RotatedCrop, repeat: int, tracker: Tracker | None
+) -> Outcome:
+    """The outcome with what a network makes of each rectangle around what was found, and around what is followed."""
+    sightings = [Sighting(found, crop.rectangle(found)) for found in outcome.detections]
+    if tracker is not None:
+        sightings = tracker.joined(sightings)
+    sightings = [each for each in sightings if each.rectangle]
+    then = tuple(infer(image, network, repeat=repeat, rectangle=each.rectangle) for each in sightings)
+    if tracker is not None:
+        tracker.update([(each, seen.detections) for each, seen in zip(sightings, then, strict=True)])
+    return replace(outcome, detections=[each.found for each in sightings], then=then)
+
+
 def _infer_part(
     image: np.ndarray, found: Detection, networks: Sequence[Network | SizedNetwork], repeat: int
 ) -> Outcome:
     """What networks make of what was found in an image."""
     stage = networks[0].stage
     assert isinstance(stage, NextStage)
+    assert not isinstance(stage.crop, RotatedCrop)
     view = stage.crop.view(image, found)
     return _moved(infer_with(view.pixels, networks, repeat=repeat), view, found)
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from edgedeploy.build import Prepared, prepare
 from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, called, image_input, infer_with
-from edgedeploy.demo.spec import DEMOS, Demo, Stage
+from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines, version_line
+from edgedeploy.demo.tracking import Tracker
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.package.manifest import Manifest
@@ -227,13 +228,19 @@ class DemoSession:
     weights: Weights = "file"
     page: Page | None = None
 
-    def infer(self, shot: Shot, *, repeat: int = 1) -> Result:
-        """What the demo makes of one image; see `pipeline.infer`.
+    def tracker(self) -> Tracker | None:
+        """What remembers, for one film, what was seen in the image before; None if this demo does not track."""
+        stage = self.networks[-1].stage
+        return Tracker(stage.track) if isinstance(stage, NextStage) and stage.track else None
+
+    def infer(self, shot: Shot, *, repeat: int = 1, tracker: Tracker | None = None) -> Result:
+        """What the demo makes of one image; see `pipeline.infer_with`.
 
         Raises:
             EdgedeployError: the network's outputs are not of the kind that the demo reads, or the board is gone.
         """
-        return Result(self, shot, infer_with(shot.image, self.networks, repeat=repeat, page=self.page))
+        outcome = infer_with(shot.image, self.networks, repeat=repeat, page=self.page, tracker=tracker)
+        return Result(self, shot, outcome)
 
     def head(self, source: Path) -> list[str]:
         """The lines before those of a sequence's images."""
@@ -302,7 +309,7 @@ class Result:
 
 def _results(outcome: Outcome) -> list[dict[str, Any]]:
     """The results as `--json` prints them, each with what the next network made of it under `then`."""
-    results = [detection.model_dump(mode="json") for detection in outcome.detections]
+    results = [detection.as_dict() for detection in outcome.detections]
     for result, then in zip(results, outcome.then, strict=False):
         result["then"] = _results(then)
     return results

@@ -7,14 +7,17 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from edgedeploy.catalog import Catalog
+from edgedeploy.demo.tracking import Track
 from edgedeploy.documents import Record
 from edgedeploy.errors import EdgedeployError
+from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.classification import Classification
 from edgedeploy.vision.crop import AnyCrop, Crop
 from edgedeploy.vision.depth import Depth
 from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.fits import SizedFit
 from edgedeploy.vision.landmark import Landmark
+from edgedeploy.vision.landmarks import Landmarks
 from edgedeploy.vision.nanodet import NanoDet
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import Fit
@@ -30,10 +33,12 @@ from edgedeploy.vision.yunet import YuNet
 from edgedeploy.zoo.entry import MODELS, ZooFile
 
 AnyDecoder = Annotated[
-    Classification
+    Blaze
+    | Classification
     | Depth
     | EfficientDet
     | Landmark
+    | Landmarks
     | NanoDet
     | RetinaFace
     | Segmentation
@@ -47,7 +52,7 @@ AnyDecoder = Annotated[
     Field(discriminator="kind"),
 ]
 LogFormat = Literal[
-    "classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "objects", "text"
+    "classification", "retinaface", "landmark", "yolo", "yolov3", "nanodet", "efficientdet", "objects", "points", "text"
 ]
 
 # The logs that can print what a decoder gives: classes of the image, or points; boxes for all others.
@@ -55,13 +60,14 @@ _LOGS: dict[str, set[LogFormat]] = {
     "classification": {"classification", "objects"},
     "depth": {"objects"},
     "landmark": {"landmark", "objects"},
+    "landmarks": {"points"},
     "segmentation": {"objects"},
     "text-line": {"text"},
     "text-regions": {"objects", "text"},
     "ultralytics": {"objects"},
 }
 _LOGS_OF_BOXES: set[LogFormat] = {"retinaface", "yolo", "yolov3", "nanodet", "efficientdet", "objects"}
-_WITHOUT_BOXES = {"classification", "depth", "landmark", "segmentation", "text-line", "ultralytics"}
+_WITHOUT_BOXES = {"classification", "depth", "landmark", "landmarks", "segmentation", "text-line", "ultralytics"}
 # What these give speaks of all of an image, or may do so.
 _NOT_OF_CROPS = {"depth", "segmentation", "ultralytics"}
 
@@ -72,9 +78,10 @@ class Stage(Record):
     Attributes:
         model: the network, a name of the zoo; how an image becomes its input is stated there.
         fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
-            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom, `letterbox`
-            and `cover` are described in `edgedeploy.vision.preprocess.place`; or a way that has the network built for
-            sizes that suit the image. A network that says itself how its images are prepared goes before it.
+            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom;
+            `letterbox`, `cover` and `contain` are described in `edgedeploy.vision.preprocess.place`; or a way that has
+            the network built for sizes that suit the image. A network that says itself how its images are prepared goes
+            before it.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
             the results only lead to those of the next network, and are neither printed nor drawn.
@@ -114,14 +121,31 @@ class NextStage(Stage):
 
     Attributes:
         crop: what it is shown of the image that the one before it was shown.
+        track: how it follows what it sees from image to image of a film; without it, it does not.
     """
 
     crop: AnyCrop = Crop()
+    track: Track | None = None
 
     @model_validator(mode="after")
     def _gives_what_can_be_moved(self) -> NextStage:
         if self.decoder.kind in _NOT_OF_CROPS:
             raise ValueError(f"a {self.decoder.kind} reads whole images, not what another network found in them")
+        return self
+
+    @model_validator(mode="after")
+    def _points_to_follow(self) -> NextStage:
+        if self.track and self.decoder.kind != "landmarks":
+            raise ValueError(f"track needs points and a score, which a {self.decoder.kind} does not give")
+        return self
+
+    @model_validator(mode="after")
+    def _last_of_turned_crops(self) -> NextStage:
+        turned = self.crop.kind == "rotated"
+        if turned and (self.then or not isinstance(self.fit, str)):
+            raise ValueError("a rotated crop is for the last network, and of the size that this takes")
+        if self.track and not turned:
+            raise ValueError("track needs a rotated crop")
         return self
 
 

@@ -3,7 +3,7 @@
 The formats are those of `tm_classification`, `tm_retinaface`, `tm_landmark`, `tm_yolofastest` (`yolo` here),
 `tm_yolov3` (also of `tm_yolov3_tiny`, `tm_yolov4_tiny` and `tm_yolox`), `tm_nanodet_m` and `tm_efficientdet`
 (OAID/Tengine, branch tengine-lite); the line with Tengine's version names edgedeploy and TVM instead. `text` is not of
-Tengine.
+Tengine, nor is `points`: landmarks with a score and a class before them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from edgedeploy.vision.results import Detection
 
 RULE = "-" * 38
 
+_OF_POINTS = ("landmark", "points")
+
 
 def log_lines(outcome: Outcome, image_file: Path) -> list[str]:
     """The lines of `outcome`, without line ends."""
@@ -32,7 +34,7 @@ def log_lines(outcome: Outcome, image_file: Path) -> list[str]:
     lines.append(time_line(outcome))
     if log is None:
         return lines
-    if log != "landmark":
+    if log not in _OF_POINTS:
         lines += [RULE, *result_lines(outcome)]
     if log == "classification":
         lines.append(RULE)
@@ -49,7 +51,7 @@ def version_line() -> str:
 def time_line(outcome: Outcome) -> str:
     """The line with the times of the inferences."""
     timing, threads = outcome.timing, outcome.network.runner.threads
-    if outcome.network.stage.log == "landmark":
+    if outcome.network.stage.log in _OF_POINTS:
         return (
             f"Repeat [{len(timing.runs_ms)}] min {timing.min_ms:.3f} ms, max {timing.max_ms:.3f} ms, "
             f"avg {timing.mean_ms:.3f} ms"
@@ -107,7 +109,16 @@ def _retinaface(detections: Sequence[Detection]) -> Iterator[str]:
 
 def _landmark(detections: Sequence[Detection]) -> Iterator[str]:
     for detection in detections:
-        yield f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
+        yield _points(detection)
+
+
+def _scored_points(detections: Sequence[Detection]) -> Iterator[str]:
+    for detection in detections:
+        yield f"{detection.label} {_percent(detection):.0f}%, {_points(detection)}"
+
+
+def _points(detection: Detection) -> str:
+    return f"{len(detection.points)} points: " + " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.points)
 
 
 def _yolo(detections: Sequence[Detection]) -> Iterator[str]:
@@ -170,6 +181,7 @@ _RESULTS: dict[LogFormat, Callable[[Sequence[Detection]], Iterator[str]]] = {
     "classification": _classification,
     "retinaface": _retinaface,
     "landmark": _landmark,
+    "points": _scored_points,
     "yolo": _yolo,
     "yolov3": _yolov3,
     "nanodet": _nanodet,

@@ -10,10 +10,9 @@ from pydantic import BeforeValidator, Field
 from edgedeploy.documents import Record
 from edgedeploy.vision.decoder import Fraction
 from edgedeploy.vision.quadrilateral import from_upright, warp_quadrilateral
-from edgedeploy.vision.results import Detection
+from edgedeploy.vision.rectangle import RotatedCrop
+from edgedeploy.vision.results import Box, Detection
 from edgedeploy.vision.view import View
-
-Box = tuple[float, float, float, float]
 
 
 class Crop(Record):
@@ -112,4 +111,6 @@ def _named(crop: Any) -> Any:
     return {"kind": "box", **crop} if isinstance(crop, dict) else crop
 
 
-AnyCrop = Annotated[Crop | QuadrilateralCrop | TurnCrop, Field(discriminator="kind"), BeforeValidator(_named)]
+AnyCrop = Annotated[
+    Crop | QuadrilateralCrop | RotatedCrop | TurnCrop, Field(discriminator="kind"), BeforeValidator(_named)
+]

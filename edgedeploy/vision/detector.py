@@ -105,7 +105,7 @@ class Detector(Decoder):
         # Damaged weights give infinite values and NaN: `_best` leaves them out.
         with np.errstate(all="ignore"):
             found = self._best(self.find(outputs, frame))
-        return self._results(found[self._kept(found)], outputs, frame, labels)
+        return self._results(self.reduced(found), outputs, frame, labels)
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """What is reported of the places that were kept."""
@@ -118,7 +118,7 @@ class Detector(Decoder):
         points = frame.to_image(found.points)
         return [
             Detection(
-                label=label_of(labels or self.names, int(class_id)),
+                label=self.label(labels, int(class_id)),
                 class_id=int(class_id),
                 score=float(score),
                 box=tuple(box.tolist()),
@@ -128,6 +128,14 @@ class Detector(Decoder):
                 found.scores, corners.reshape(-1, 4), found.classes, points, strict=True
             )
         ]
+
+    def label(self, labels: list[str], class_id: int) -> str:
+        """What a class is called."""
+        return label_of(labels or self.names, class_id)
+
+    def reduced(self, found: Candidates) -> Candidates:
+        """Of those that overlap, the best one."""
+        return found[self._kept(found)]
 
     def _kept(self, found: Candidates) -> np.ndarray:
         """The indices of those that no other suppresses, best score first."""

@@ -30,21 +30,38 @@ def suppress(
     Returns:
         The indices of the kept boxes, best score first.
     """
+    groups = clusters(boxes, scores, iou_threshold, tie, classes, most)
+    return np.array([group[0] for group in groups], dtype=np.intp)
+
+
+def clusters(
+    boxes: np.ndarray,
+    scores: np.ndarray,
+    iou_threshold: float,
+    tie: float = 0.0,
+    classes: np.ndarray | None = None,
+    most: int | None = None,
+) -> list[np.ndarray]:
+    """The boxes that `suppress` keeps, each with those that it drops.
+
+    Returns:
+        The indices of each kept box and of its dropped ones, each best score first.
+    """
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     order = np.lexsort((-areas, -np.round(scores / tie))) if tie else np.argsort(-scores, kind="stable")
-    kept: list[np.intp] = []
-    while order.size and len(kept) != most:
-        best, order = order[0], order[1:]
-        kept.append(best)
-        sides = np.minimum(boxes[best, 2:], boxes[order, 2:]) - np.maximum(boxes[best, :2], boxes[order, :2])
+    groups: list[np.ndarray] = []
+    while order.size and len(groups) != most:
+        best, rest = order[0], order[1:]
+        sides = np.minimum(boxes[best, 2:], boxes[rest, 2:]) - np.maximum(boxes[best, :2], boxes[rest, :2])
         intersections = np.prod(np.maximum(sides, 0), axis=1)
-        unions = areas[best] + areas[order] - intersections
+        unions = areas[best] + areas[rest] - intersections
         # Multiplied out, so that two empty boxes do not divide by zero.
         stays = intersections <= iou_threshold * unions
         if classes is not None:
-            stays |= classes[order] != classes[best]
-        order = order[stays]
-    return np.array(kept, dtype=np.intp)
+            stays |= classes[rest] != classes[best]
+        groups.append(np.concatenate([order[:1], rest[~stays]]))
+        order = rest[stays]
+    return groups
 
 
 def suppress_turned(

@@ -11,9 +11,10 @@ import numpy as np
 from edgedeploy.errors import InputError
 from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.image import resize
+from edgedeploy.vision.quadrilateral import warp_quadrilateral
 from edgedeploy.zoo.entry import ModelInput
 
-Fit = Literal["stretch", "pad", "letterbox", "cover"]
+Fit = Literal["stretch", "pad", "letterbox", "cover", "contain"]
 
 _BORDER_GREY = 114  # of Ultralytics' LetterBox
 
@@ -47,6 +48,8 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
     what Ultralytics' networks are trained with: the image is scaled up or down until it touches two sides, with
     bilinear interpolation, and lies in the middle of grey. `cover` is what torchvision and Ultralytics show networks
     that classify: the image is scaled until it covers the input, and what reaches out on both sides is cut off.
+    `contain` is as `letterbox`, on black and without rounding sizes to whole pixels, as MediaPipe's
+    ImageToTensorCalculator does.
 
     Returns:
         The pixels, uint8, and how they lie.
@@ -58,6 +61,8 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
         return _letterbox(image, size)
     if fit == "cover":
         return _cover(image, size)
+    if fit == "contain":
+        return _contain(image, size)
     scale = min(1.0, size[0] / height, size[1] / width)
     inner = (max(1, round(height * scale)), max(1, round(width * scale)))
     if scale < 1:
@@ -94,6 +99,16 @@ def _cover(image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]
     top, left = (round((full - part) / 2) for full, part in zip(inner, size, strict=True))
     frame = Frame((height, width), size, (inner[1] / width, inner[0] / height), (-left, -top))
     return np.ascontiguousarray(pixels[top : top + size[0], left : left + size[1]]), frame
+
+
+def _contain(image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
+    """See `place`."""
+    height, width = image.shape[:2]
+    scale = min(size[0] / height, size[1] / width)
+    offset = ((size[1] - scale * width) / 2, (size[0] - scale * height) / 2)
+    frame = Frame((height, width), size, (scale, scale), offset)
+    corners = frame.to_image(np.array([[0.0, 0.0], [size[1], 0.0], [size[1], size[0]], [0.0, size[0]]]))
+    return warp_quadrilateral(image, corners, (size[1], size[0]), border="zero"), frame
 
 
 def _averaged(image: np.ndarray, axis: int, target: int) -> np.ndarray:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from pydantic import ConfigDict, Field
 
 from edgedeploy.documents import Record
 
+Box = tuple[float, float, float, float]
 Point = tuple[float, float]
+
+# What few networks give: left out of `Detection.as_dict` where there is none.
+_SPECIAL = {"corners", "depths", "mask", "point_scores", "surface", "tracked"}
 
 
 class Mask(Record):
@@ -81,22 +87,33 @@ class Detection(Record):
         box: x1, y1, x2, y2 in pixels of the image; absent for results without a place.
         corners: x, y of the corners, one after another around it, of a box that may be turned; `box` is around them.
         points: x, y of each landmark in pixels of the image.
-        point_scores: how sure the network is of each landmark, where it says so.
+        point_scores: how sure the network is of each landmark, or that it can be seen, where it says so.
+        depths: how far each point lies behind the middle of all, in pixels of the image; absent where it is not known.
         edges: numbers of landmarks that a line joins in drawings; no part of what `--json` prints.
         mask: which pixels of the image belong to it.
         surface: a number for each pixel of the image.
+        guides: points that say where the whole is, for networks that give such beside those that are reported; no part
+            of what `--json` prints.
+        tracked: whether it was handed on from the image before, instead of being found in this one.
     """
 
     label: str
     class_id: int
     score: float | None = None
-    box: tuple[float, float, float, float] | None = None
+    box: Box | None = None
     corners: tuple[Point, Point, Point, Point] | None = None
     points: tuple[Point, ...] = ()
     point_scores: tuple[float, ...] = ()
+    depths: tuple[float, ...] = ()
     edges: tuple[tuple[int, int], ...] = Field(default=(), exclude=True, repr=False)
     mask: Mask | None = None
     surface: Surface | None = None
+    guides: tuple[Point, ...] = Field(default=(), exclude=True, repr=False)
+    tracked: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return self.model_dump(mode="json", exclude={name for name in _SPECIAL if not getattr(self, name)})
 
 
 def label_of(labels: list[str], class_id: int) -> str:
@@ -104,7 +121,7 @@ def label_of(labels: list[str], class_id: int) -> str:
     return labels[class_id] if class_id < len(labels) else str(class_id)
 
 
-def around(corners: np.ndarray) -> tuple[tuple[float, float, float, float], tuple[Point, Point, Point, Point]]:
+def around(corners: np.ndarray) -> tuple[Box, tuple[Point, Point, Point, Point]]:
     """A turned box as `Detection` has it: the box around it and its corners, from 4 x 2."""
     (x1, y1), (x2, y2) = corners.min(axis=0).tolist(), corners.max(axis=0).tolist()
     a, b, c, d = ((float(x), float(y)) for x, y in corners)

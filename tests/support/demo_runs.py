@@ -31,7 +31,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append({"model": model, "board": board.label, **options})
         network = OnnxruntimeRunner(MODEL)
         about = {"heads": [], "metadata": {}, "weights": "file"}
-        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, **about)
+        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, results=network.outputs, **about)
         return SimpleNamespace(source=SimpleNamespace(file=MODEL), package_path=MODEL, manifest=manifest)
 
     def opening(place: Place, threads: int | None, progress: Progress) -> Any:

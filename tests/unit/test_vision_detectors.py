@@ -11,6 +11,7 @@ from support import plain_decoders as plain
 from edgedeploy.demo.spec import AnyDecoder
 from edgedeploy.errors import InputError
 from edgedeploy.heads import Head
+from edgedeploy.vision.blaze import Blaze
 from edgedeploy.vision.detector import Detector
 from edgedeploy.vision.efficientdet import EfficientDet
 from edgedeploy.vision.landmark import Landmark
@@ -242,6 +243,12 @@ class TestEveryDetector:
             ),
             {"s": (1, 15, 3), "b": (1, 15, 4)},
         ),
+        "blaze": (
+            Blaze.model_validate(
+                {"kind": "blaze", "scores": "s1", "boxes": "b", "points": 2, "levels": [{"stride": 32}]}
+            ),
+            {"s1": (1, 15, 1), "b": (1, 15, 8)},
+        ),
         "yunet": (
             YuNet(kind="yunet", strides=[32]),
             {"cls_32": (1, 15, 1), "obj_32": (1, 15, 1), "bbox_32": (1, 15, 4), "kps_32": (1, 15, 10)},
@@ -258,8 +265,9 @@ class TestEveryDetector:
     def test_none_is_left_out(self) -> None:
         kinds = {kind.model_fields["kind"].annotation.__args__[0] for kind in AnyDecoder.__args__[0].__args__}  # type: ignore[union-attr]
         assert set(self.cases) == kinds - {
-            *("classification", "landmark", "retinaface"),
+            *("classification", "landmark", "landmarks", "retinaface"),
             *("depth", "segmentation", "ultralytics"),  # test_vision_maps.py, test_vision_ultralytics.py
+            *("text-line", "text-regions"),  # test_vision_text.py
         }
 
     @each

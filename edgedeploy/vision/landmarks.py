@@ -1,0 +1,196 @@
+"""Points of a face, a hand or a person that a crop shows, as MediaPipe's landmark networks give them.
+
+Read as its calculators TensorsToLandmarks, LandmarksRefinement and RefineLandmarksFromHeatmap do
+(github.com/google-ai-edge/mediapipe).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from edgedeploy.documents import Record
+from edgedeploy.tensors import shown
+from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind, sigmoid
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.rectangle import Index, Indices
+from edgedeploy.vision.results import Detection, label_of
+
+_Count = Annotated[int, Field(gt=0, le=1 << 16)]
+
+
+class Heatmap(Record):
+    """An output that shows, for each point, where it is: logits, 1 x rows x columns x points.
+
+    Each point moves to the mean of the places around it, weighted with the sigmoids there, if one of them is sure.
+
+    Attributes:
+        output: the output's name.
+        kernel: how many rows and columns around a point count.
+        threshold: the sigmoid that one of them must reach.
+    """
+
+    output: str
+    kernel: Annotated[int, Field(gt=0, le=255)] = 7
+    threshold: Fraction = 0.5
+
+    def refine(self, places: np.ndarray, outputs: Outputs, network: tuple[int, int]) -> np.ndarray:
+        """Points (n x 2) in pixels of the network's input, moved.
+
+        Raises:
+            InputError: there is no such output, or it has another shape.
+        """
+        heat = _output(outputs, self.output)
+        if heat.ndim != 4 or len(heat) != 1 or heat.shape[3] != len(places):
+            raise not_of_this_kind(f"its output {self.output!r} is {shown(heat.shape)}, not 1xHxWx{len(places)}")
+        rows, columns = heat.shape[1:3]
+        step = np.array([network[1] / columns, network[0] / rows])
+        moved = places.copy()
+        reach = (self.kernel - 1) // 2
+        for index, place in enumerate(places / step):
+            if not (np.isfinite(place).all() and (place > -1).all() and (place < [columns, rows]).all()):
+                continue
+            column, row = np.trunc(place).astype(int)
+            left, top = max(0, column - reach), max(0, row - reach)
+            near = sigmoid(heat[0, top : row + reach + 1, left : column + reach + 1, index].astype(np.float64))
+            if near.max() >= self.threshold:
+                y, x = np.mgrid[top : top + near.shape[0], left : left + near.shape[1]]
+                moved[index] = np.array([(x * near).sum(), (y * near).sum()]) / near.sum() * step
+        return moved
+
+
+class Refinement(Record):
+    """An output that knows the places of some points better: x and y of each in pixels of the network's input.
+
+    Attributes:
+        output: the output's name.
+        points: the points that it gives, in its order; those beyond the last one so far are added.
+        depth_of: points whose mean depth is that of the added ones.
+    """
+
+    output: str
+    points: Indices
+    depth_of: Indices | None = None
+
+
+class Landmarks(Decoder):
+    """The points of what a crop shows, if the network is sure that it shows something.
+
+    Attributes:
+        output: the output with x, y, depth and logits of visibility and presence of each point, the first `values` of
+            these, in pixels of the network's input.
+        values: how many values a point has.
+        points: how many points are reported, the first ones; all unless stated.
+        refinements: outputs that know some points better.
+        heatmap: an output that shows where the points are.
+        guides: points that say where the whole is, if that is not told by those that are reported.
+        score: the output that says how sure the network is that there is something.
+        logits: whether that is yet to be put through a sigmoid.
+        threshold: the lowest score that is reported.
+        classes: the output with the probability of the first of two classes.
+        names: what the classes are called.
+        depth_scale: what depths are divided by, beside the scale of the crop.
+        lines: chains of points that are drawn as lines.
+    """
+
+    kind: Literal["landmarks"]
+    output: str
+    values: Annotated[int, Field(ge=2, le=5)] = 3
+    points: _Count | None = None
+    refinements: list[Refinement] = []
+    heatmap: Heatmap | None = None
+    guides: list[Index] = []
+    score: str
+    logits: bool = False
+    threshold: Fraction = 0.5
+    classes: str | None = None
+    names: Annotated[list[str], Field(min_length=1)] = ["face"]
+    depth_scale: Annotated[float, Field(gt=0)] = 1.0
+    lines: list[Indices] = []
+
+    @model_validator(mode="after")
+    def _two_classes_have_two_names(self) -> Landmarks:
+        if self.classes and len(self.names) != 2:
+            raise ValueError("classes needs the names of both")
+        return self
+
+    def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
+        """One result with its points, or none if the score does not reach the threshold.
+
+        Raises:
+            InputError: the outputs are not those of a network of this kind.
+        """
+        values = self._values(outputs)
+        score = _single(outputs, self.score)
+        first = _single(outputs, self.classes) if self.classes else None
+        places, depths = values[:, :2], values[:, 2] if self.values > 2 else values[:, 0] * np.nan
+        if self.heatmap:
+            places = self.heatmap.refine(places, outputs, frame.network)
+        for refinement in self.refinements:
+            places, depths = _refined(refinement, places, depths, outputs)
+        count = len(places) if self.points is None else self.points
+        if max(count - 1, *self.guides, 0) >= len(places):
+            raise not_of_this_kind(f"its output {self.output!r} has {len(places)} points only")
+        probability = float(sigmoid(np.float64(score))) if self.logits else score
+        if not (probability >= self.threshold and np.isfinite(places).all()):
+            return []
+        class_id = 0 if first is None or first >= 1 - first else 1
+        in_image = frame.to_image(places)
+        depths = depths[:count] / (frame.scale[0] * self.depth_scale)
+        return [
+            Detection(
+                label=label_of(labels or self.names, class_id),
+                class_id=class_id,
+                score=probability,
+                points=_pairs(in_image[:count]),
+                depths=tuple(depths.tolist()) if np.isfinite(depths).all() else (),
+                point_scores=tuple(sigmoid(values[:count, 3]).tolist()) if self.values > 3 else (),
+                guides=_pairs(in_image[self.guides]),
+                edges=tuple(edge for chain in self.lines for edge in pairwise(chain)),
+            )
+        ]
+
+    def _values(self, outputs: Outputs) -> np.ndarray:
+        output = _output(outputs, self.output)
+        if output.size % self.values or not output.size:
+            raise not_of_this_kind(
+                f"its output {self.output!r} is {shown(output.shape)}, not {self.values} values for each point"
+            )
+        return output.reshape(-1, self.values).astype(np.float64)
+
+
+def _refined(
+    refinement: Refinement, places: np.ndarray, depths: np.ndarray, outputs: Outputs
+) -> tuple[np.ndarray, np.ndarray]:
+    better = _output(outputs, refinement.output)
+    count = len(refinement.points)
+    most = len(places) + count
+    if better.size != 2 * count or max(*refinement.points, *(refinement.depth_of or [0])) >= most:
+        raise not_of_this_kind(
+            f"its output {refinement.output!r} is {shown(better.shape)}, which does not suit {count} points"
+        )
+    added = max(0, max(refinement.points) + 1 - len(places))
+    depth = np.nan if refinement.depth_of is None else depths[refinement.depth_of].mean()
+    places = np.concatenate([places, np.full((added, 2), np.nan)])
+    places[refinement.points] = better.reshape(-1, 2)
+    return places, np.concatenate([depths, np.full(added, depth)])
+
+
+def _output(outputs: Outputs, name: str) -> np.ndarray:
+    if name not in outputs:
+        raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
+    return outputs[name]
+
+
+def _single(outputs: Outputs, name: str) -> float:
+    output = _output(outputs, name)
+    if output.size != 1:
+        raise not_of_this_kind(f"its output {name!r} is {shown(output.shape)}, not one value")
+    return float(output.reshape(()))
+
+
+def _pairs(points: np.ndarray) -> tuple[tuple[float, float], ...]:
+    return tuple((float(x), float(y)) for x, y in points)
