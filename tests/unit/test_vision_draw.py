@@ -43,3 +43,14 @@ def test_boxes_outside_the_image_are_no_problem() -> None:
     inf = float("inf")
     for box in [(-500.0, -500.0, 9e9, 9e9), (-inf, 0.0, inf, inf)]:
         draw(GREY, [Detection(label="a very long label of a thing", class_id=0, score=1, box=box)])
+
+
+def test_lines_join_points_that_can_be_seen() -> None:
+    face = Detection(label="face", class_id=0, points=((20, 30), (60, 30), (60, 90)))
+    joined = np.any(draw(GREY, [face], [[0, 1, 2]]) != GREY, axis=2)
+    assert joined[30, 20:61].all()
+    assert joined[30:91, 60].all()
+    half_seen = face.model_copy(update={"visibility": (0.9, 0.9, 0.1)})
+    joined = np.any(draw(GREY, [half_seen], [[0, 1, 2]]) != GREY, axis=2)
+    assert joined[30, 20:61].all()
+    assert not joined[40:91].any()
