@@ -122,6 +122,8 @@ def demo(
 
     Example: edgedeploy demo facepipe --image party.mp4 --save party-faces.mp4
 
+    Example: edgedeploy demo hands --image 0 --frames 300
+
     Example: edgedeploy demo yolo-fastest --image 0 --frames 100 --json
 
     Example: edgedeploy demo classification --image holiday/ --save seen/

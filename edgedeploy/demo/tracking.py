@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.vision.decoder import Fraction
@@ -27,6 +27,12 @@ class Track(Record):
     crop: RotatedCrop
     most: Annotated[int, Field(gt=0, le=1000)] = 1
     iou_threshold: Fraction = 0.5
+
+    @model_validator(mode="after")
+    def _around_points(self) -> Track:
+        if self.crop.around == "box":
+            raise ValueError("what is followed has points, but no box: its crop is around points, turned or circle")
+        return self
 
 
 @dataclass(frozen=True)

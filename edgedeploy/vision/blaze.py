@@ -66,7 +66,7 @@ class Blaze(Detector):
         values = table(outputs, self.boxes, len(places), 4 + 2 * self.points)
         scores = sigmoid(table(outputs, self.scores, len(places), 1)[:, 0])
         boxes = corners(places + values[:, :2], values[:, 2:4])
-        points = places[:, None] + values[:, 4:].reshape(-1, self.points, 2)
+        points = places[:, None] + values[:, 4:].reshape(-1, self.points, 2) if self.points else None
         found = Candidates.of(scores, boxes, points=points)
         return found[np.all(values[:, 2:4] >= 0, axis=1)]
 

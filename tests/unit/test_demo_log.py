@@ -143,3 +143,12 @@ def test_retinaface() -> None:
 def test_landmark() -> None:
     face = Detection(label="face", class_id=0, points=((1, 2),))
     assert log("landmark", [face], 74.974) == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
+
+
+def test_points_with_a_score_and_a_class() -> None:
+    hand = Detection(label="Left", class_id=0, score=0.987, points=((1.4, 2), (3, 4.6)))
+    lines = log("points", [hand], 74.974)
+    assert lines == [VERSION, "Repeat [1] min 74.974 ms, max 74.974 ms, avg 74.974 ms"]
+    network = SimpleNamespace(stage=SimpleNamespace(log="points"))
+    outcome = SimpleNamespace(network=network, detections=[hand])
+    assert tengine_log.result_lines(outcome) == ["Left 99%, 2 points: 1,2 3,5"]  # type: ignore[arg-type]

@@ -64,6 +64,20 @@ def test_an_image_of_the_networks_size_is_untouched(fit: str) -> None:
     assert frame.scale == (1, 1)
 
 
+@pytest.mark.parametrize(("size", "inner"), [((10, 20), (0, 8, 32, 24)), ((128, 64), (8, 0, 24, 32))])
+def test_contain_scales_up_and_down_and_fills_both_sides_with_black(
+    size: tuple[int, int], inner: tuple[int, int, int, int]
+) -> None:
+    pixels, frame = place(np.full((*size, 3), 200, np.uint8), (32, 32), "contain")
+    left, top, right, bottom = inner
+    assert pixels.shape == (32, 32, 3)
+    bright = np.argwhere(pixels[..., 0] > 100)[:, ::-1]
+    assert np.abs(bright.min(axis=0) - [left, top]).max() <= 1
+    assert np.abs(bright.max(axis=0) + 1 - [right, bottom]).max() <= 1
+    corners = np.array([[left, top], [right, bottom]], np.float32)
+    np.testing.assert_allclose(frame.to_image(corners), [[0, 0], [size[1], size[0]]])
+
+
 def test_the_input_must_be_an_image_with_the_channels_of_the_colour() -> None:
     assert input_size(model_input(), TensorSpec(name="data", shape=[1, 3, 20, 30], dtype="float32")) == (20, 30)
     with pytest.raises(InputError, match="1x1x28x28, needed is 1x3xHxW"):

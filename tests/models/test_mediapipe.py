@@ -1,0 +1,132 @@
+"""Faces, hands and people against MediaPipe 0.10.14 itself, on images and on films of them.
+
+MediaPipe is run by a Python of its own, since it needs an older numpy: this one if it has MediaPipe, else the one that
+the variable MEDIAPIPE_PYTHON names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from support import mediapipe_points
+from support.films import moving
+
+from edgedeploy.demo.program import DemoSession, Program
+from edgedeploy.errors import DownloadError
+from edgedeploy.resolved import resolve
+from edgedeploy.runtime.opening import Place
+from edgedeploy.vision.image import read_image
+from edgedeploy.vision.results import Detection
+from edgedeploy.vision.source import Shot
+
+pytestmark = pytest.mark.slow
+
+Points = Callable[[str, Sequence[Path], bool], list[list[dict[str, Any]]]]
+Open = Callable[[str], DemoSession]
+
+# What each demo sees in each image of the development material, by MediaPipe's own count.
+SEEN = {
+    ("face-mesh", "grace_hopper.jpg"): 1,
+    ("face-mesh", "face5.jpg"): 4,
+    ("face-mesh-attention", "grace_hopper.jpg"): 1,
+    ("face-mesh-attention", "face5.jpg"): 4,
+    ("hands", "face5.jpg"): 4,
+    ("hands", "mtcnn_face4.jpg"): 3,
+    ("pose", "grace_hopper.jpg"): 1,
+    ("pose", "person.jpg"): 1,
+    ("pose", "ssd_horse.jpg"): 1,
+    ("hands", "dog.jpg"): 0,
+}
+
+
+@pytest.fixture(scope="module")
+def points() -> Points:
+    """MediaPipe's own results, by demo and files."""
+    python = os.environ.get("MEDIAPIPE_PYTHON") or (sys.executable if find_spec("mediapipe") else None)
+    if not python:
+        pytest.skip("there is no MediaPipe: name a Python that has mediapipe==0.10.14 in MEDIAPIPE_PYTHON")
+
+    def run(demo: str, files: Sequence[Path], film: bool) -> list[list[dict[str, Any]]]:
+        command = [python, mediapipe_points.__file__, demo, str(int(film)), *map(str, files)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+        found: list[list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def opened(shared: Path) -> Iterator[Open]:
+    """Demos, compiled and open; each once."""
+    sessions: dict[str, DemoSession] = {}
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        folders = [os.environ.get("EDGEDEPLOY_MODELS", ""), str(shared / "models"), str(shared / "images")]
+        patch.setenv("EDGEDEPLOY_MODELS", ":".join(filter(None, folders)))
+
+        def show(name: str) -> DemoSession:
+            if name not in sessions:
+                try:
+                    session = Program.of(name).opened(Place(resolve("local")), threads=1)
+                    sessions[name] = stack.enter_context(session)
+                except DownloadError as error:
+                    pytest.skip(f"no package index is in reach: {error}")
+            return sessions[name]
+
+        yield show
+
+
+def assert_same(found: Sequence[Detection], wanted: Sequence[dict[str, Any]]) -> None:
+    """Each of MediaPipe's results is ours, within a pixel."""
+    for each in wanted:
+        expected = np.array(each["points"])
+        ours = min(found, key=lambda result: float(np.abs(np.array(result.points) - expected[:, :2]).max()))
+        assert len(ours.points) == len(expected)
+        assert np.abs(np.array(ours.points) - expected[:, :2]).max() < 1
+        # Depths are of the size of the whole: people's reach beyond the image.
+        assert np.abs(np.array(ours.depths) - expected[:, 2]).max() < max(1, 0.005 * np.ptp(expected[:, :2]))
+        if each["label"]:
+            assert ours.label == each["label"]
+        if ours.visibility:
+            np.testing.assert_allclose(ours.visibility, each["visibility"], atol=0.005)
+
+
+@pytest.mark.parametrize(("demo", "image"), SEEN)
+def test_points_are_those_of_mediapipe(points: Points, opened: Open, shared: Path, demo: str, image: str) -> None:
+    file = shared / "images" / image
+    [wanted] = points(demo, [file], False)
+    assert len(wanted) == SEEN[demo, image]
+    outcome = opened(demo).infer(Shot(0, file, read_image(file)), repeat=0).outcome
+    found = [detection for then in outcome.then for detection in then.detections]
+    # MediaPipe looks for one person only.
+    assert len(found) == len(wanted) or (demo == "pose" and len(found) > 1)
+    assert_same(found, wanted)
+
+
+@pytest.mark.parametrize(("demo", "image", "least"), [("face-mesh", "grace_hopper.jpg", 1), ("hands", "face5.jpg", 2)])
+def test_a_film_is_followed_as_mediapipe_does(
+    points: Points, opened: Open, shared: Path, tmp_path: Path, demo: str, image: str, least: int
+) -> None:
+    whole = read_image(shared / "images" / image)
+    files = []
+    for index, crop in enumerate(moving(whole, 6, (whole.shape[0], whole.shape[1] - 20), step=4)):
+        files.append(tmp_path / f"{index}.png")
+        cv2.imwrite(str(files[-1]), crop)
+    session = opened(demo)
+    tracker = session.tracker()
+    for index, (file, wanted) in enumerate(zip(files, points(demo, files, True), strict=True)):
+        outcome = session.infer(Shot(index, file, read_image(file)), repeat=0, tracker=tracker).outcome
+        found = [detection for then in outcome.then for detection in then.detections]
+        assert len(found) == len(wanted) >= least
+        assert_same(found, wanted)
+        assert all(each.tracked for each in outcome.detections) == (index > 0)
