@@ -97,8 +97,8 @@ def assert_same(found: Sequence[Detection], wanted: Sequence[dict[str, Any]]) ->
         assert np.abs(np.array(ours.depths) - expected[:, 2]).max() < max(1, 0.005 * np.ptp(expected[:, :2]))
         if each["label"]:
             assert ours.label == each["label"]
-        if ours.visibility:
-            np.testing.assert_allclose(ours.visibility, each["visibility"], atol=0.005)
+        if ours.point_scores:
+            np.testing.assert_allclose(ours.point_scores, each["visibility"], atol=0.005)
 
 
 @pytest.mark.parametrize(("demo", "image"), SEEN)
