@@ -60,7 +60,9 @@ def network(tmp_path: Path) -> Network:
     signal = graph.node("Conv", signal, graph.normal(3, 3, 1))
     volume = graph.node("Reshape", signal, graph.weight(np.array([1, 3, 3, 1, 1])))
     flat = graph.node("Flatten", graph.node("Conv", volume, graph.normal(3, 3, 1, 1, 1)))
-    return read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))))
+    enlarged = graph.node("Resize", value, "", graph.weight(np.float32([1, 1, 2, 2])), mode="linear")
+    classes = graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))
+    return read_onnx(graph.save(tmp_path / "net.onnx", classes, enlarged))
 
 
 def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.operators.prefetch import prefetched
@@ -57,7 +58,14 @@ def product(
 
 
 def stacked_product(
-    data: te.Tensor, weights: te.Tensor, types: LayerTypes, tile: Tile, *, transposed: bool, whole_columns: int = 0
+    data: te.Tensor,
+    weights: te.Tensor,
+    types: LayerTypes,
+    tile: Tile,
+    *,
+    transposed: bool,
+    whole_columns: int = 0,
+    packed_columns: int = 0,
 ) -> te.Tensor:
     """Products of a stack of matrices with another, whose dimensions are broadcast.
 
@@ -69,13 +77,17 @@ def stacked_product(
         transposed: whether the second matrices are.
         whole_columns: the columns that are computed, of which the tile's are a divisor, on weights that are packed
             first; 0 to compute the result's columns on the weights as they lie.
+        packed_columns: the result's columns where the weights come as `packed_stack` makes them; 0 where they do not.
 
     Returns:
         ... x rows x columns.
     """
     *data_stack, rows, terms = (int(size) for size in data.shape)
     *weights_stack, others, columns = (int(size) for size in weights.shape)
-    if transposed:
+    if packed_columns:
+        *weights_stack, _ = weights_stack
+        columns = packed_columns
+    elif transposed:
         columns = others
 
     def weight(stack: Sequence[Any], term: Any, column: Any) -> Any:
@@ -88,7 +100,8 @@ def stacked_product(
         return weight(stack, term, column if padded == columns else tirx.min(column, columns - 1))
 
     padded = whole_columns or columns
-    if whole_columns:
+    blocks = weights
+    if whole_columns and not packed_columns:
         shape = (*weights_stack, whole_columns // tile.channels, terms, tile.channels)
         blocks = te.compute(shape, packed, name=PACK)
 
@@ -107,6 +120,15 @@ def stacked_product(
     if _is(whole, (*stack, rows, columns), types.result):
         return whole
     return te.compute((*stack, rows, columns), lambda *each: whole[each].astype(types.result), name="crop")
+
+
+def packed_stack(weights: np.ndarray, whole_columns: int, tile_columns: int, *, transposed: bool) -> np.ndarray:
+    """A stack of matrices by tiles of columns, with zeros added: ... x tiles x terms x columns of a tile."""
+    matrices = weights.swapaxes(-1, -2) if transposed else weights
+    *stack, terms, columns = matrices.shape
+    whole = np.pad(matrices, [(0, 0)] * (len(stack) + 1) + [(0, whole_columns - columns)])
+    tiles = whole.reshape(*stack, terms, whole_columns // tile_columns, tile_columns)
+    return np.ascontiguousarray(tiles.swapaxes(-2, -3))
 
 
 def broadcast_stacks(data: Sequence[int], weights: Sequence[int]) -> tuple[int, ...]:

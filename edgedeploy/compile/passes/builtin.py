@@ -24,6 +24,7 @@ from edgedeploy.compile.one_dimensional import lift_signals
 from edgedeploy.compile.optraits import slow_operators
 from edgedeploy.compile.passes import Compilation, Form, Pass
 from edgedeploy.compile.quantisation import round_in_float
+from edgedeploy.compile.resizing import separate_resizes
 from edgedeploy.compile.three_dimensional import lift_volumes
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.trimming import trim_kernels
@@ -150,6 +151,7 @@ PASSES = [
     Pass(
         "remove-transposes", "Remove transposes that the layout leaves without need.", _alone(remove_transposes), _NHWC
     ),
+    Pass("separate-resizes", "Enlarge outputs by columns, then by rows.", _alone(separate_resizes), _NHWC),
     Pass(
         "lower-anchors",
         "Make functions of convolutions and products, which templates schedule.",

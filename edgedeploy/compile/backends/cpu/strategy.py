@@ -33,6 +33,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
 )
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, DepthwiseConvolution, FirstConvolution, Form
+from edgedeploy.compile.operators.product import packed_stack
 from edgedeploy.compile.strategy import Anchor, Strategy
 from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, padded_count, round_up, vector_length
 from edgedeploy.compile.types import FLOAT32, lanes_for
@@ -313,11 +314,36 @@ class DenseStrategy(_ProductStrategy[Dense]):
 
 
 class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
-    """Products of stacks of matrices, the second of which is packed where tiles do not find their columns in it."""
+    """Products of stacks of matrices, the second of which is packed where tiles do not find their columns in it.
+
+    One of constants is packed when the network is built.
+    """
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        assert isinstance(configuration, Product)
+        return packed_stack(weights, configuration.whole, configuration.columns, transposed=self.layer.transposed)
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        assert isinstance(configuration, Product)
+        layer, tiles = self.layer, configuration.whole // configuration.columns
+        if not self._packs_constants:
+            return layer.weights
+        return *layer.weights[:-2], tiles, layer.terms, configuration.columns
+
+    @property
+    def _packs_constants(self) -> bool:
+        return (
+            self.layer.constant and len(self.layer.weights) > 2
+        )  # a transposed matrix alone is packed by its template
 
     @override
     def lower(self, configuration: Configuration) -> Form:
         assert isinstance(configuration, Product)
+        if self._packs_constants:
+            tile, whole = configuration.register_tile, configuration.whole
+            return self.layer.in_tiles(tile, whole_columns=whole, packed_columns=self.layer.channels)
         packed = self.layer.transposed or configuration.whole != self.layer.channels
         tile = configuration.register_tile
         return self.layer.in_tiles(tile, whole_columns=configuration.whole if packed else 0)
