@@ -64,12 +64,6 @@ class _Importer(ONNXGraphImporter):
                     why=f"node {node.name!r} needs it",
                     hints=["export the network without it, or cut the network before this node"],
                 )
-            if node.op_type == "If":
-                raise ModelError(
-                    "which branch of operator If is taken depends on the network's inputs",
-                    why=f"node {node.name!r} decides it by value {node.input[0]!r}",
-                    hints=[*hints_to_set(graph, node), "export the network with one of the branches"],
-                )
             self._check_version(node)
 
     def _check_version(self, node: onnx.NodeProto) -> None:
@@ -101,14 +95,13 @@ class _Importer(ONNXGraphImporter):
             made = self.bb.normalize(made) if isinstance(made, relax.Expr) else made
             return _without_code(made)
         except Exception as error:
-            name = attr.get("tvm_custom", {}).get("name")
-            node = next((each for each in self._graph.node if each.name == name), onnx.NodeProto())
+            name = str(attr.get("tvm_custom", {}).get("name"))
             why = str(error) if isinstance(error, ModelError) else last_line(error)
             raise ModelError(
                 f"operator {op_name} cannot be imported",
                 why=f"node {name!r}: {why}",
                 hints=[
-                    *hints_to_set(self._graph, node),
+                    *hints_to_set(self._graph, name),
                     "export the network without it, or cut the network before this node",
                 ],
             ) from error

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import Shapes, Values
-from edgedeploy.frontends.onnx_values import reads
+from edgedeploy.frontends.onnx_values import branches, reads
 
 # By operator, the inputs that say what its results look like, or which branch is taken.
 _DECIDING = {
@@ -95,15 +95,26 @@ def _shaped(path: Path, stated: onnx.ValueInfoProto, array: np.ndarray, given: S
     return array.reshape(shape)
 
 
-def hints_to_set(graph: onnx.GraphProto, node: onnx.NodeProto) -> list[str]:
-    """What to say of a node whose shapes or branch hang on the values of a network's inputs; nothing of others."""
-    deciding = [node.input[place] for place in _DECIDING.get(node.op_type, ()) if place < len(node.input)]
-    makers = {name: each for each in graph.node for name in each.output}
-    found, pending, inputs = set[str](), [name for name in deciding if name], {value.name for value in graph.input}
+def hints_to_set(graph: onnx.GraphProto, name: str) -> list[str]:
+    """What to say of the node of a name if its shapes, or whether it is reached, hang on the values of inputs."""
+    deciding = [
+        node.input[place]
+        for node in graph.node
+        if node.name == name or any(_holds(branch, name) for branch in branches(node))
+        for place in _DECIDING.get(node.op_type, ())
+        if place < len(node.input)
+    ]
+    makers = {output: each for each in graph.node for output in each.output}
+    found, pending, inputs = set[str](), list(filter(None, deciding)), {value.name for value in graph.input}
     while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending.extend(reads(makers[name]) if name in makers else ())
+        value = pending.pop()
+        if value not in found:
+            found.add(value)
+            pending.extend(reads(makers[value]) if value in makers else ())
     names = sorted(found & inputs)
-    return [f"if {name} always has the same value, fix it: --set {name}=VALUE" for name in names]
+    return [f"if {each} always has the same value, fix it: --set {each}=VALUE" for each in names]
+
+
+def _holds(graph: onnx.GraphProto, name: str) -> bool:
+    """Whether a node of a name is in a graph, at any depth."""
+    return any(node.name == name or any(_holds(each, name) for each in branches(node)) for node in graph.node)

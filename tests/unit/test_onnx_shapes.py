@@ -113,12 +113,13 @@ def test_places_of_constants_that_are_not_zero_are_constants() -> None:
     np.testing.assert_array_equal(runs(found, data=DATA), DATA[..., [1, 3, 4]])
 
 
-def decided() -> onnx.ModelProto:
+def decided(slow: str = "Exp") -> onnx.ModelProto:
     """A network whose branch `rate` decides, and whose padding `widths` does."""
     branches = []
-    for name, operator in (("then_branch", "Neg"), ("else_branch", "Exp")):
+    for name, operator in (("then_branch", "Neg"), ("else_branch", slow)):
         output = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-        branches.append(helper.make_graph([node(operator, ["padded"], name)], name, [], [output]))
+        inner = node(operator, ["padded"], name, name=f"{name}/node")
+        branches.append(helper.make_graph([inner], name, [], [output]))
     nodes = [
         node("Equal", ["rate", "fast"], "is_fast"),
         node("Pad", ["data", "widths"], "padded"),
@@ -186,13 +187,13 @@ def test_what_an_input_cannot_be_set_to_is_refused(network: Path, values: dict[s
     assert message in str(caught.value)
 
 
-def test_a_branch_that_an_input_decides_names_the_input(network: Path) -> None:
-    options = ImportOptions(values={"widths": WIDTHS})
-    with pytest.raises(
-        ModelError, match="which branch of operator If is taken depends on the network's inputs"
-    ) as caught:
-        find_source(str(network), options=options).read()
+def test_a_branch_that_cannot_be_imported_names_the_input_that_decides_it(tmp_path: Path) -> None:
+    onnx.save(decided("NonZero"), tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match="operator NonZero") as caught:
+        find_source(str(tmp_path / "net.onnx"), options=ImportOptions(values={"widths": WIDTHS})).read()
     assert "if rate always has the same value, fix it: --set rate=VALUE" in caught.value.hints
+    chosen = ImportOptions(values={"widths": WIDTHS, "rate": 16000})
+    assert find_source(str(tmp_path / "net.onnx"), options=chosen).read().outputs[0].shape == [1, 2, 3, 8]
 
 
 def test_widths_that_an_input_decides_name_the_input(network: Path) -> None:
