@@ -176,8 +176,9 @@ Of all cases; the last column is how many onnxruntime passes.
 ## What is not built
 
 Strings, sequences and optional values, operators whose results are as large as the values of their inputs make them
-(NonMaxSuppression, NonZero, Unique), training (Gradient, Adam...), and what has no translation yet: an error names the
-operator and its node.
+(NonMaxSuppression, NonZero, Unique) if nothing before them can be compiled (else they are computed as
+[a tail](tails.md)), training (Gradient, Adam...), and what has no translation yet: an error names the operator and its
+node.
 """
 
 

@@ -15,15 +15,14 @@ from edgedeploy.facts import Facts
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.kept import Kept
+from edgedeploy.package.entry import Entry, TailMember
 from edgedeploy.package.manifest import (
     FORMAT,
     LIBRARY_NAME,
     PLAIN_FORMAT,
     TAIL_NAME,
     Check,
-    Entry,
     Manifest,
-    TailMember,
     packageable,
 )
 from edgedeploy.progress import SILENT, Progress

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
 
 from edgedeploy.documents import Listed, Record
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.heads import Head
+from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, bytes_of, checked_tensors
 from edgedeploy.tensors import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
@@ -36,9 +36,7 @@ AGENT_NAME = "agent"
 MAXIMUM_MANIFEST = 1 << 20
 MAXIMUM_CONTENT = 1 << 30
 MAXIMUM_ENTRIES = 32
-# No board has memory for a larger tensor, or processors for more threads; numpy 1 has no more dimensions.
-MAXIMUM_TENSOR = 1 << 30
-MAXIMUM_RANK = 32
+# No board has more processors.
 MAXIMUM_THREADS = 1 << 16
 
 # A board is told all names, each with a SHA-256, in one command, of which Linux takes 128 KiB.
@@ -47,18 +45,10 @@ MAXIMUM_COMMAND = 100_000
 # TVM's targets have another one in them, of the host, with lists in that.
 _DEEPEST_TARGET = 4
 
-# What tensors of networks consist of: the types that the agent knows as well.
-_INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
-DTYPES = ("float32", "float64", "float16", "bool", *_INTEGERS)
-
 # A model's name is that of its package, and of a folder on boards.
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-# Plain relative names of at most one folder: nothing can point out of the package. A header of the archive has room for
-# 100 bytes.
-MemberName = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*$", max_length=100)]
-Tolerance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Member(Record):
@@ -110,106 +100,6 @@ class Memory(Record):
             f"{self.workspace_bytes:,} bytes of workspace, {self.constants_bytes:,} of constants, "
             f"up to {self.scratch_bytes:,} of scratch for each thread"
         )
-
-
-class Case(Record):
-    """Inputs, and the outputs that a correct run gives: |difference| <= relative * max|expected| + absolute.
-
-    Attributes:
-        name: what the inputs are, such as `random`.
-        inputs, outputs: members with the raw little-endian values, in the network's order.
-        usual: the relative tolerance of an output that rounding changes little.
-        relative: the tolerance, of each output.
-        absolute: what comes on top, for outputs that are nearly zero.
-        spread: what rounding alone does to each output, as a fraction of its largest value: how far other kernels of
-            the reference are from it. None where that is not known.
-    """
-
-    name: str
-    inputs: Listed[MemberName]
-    outputs: Listed[MemberName]
-    usual: Tolerance
-    relative: Listed[Tolerance]
-    absolute: Tolerance
-    spread: Listed[Tolerance | None]
-
-
-class SelfTest(Record):
-    """How a package checks itself.
-
-    Attributes:
-        cases: each is one inference.
-        reference: the program that gave the expected outputs.
-        spread_to: its other kernels, for the spread; None where there were none.
-    """
-
-    cases: Annotated[Listed[Case], Field(min_length=1)]
-    reference: str
-    spread_to: str | None = None
-
-    @property
-    def relative(self) -> float:
-        """The widest of all relative tolerances."""
-        return max(relative for case in self.cases for relative in case.relative)
-
-    def raised(self, outputs: list[TensorSpec]) -> list[str]:
-        """What is allowed more than usual, and why, in lines for people."""
-        return [
-            f"{spec.name} may differ by {relative:g} for {case.name} inputs: {self.spread_to} differs by {spread:g}, "
-            "by rounding alone"
-            for case in self.cases
-            for spec, relative, spread in zip(outputs, case.relative, case.spread, strict=True)
-            if relative > case.usual
-        ]
-
-
-class TailMember(Record):
-    """What follows the compiled part of the network, which edgedeploy computes; see `tail`.
-
-    Attributes:
-        file: the member that holds it.
-        outputs: of the network, in order; a size of -1 depends on the data.
-    """
-
-    file: MemberName
-    outputs: Annotated[Listed[TensorSpec], Field(min_length=1)]
-
-    @field_validator("outputs")
-    @classmethod
-    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
-        return _checked_tensors(specs, open_sizes=True)
-
-
-class Entry(Record):
-    """A network for other shapes of its inputs, with the same weights in the same library.
-
-    Attributes:
-        function: what the library calls it.
-        inputs, outputs, tail, selftest: as of a manifest.
-    """
-
-    function: Annotated[str, Field(pattern=r"^main(_[1-9][0-9]{0,2})?$")]
-    inputs: Listed[TensorSpec]
-    outputs: Listed[TensorSpec]
-    tail: TailMember | None = None
-    selftest: SelfTest
-
-    @field_validator("inputs", "outputs")
-    @classmethod
-    def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
-        return _checked_tensors(specs)
-
-    @property
-    def results(self) -> list[TensorSpec]:
-        """The network's outputs: those of its tail, if it has one."""
-        return self.tail.outputs if self.tail else self.outputs
-
-    @property
-    def members(self) -> set[str]:
-        """The members that it names."""
-        cases = self.selftest.cases
-        tails = {self.tail.file} if self.tail else set()
-        return tails | {name for case in cases for name in case.inputs + case.outputs}
 
 
 class Check(Record):
@@ -332,7 +222,7 @@ class Manifest(Record):
     @field_validator("inputs", "outputs")
     @classmethod
     def _are_tensors(cls, specs: list[TensorSpec]) -> list[TensorSpec]:
-        return _checked_tensors(specs)
+        return checked_tensors(specs)
 
     @field_validator("files")
     @classmethod
@@ -375,7 +265,7 @@ class Manifest(Record):
         if len(specs) != len(names):
             raise ValueError("the self-test has another number of tensors than the network")
         for spec, name in zip(specs, names, strict=True):
-            if self.files[name].size != _bytes_of(spec):
+            if self.files[name].size != bytes_of(spec):
                 raise ValueError(f"{name} is not of the size of {spec.name!r}")
 
 
@@ -422,26 +312,6 @@ def packageable(model: str) -> Iterator[None]:
         }:
             raise
         raise UnsupportedError(f"no package can hold {model}", why=_first_fault(error)) from error
-
-
-def _checked_tensors(specs: list[TensorSpec], *, open_sizes: bool = False) -> list[TensorSpec]:
-    """Inputs or outputs that there can be; sizes of -1 among them if they may be open."""
-    least = -1 if open_sizes else 0
-    for spec in specs:
-        if spec.dtype not in DTYPES:
-            raise ValueError(f"{spec.name!r} is of {spec.dtype}, which is none of {', '.join(DTYPES)}")
-        if len(spec.shape) > MAXIMUM_RANK:
-            raise ValueError(f"{spec.name!r} has {len(spec.shape)} dimensions, more than {MAXIMUM_RANK}")
-        if not all(least <= size <= MAXIMUM_TENSOR for size in spec.shape):
-            raise ValueError(f"the shape of {spec.name!r} is {spec.shape}")
-        if _bytes_of(spec, least=1) > MAXIMUM_TENSOR:
-            raise ValueError(f"{spec.name!r} is larger than {MAXIMUM_TENSOR:,} bytes")
-    return specs
-
-
-def _bytes_of(spec: TensorSpec, least: int = 0) -> int:
-    """The size of a tensor, or of one that has `least` of each thing: sizes multiply to less than they are beside 0."""
-    return math.prod(max(size, least) for size in spec.shape) * np.dtype(spec.dtype).itemsize
 
 
 def _depth(value: object) -> int:

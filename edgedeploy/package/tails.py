@@ -7,7 +7,8 @@ from pathlib import Path
 
 from edgedeploy.errors import PackageError
 from edgedeploy.package.archive import read_manifest, read_package
-from edgedeploy.package.manifest import Entry, Manifest
+from edgedeploy.package.entry import Entry
+from edgedeploy.package.manifest import Manifest
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tail.program import parse_block
 

@@ -59,6 +59,7 @@ class Session:
             ToolchainError, OutputError, UnsupportedError: the device's runtime cannot be made.
         """
         self._owner: Session | None = None
+        self._sessions: dict[int, Session] = {}  # of other entries, by their place
         self._whole, self._tails = manifest, tails or [None] * len(manifest.entries)
         self._enter(0)
         self.threads = check_threads(threads) if threads else min(self.manifest.threads, processors())
@@ -93,11 +94,7 @@ class Session:
 
     def of_each_entry(self) -> list[Session]:
         """A session for each entry of the package, all with the same library, weights and threads."""
-        found = [copy(self) for _ in self._whole.entries]
-        for place, session in enumerate(found):
-            session._enter(place)
-            session._owner = self  # whose end takes the threads
-        return found
+        return [self._of_entry(place) for place in range(len(self._whole.entries))]
 
     def fitting(self, tensors: Tensors) -> Session:
         """The session of the entry that takes these arrays; this one if there is but one.
@@ -107,7 +104,17 @@ class Session:
         """
         if len(self._whole.entries) == 1:
             return self
-        return self.of_each_entry()[fitting_entry(tensors, [entry.inputs for entry in self._whole.entries])]
+        return self._of_entry(fitting_entry(tensors, [entry.inputs for entry in self._whole.entries]))
+
+    def _of_entry(self, place: int) -> Session:
+        if len(self._whole.entries) == 1:
+            return self
+        if place not in self._sessions:
+            session = copy(self)
+            session._enter(place)
+            session._owner = self  # whose end takes the threads
+            self._sessions[place] = session
+        return self._sessions[place]
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference: arrays by input name, to arrays by output name.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedeploy.package.manifest import Case, Manifest
+from edgedeploy.package.entry import Case
+from edgedeploy.package.manifest import Manifest
 from edgedeploy.tensors import Tensors
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgedeploy.errors import ModelError, NumericalError, last_line
-from edgedeploy.package.manifest import Case, SelfTest
+from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
 from edgedeploy.selftest.tolerance import (
     Recorded,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from edgedeploy.package.archive import describe, manifest_bytes
-from edgedeploy.package.manifest import Abi, Case, Check, Manifest, Memory, SelfTest
+from edgedeploy.package.entry import Case, SelfTest
+from edgedeploy.package.manifest import Abi, Check, Manifest, Memory
 from edgedeploy.tensors import TensorSpec
 from support.archives import add
 

@@ -22,7 +22,8 @@ from edgedeploy.build_key import build_key
 from edgedeploy.cli.options import parse_batches, parse_entries, parse_shapes
 from edgedeploy.errors import InputError, NumericalError
 from edgedeploy.package.archive import manifest_bytes, read_manifest
-from edgedeploy.package.manifest import Entry, parse_manifest
+from edgedeploy.package.entry import Entry
+from edgedeploy.package.manifest import parse_manifest
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.checking import _error

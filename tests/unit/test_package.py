@@ -23,7 +23,8 @@ from support.packages import CONTENTS, FILE_NAMES, UNSOUND, changed, document, f
 from edgedeploy.errors import PackageError, UnsupportedError
 from edgedeploy.heads import Head
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package, write_package
-from edgedeploy.package.manifest import Case, Manifest, packageable
+from edgedeploy.package.entry import Case
+from edgedeploy.package.manifest import Manifest, packageable
 
 
 @pytest.fixture

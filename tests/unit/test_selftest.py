@@ -21,7 +21,7 @@ from edgedeploy.errors import NumericalError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.onnx_importer import TRANSLATIONS
 from edgedeploy.package.archive import read_package, write_package
-from edgedeploy.package.manifest import Case
+from edgedeploy.package.entry import Case
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.selftest.comparison import fractions
