@@ -61,9 +61,9 @@ class Stage(Record):
     Attributes:
         model: the network, a name of the zoo; how an image becomes its input is stated there.
         fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
-            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom, `letterbox`
-            and `cover` are described in `edgedeploy.vision.preprocess.place`. A network that says itself how its images
-            are prepared goes before it.
+            their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom; `fill`,
+            `letterbox` and `cover` are described in `edgedeploy.vision.preprocess.place`. A network that says itself
+            how its images are prepared goes before it.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`.
     """

@@ -13,7 +13,7 @@ from edgedeploy.tensors import TensorSpec, shown
 from edgedeploy.vision.image import resize
 from edgedeploy.zoo.entry import ModelInput
 
-Fit = Literal["stretch", "pad", "letterbox", "cover"]
+Fit = Literal["stretch", "pad", "letterbox", "fill", "cover"]
 
 _BORDER_GREY = 114  # of Ultralytics' LetterBox
 
@@ -42,11 +42,12 @@ class Frame:
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
     """Bring an image to the network's size (height, width).
 
-    `stretch` resizes both axes on their own, as Tengine's examples do. `pad` keeps the aspect ratio: the
-    image is scaled down if it is too large, never up, and black is added at the right and the bottom. `letterbox` is
-    what Ultralytics' networks are trained with: the image is scaled up or down until it touches two sides, with
-    bilinear interpolation, and lies in the middle of grey. `cover` is what torchvision and Ultralytics show networks
-    that classify: the image is scaled until it covers the input, and what reaches out on both sides is cut off.
+    `stretch` resizes both axes on their own, as Tengine's examples do; `fill` does it with OpenCV's bilinear
+    interpolation. `pad` keeps the aspect ratio: the image is scaled down if it is too large, never up, and black is
+    added at the right and the bottom. `letterbox` is what Ultralytics' networks are trained with: the image is scaled
+    up or down until it touches two sides, with bilinear interpolation, and lies in the middle of grey. `cover` is what
+    torchvision and Ultralytics show networks that classify: the image is scaled until it covers the input, and what
+    reaches out on both sides is cut off.
 
     Returns:
         The pixels, uint8, and how they lie.
@@ -54,6 +55,9 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
     height, width = image.shape[:2]
     if fit == "stretch":
         return resize(image, *size), Frame((height, width), size, (size[1] / width, size[0] / height))
+    if fit == "fill":
+        filled = cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_LINEAR)
+        return filled, Frame((height, width), size, (size[1] / width, size[0] / height))
     if fit == "letterbox":
         return _letterbox(image, size)
     if fit == "cover":
