@@ -79,7 +79,7 @@ class Stage(Record):
         model: the network, a name of the zoo; how an image becomes its input is stated there.
         fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
             their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom;
-            `letterbox`, `cover` and `contain` are described in `edgedeploy.vision.preprocess.place`; or a way that has
+            `fill`, `letterbox`, `cover` and `contain` are described in `edgedeploy.vision.preprocess.place`; or a way that has
             the network built for sizes that suit the image. A network that says itself how its images are prepared goes
             before it.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.

@@ -14,7 +14,7 @@ from edgedeploy.vision.image import resize
 from edgedeploy.vision.quadrilateral import warp_quadrilateral
 from edgedeploy.zoo.entry import ModelInput
 
-Fit = Literal["stretch", "pad", "letterbox", "cover", "contain"]
+Fit = Literal["stretch", "pad", "letterbox", "fill", "cover", "contain"]
 
 _BORDER_GREY = 114  # of Ultralytics' LetterBox
 
@@ -43,13 +43,13 @@ class Frame:
 def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarray, Frame]:
     """Bring an image to the network's size (height, width).
 
-    `stretch` resizes both axes on their own, as Tengine's examples do. `pad` keeps the aspect ratio: the
-    image is scaled down if it is too large, never up, and black is added at the right and the bottom. `letterbox` is
-    what Ultralytics' networks are trained with: the image is scaled up or down until it touches two sides, with
-    bilinear interpolation, and lies in the middle of grey. `cover` is what torchvision and Ultralytics show networks
-    that classify: the image is scaled until it covers the input, and what reaches out on both sides is cut off.
-    `contain` is as `letterbox`, on black and without rounding sizes to whole pixels, as MediaPipe's
-    ImageToTensorCalculator does.
+    `stretch` resizes both axes on their own, as Tengine's examples do; `fill` does it with OpenCV's bilinear
+    interpolation. `pad` keeps the aspect ratio: the image is scaled down if it is too large, never up, and black is
+    added at the right and the bottom. `letterbox` is what Ultralytics' networks are trained with: the image is scaled
+    up or down until it touches two sides, with bilinear interpolation, and lies in the middle of grey. `cover` is what
+    torchvision and Ultralytics show networks that classify: the image is scaled until it covers the input, and what
+    reaches out on both sides is cut off. `contain` is as `letterbox`, on black and without rounding sizes
+    to whole pixels, as MediaPipe's ImageToTensorCalculator does.
 
     Returns:
         The pixels, uint8, and how they lie.
@@ -57,6 +57,9 @@ def place(image: np.ndarray, size: tuple[int, int], fit: Fit) -> tuple[np.ndarra
     height, width = image.shape[:2]
     if fit == "stretch":
         return resize(image, *size), Frame((height, width), size, (size[1] / width, size[0] / height))
+    if fit == "fill":
+        filled = cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_LINEAR)
+        return filled, Frame((height, width), size, (size[1] / width, size[0] / height))
     if fit == "letterbox":
         return _letterbox(image, size)
     if fit == "cover":

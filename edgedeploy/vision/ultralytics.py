@@ -59,7 +59,7 @@ class Ultralytics(Decoder):
         if task == "semantic":
             return Fitted(Segmentation(kind="segmentation"), "letterbox", description.names)
         if task == "depth":
-            return Fitted(Depth(kind="depth"), "stretch")
+            return Fitted(Depth(kind="depth"), "fill")
         return Fitted(self._detector(task, description, network.outputs), "letterbox", description.names)
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:

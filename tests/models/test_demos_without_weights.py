@@ -15,7 +15,7 @@ from edgedeploy.zoo.labels import load_labels
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-WITHOUT = sorted(set(DEMOS.names()) - set(all_demos()))
+WITHOUT = sorted(set(all_demos("random")) - set(all_demos()))
 
 
 @pytest.fixture

@@ -86,6 +86,13 @@ def test_the_input_must_be_an_image_with_the_channels_of_the_colour() -> None:
         input_size(model_input(layout="NHWC"), TensorSpec(name="data", shape=[1, 40], dtype="float32"))
 
 
+def test_fill_maps_each_axis_on_its_own_and_rounds_to_the_nearest_level() -> None:
+    image = np.full((60, 90, 3), 201, np.uint8)
+    pixels, frame = place(image, (31, 47), "fill")
+    assert (pixels == 201).all()
+    assert frame == Frame((60, 90), (31, 47), (47 / 90, 31 / 60))
+
+
 def test_letterbox_enlarges_and_fills_up_with_grey_on_both_sides() -> None:
     pixels, frame = place(np.full((20, 30, 3), 200, np.uint8), (65, 60), "letterbox")
     assert (pixels[12:52] == 200).all()
