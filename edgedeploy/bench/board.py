@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from edgedeploy.bench.engines import OURS, REFERENCE
+from edgedeploy.bench.engines import OURS
 from edgedeploy.bench.engines.engine import CPU, CannotRunError, Engine
 from edgedeploy.bench.machine import Machine, board_machine
-from edgedeploy.bench.measure import compare, reference_outputs, take_turns, timing, with_random_weights
+from edgedeploy.bench.measure import compare, reference_outputs, references, take_turns, timing, with_random_weights
 from edgedeploy.bench.networks import Candidate
 from edgedeploy.bench.report import Report, Row, Skipped
 from edgedeploy.bench.worker import Turn
@@ -107,4 +107,4 @@ def measure_on_board(
     models = [network.name for network in networks]
     reason = "engines are compared where edgedeploy itself runs; installed on the board, it measures with --host local"
     skipped = [Skipped(peer.name, models, reason) for peer in peers]
-    return Report(machine, OURS.name, REFERENCE.name, rounds, rows, skipped, runs, with_random_weights(networks))
+    return Report(machine, OURS.name, references(networks), rounds, rows, skipped, runs, with_random_weights(networks))

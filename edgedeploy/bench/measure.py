@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from edgedeploy.bench.engines import OURS, REFERENCE
+from edgedeploy.bench.engines import OURS
 from edgedeploy.bench.engines.engine import CannotRunError, Engine, Task
 from edgedeploy.bench.machine import this_machine
 from edgedeploy.bench.networks import Candidate
@@ -105,9 +105,13 @@ def measure(
     rows: list[Row] = []
     for network in networks:
         rows += _measure_network(network, present, threads, rounds, runs, tally, progress)
-    return Report(
-        machine, OURS.name, REFERENCE.name, rounds, rows, tally.entries(), runs, with_random_weights(networks)
-    )
+    reference = references(networks)
+    return Report(machine, OURS.name, reference, rounds, rows, tally.entries(), runs, with_random_weights(networks))
+
+
+def references(networks: Sequence[Candidate]) -> str:
+    """The engines whose outputs are taken for right, by name."""
+    return " or ".join(dict.fromkeys(network.reference.name for network in networks))
 
 
 def with_random_weights(networks: Sequence[Candidate]) -> list[str]:
@@ -233,7 +237,7 @@ def _measure_network(
                     workers[engine.name] = stack.enter_context(_start(engine, network, file, folder, threads))
                 except CannotRunError as error:
                     leave_out(engine, error)
-            reference = reference_outputs(network, file, folder, threads, workers.get(REFERENCE.name))
+            reference = reference_outputs(network, file, folder, threads, workers.get(network.reference.name))
         with progress.steps(f"measure {network.name}", min(rounds, runs or rounds) * len(workers)) as done:
             turns = take_turns(
                 workers, rounds, lambda name, error: leave_out(engines[name], error), runs=runs, done=done
@@ -258,7 +262,7 @@ def _measure_network(
 
 def _start(engine: Engine, network: Candidate, file: Path, folder: Path, threads: int) -> EngineWorker:
     """An engine's process with the network loaded."""
-    if file.suffix != engine.suffix:
+    if engine is not OURS and file.suffix != engine.suffix:
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is a {file.suffix} file")
     scratch = folder / f"{engine.name}-{os.urandom(4).hex()}"
     scratch.mkdir()
@@ -280,7 +284,7 @@ def reference_outputs(
     try:
         if running:
             return running.outputs()
-        with _start(REFERENCE, network, file, folder, threads) as worker:
+        with _start(network.reference, network, file, folder, threads) as worker:
             return worker.outputs()
     except CannotRunError as error:
-        raise ModelError(f"{REFERENCE.name} cannot run {network.name}", why=str(error)) from error
+        raise ModelError(f"{network.reference.name} cannot run {network.name}", why=str(error)) from error

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from edgedeploy.bench.engines import REFERENCES
+from edgedeploy.bench.engines.engine import Engine
 from edgedeploy.build import Prepared, prepare
 from edgedeploy.errors import DownloadError, UnsupportedError
 from edgedeploy.frontends.converted import ConvertedFormat
@@ -41,19 +43,34 @@ class Candidate:
         """Seeded random inputs by name."""
         return {spec.name: fill(spec, "random", seed) for seed, spec in enumerate(self.inputs)}
 
-    def write(self, folder: Path) -> Path:
-        """Write the network with fixed shapes, for every engine the same file.
+    @property
+    def reference(self) -> Engine:
+        """The engine whose outputs are taken for right.
 
         Raises:
-            UnsupportedError: its format has no such form.
+            UnsupportedError: no engine reads its format, nor is it converted to one that they read.
         """
         source = self.prepared.source
-        if not isinstance(source.format, ConvertedFormat):
+        converted = isinstance(source.format, ConvertedFormat)
+        engine = REFERENCES.get(".onnx" if converted else source.files[0].suffix)
+        if engine is None:
             raise UnsupportedError(
                 f"other engines cannot be given {self.name}",
                 why=f"networks reach them as ONNX, and {source.format.name} files are not converted to it",
                 hints=["measure it as ONNX, or edgedeploy alone with `edgedeploy run --print-time`"],
             )
+        return engine
+
+    def write(self, folder: Path) -> Path:
+        """Write the network with fixed shapes as ONNX, for every engine the same file; others are taken as they are.
+
+        Raises:
+            UnsupportedError: its format has no form that an engine reads.
+        """
+        source = self.prepared.source
+        if not isinstance(source.format, ConvertedFormat):
+            assert self.reference
+            return source.files[0]
         path = folder / "network.onnx"
         onnx.save(source.format.convert(source.files, source.shapes, source.options).folded(), path)
         return path

@@ -88,7 +88,14 @@ def _body(model: onnx.ModelProto, node: onnx.NodeProto, shapes: Shapes) -> onnx.
     inputs = [helper.make_tensor_value_info(name, *shapes[name]) for name in names]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     part = helper.make_model(
-        helper.make_graph([_with_defaults(model, node)], "function", inputs, outputs),
+        # ONNX's inliner asks for the type of inputs that are left out, too.
+        helper.make_graph(
+            [_with_defaults(model, node)],
+            "function",
+            inputs,
+            outputs,
+            value_info=[helper.make_tensor_value_info("", onnx.TensorProto.FLOAT, [])],
+        ),
         opset_imports=model.opset_import,
         ir_version=model.ir_version,
     )

@@ -394,6 +394,29 @@ def test_an_engine_that_reads_other_files_is_named_with_the_reason(command: Comm
     assert [entry["engine"] for entry in printed["rows"]] == ["edgedeploy"]
 
 
+@pytest.mark.compiles
+@pytest.mark.skipif(not litert.ENGINE.installed(), reason="LiteRT is not installed")
+def test_networks_of_tensorflow_lite_are_measured_against_litert(command: Command, tmp_path: Path) -> None:
+    from support.tflite_networks import small
+
+    net = tmp_path / "net.tflite"
+    net.write_bytes(small())
+    engines = "litert,onnxruntime"
+    code, out, _ = command("bench", net, "--against", engines, "--threads", 1, "--rounds", 1, "--json")
+    assert code == 0
+    printed = json.loads(out)
+    assert printed["reference"] == "litert"
+    assert [entry["engine"] for entry in printed["rows"]] == ["edgedeploy", "litert"]
+    assert printed["rows"][0]["max_rel_diff"] < 1e-5
+    assert printed["skipped"] == [
+        {
+            "engine": "onnxruntime",
+            "models": ["net"],
+            "reason": "it reads .onnx files, and the network is a .tflite file",
+        }
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

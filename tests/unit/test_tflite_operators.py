@@ -83,7 +83,7 @@ def test_depth_becomes_space(tmp_path: Path) -> None:
     [(SAME, 3, (8, 10)), (SAME, 3, (7, 9)), (SAME, 2, (8, 10)), (VALID, 3, (9, 11)), (VALID, 2, (8, 10))],
     ids=str,
 )
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("bias", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_transposed_convolutions_have_the_shape_that_the_file_says(
     tmp_path: Path, padding: int, kernel: int, output: tuple[int, int], bias: bool
 ) -> None:
@@ -107,7 +107,14 @@ def test_transposed_convolutions_have_the_shape_that_the_file_says(
     ],
     ids=["NCHW", "NHWC", "NCDHW", "plain"],
 )
-@pytest.mark.parametrize(("body", "start"), [("MAXIMUM", -np.inf), ("MINIMUM", np.inf), ("ADD", 0.0)])
+@pytest.mark.parametrize(
+    ("body", "start"),
+    [
+        ("MAXIMUM", -np.inf),
+        pytest.param("MINIMUM", np.inf, marks=pytest.mark.slow),
+        pytest.param("ADD", 0.0, marks=pytest.mark.slow),
+    ],
+)
 def test_windows_are_reduced(
     tmp_path: Path, sizes: list[int], strides: list[int], padding: list[int], body: str, start: float
 ) -> None:
@@ -131,7 +138,7 @@ def test_windows_are_reduced(
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float16"])
 @pytest.mark.parametrize(
     ("shape", "order", "blocks", "levels", "count"),
     [

@@ -9,8 +9,9 @@ from edgedeploy.bench.engines.engine import Engine
 from edgedeploy.errors import InputError, UnknownNameError
 
 OURS = ours.ENGINE
-# The engine that says what is right.
+# The engine that says what is right, and by the suffix of the networks' files as engines are given them.
 REFERENCE = onnxruntime.ENGINE
+REFERENCES = {engine.suffix: engine for engine in (REFERENCE, litert.ENGINE)}
 PEERS = [onnxruntime.ENGINE, openvino.ENGINE, ncnn.ENGINE, mnn.ENGINE, litert.ENGINE, torch.ENGINE]
 
 _BY_NAME = {engine.name: engine for engine in [OURS, *PEERS]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -77,10 +78,24 @@ def _of_any_opset(operator: str, since: int) -> Translation:
     return lambda importer, inputs, attr: importer.theirs(operator, inputs, attr, max(importer.opset, since))
 
 
+def _rms_normalisation(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """RMSNormalization; over all axes it is one row, as TVM's needs an axis that stays."""
+    translate = _of_any_opset("RMSNormalization", 23)
+    data, scale = inputs[:2]
+    shape = shape_of(data)
+    if int(attr.get("axis", -1)) % len(shape):
+        return translate(importer, inputs, attr)
+    build, size = Builder(importer), math.prod(shape)
+    scale = build.reshape(build.broadcast_to(scale, shape), [size])
+    row = importer.bb.normalize(translate(importer, [build.reshape(data, [1, size]), scale], {**attr, "axis": 1}))
+    return build.reshape(row, shape)
+
+
 TRANSLATIONS: dict[str, Translation] = {
     "BatchNormalization": _batch_normalisation,
     "Dropout": _dropout,
     "LayerNormalization": _of_any_opset("LayerNormalization", 17),
     "LpNormalization": _lp_normalisation,
-    "SimplifiedLayerNormalization": _of_any_opset("RMSNormalization", 23),
+    "RMSNormalization": _rms_normalisation,
+    "SimplifiedLayerNormalization": _rms_normalisation,
 }
