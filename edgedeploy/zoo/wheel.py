@@ -6,9 +6,9 @@ or is not the one that was asked for, is removed. A wheel is never installed, an
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
 from importlib.util import find_spec
@@ -78,11 +78,16 @@ def _have(wheel: Wheel, folder: Path, progress: Progress, patience: Patience) ->
     if path and wheel.sha256 in (None, sha256_of(path)):
         return path
     # Beside its place, so that a rename puts it there whole or not at all.
-    with tempfile.TemporaryDirectory(dir=folder) as empty:
-        path = _download(wheel, Path(empty), progress, patience)
+    arriving = folder / "arriving"
+    shutil.rmtree(arriving, ignore_errors=True)  # of a process that was killed
+    arriving.mkdir()
+    try:
+        path = _download(wheel, arriving, progress, patience)
         if wheel.sha256:
             _check(path, path.name, wheel.sha256)
         return path.replace(folder / path.name)
+    finally:
+        shutil.rmtree(arriving, ignore_errors=True)
 
 
 def _check(path: Path, name: str, sha256: str) -> None:

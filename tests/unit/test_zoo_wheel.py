@@ -77,6 +77,13 @@ def of_wheel(sha256: str) -> ZooFile:
     return ZooFile(name="net.onnx", sha256=SHA256, size=len(CONTENT), wheel=inside)
 
 
+def keep(wheel: Path) -> None:
+    """Put a wheel where downloaded ones are kept."""
+    folder = store.wheels_folder() / "nets-1.2"
+    folder.mkdir(parents=True)
+    wheel.rename(folder / wheel.name)
+
+
 def refusal(tmp_path: Path, file: ZooFile) -> DownloadError:
     with pytest.raises(DownloadError) as caught:
         store.fetch(file, folder=tmp_path)
@@ -130,7 +137,7 @@ def test_files_of_one_wheel_share_its_download(index: Path, tmp_path: Path, down
 
 
 def test_what_is_removed_from_the_cache_takes_its_wheel_along(index: Path, tmp_path: Path) -> None:
-    make_wheel(index)
+    keep(make_wheel(index))
     store.fetch(zoo_file(), folder=tmp_path)
     assert store.remove(zoo_file())
     assert not [path for path in store.cache_folder().rglob("*") if path.is_file()]
@@ -148,12 +155,12 @@ def test_a_mirror_needs_no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_kept_wheel_that_was_damaged_is_downloaded_again(index: Path, tmp_path: Path, downloads: list[str]) -> None:
     good = make_wheel(index)
     pinned = of_wheel(hashlib.sha256(good.read_bytes()).hexdigest())
-    store.fetch(pinned, folder=tmp_path)
-    store.cache_path(pinned).unlink()
-    [copy] = store.wheels_folder().rglob("*.whl")
-    copy.write_bytes(b"nothing of the kind")
+    (index / "damaged").mkdir()
+    damaged = index / "damaged" / ANY
+    damaged.write_bytes(b"nothing of the kind")
+    keep(damaged)
     assert store.fetch(pinned, folder=tmp_path).read_bytes() == CONTENT
-    assert len(downloads) == 2
+    assert len(downloads) == 1
 
 
 def test_a_version_that_does_not_exist_is_said_in_pips_words(index: Path, tmp_path: Path) -> None:
@@ -226,16 +233,14 @@ def test_a_wheel_with_another_file_than_stated_is_refused_and_removed(
     lying = make_wheel(index, members=members)
     if harm:
         harm(lying)
-    folder = store.wheels_folder() / "nets-1.2"
-    folder.mkdir(parents=True)
-    lying.rename(folder / lying.name)  # as if pip had let it pass
+    keep(lying)  # as if pip had let it pass
     error = refusal(tmp_path, zoo_file())
     assert re.search(said, str(error)), error
     assert "the wheel was removed" in str(error)
 
 
 def test_the_name_inside_a_wheel_is_never_a_path_here(index: Path, tmp_path: Path) -> None:
-    make_wheel(index, members={"../../../outside.onnx": CONTENT})
+    keep(make_wheel(index, members={"../../../outside.onnx": CONTENT}))
     path = store.fetch(zoo_file(member="../../../outside.onnx"), folder=tmp_path)
     assert path == store.cache_path(zoo_file())
     assert not list(tmp_path.rglob("outside.onnx"))
