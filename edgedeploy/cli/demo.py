@@ -102,11 +102,15 @@ def demo(
 
     The results go to standard output, progress to standard error. `all` runs the demos one after another,
     goes on when one fails, and ends with the exit code of the first that failed; networks that the zoo has no
-    weights of are left out.
+    weights of are left out. `yolo`, `segmentation` and `depth` are for networks of yours: give one with --model.
 
     Example: edgedeploy demo retinaface --save faces.jpg
 
     Example: edgedeploy demo facepipe --image party.mp4 --save party-faces.mp4
+
+    Example: edgedeploy demo yolo --model yolo11n-seg.onnx --image street.jpg --save seen.jpg
+
+    Example: edgedeploy demo segmentation --model lraspp.onnx --image street.jpg --save classes.png
 
     Example: edgedeploy demo yolo-fastest --image 0 --frames 100 --json
 
@@ -125,7 +129,7 @@ def demo(
     from edgedeploy.cli.demo_output import Printer
     from edgedeploy.demo.program import Program
     from edgedeploy.demo.saving import saving
-    from edgedeploy.demo.spec import DEMOS, all_demos
+    from edgedeploy.demo.spec import all_demos
     from edgedeploy.errors import EdgedeployError, InputError
     from edgedeploy.vision.source import open_source
 
@@ -156,7 +160,7 @@ def demo(
                 return False
 
     names = all_demos(weights.value) if name == ALL else [name]
-    if name == ALL and (left := [each for each in DEMOS.names() if each not in names]):
+    if name == ALL and (left := [each for each in all_demos("random") if each not in names]):
         progress.note(f"without weights in the zoo, and shown with --weights random: {', '.join(left)}")
     code = 0
     for each in names:

@@ -145,10 +145,10 @@ class Points(Boxes):
     shape: tuple[int, int]
 
     def _results(self, found: Candidates, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
-        values = found.extras.reshape(-1, *self.shape)
+        values = found.extras.reshape(len(found.scores), *self.shape)
         height, width = frame.image
         points = np.clip(frame.to_image(values[..., :2]), 0, np.array([width, height], values.dtype)).tolist()
-        scores = values[..., 2:].reshape(len(values), -1).tolist()
+        scores = values[..., 2:].reshape(len(values), self.shape[0] * (self.shape[1] - 2)).tolist()
         edges = SKELETONS.get(self.shape[0], ())
         return [
             detection.model_copy(

@@ -1,5 +1,9 @@
 """What Ultralytics' own predictors make of outputs; run by a Python that has the package, with nothing of edgedeploy.
 
+Each line of standard input has the paths of a case and of its result, with a tab between; a line on standard output
+says that the result is there. A case has `task`, `names`, `end2end`, `agnostic`, `image` (uint8, B G R), `network`
+(height and width) and the outputs `output0`, perhaps `output1`.
+"""
 
 from __future__ import annotations
 

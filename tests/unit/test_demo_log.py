@@ -12,7 +12,7 @@ from edgedeploy.demo.pipeline import Network, Outcome, Parts
 from edgedeploy.demo.spec import LogFormat
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.results import Detection
+from edgedeploy.vision.results import Detection, Mask
 from edgedeploy.zoo.entry import ModelInput
 
 SQUEEZENET = ModelInput(name="data", shape=[1, 3, 227, 227], colour="BGR", mean=[104.007, 116.669, 122.679])
@@ -93,6 +93,29 @@ def seen(label: str, class_id: int, score: float, *box: float) -> Detection:
                 *(*FILES_AND_INPUT, REPEAT, RULE),
                 "17:  80%, [ 132,  222,  315,  535], dog",
                 " 2:  25%, [  57,   77,  111,  124], car",
+            ],
+        ),
+        (
+            "objects",
+            [
+                seen("dog", 16, 0.9981, 123.1, 222.6, 319.9, 544.4),
+                Detection(
+                    label="plane", class_id=4, score=0.5, box=(0, 0, 9, 9), corners=((1, 2), (3, 4), (5, 6), (7, 8))
+                ),
+                Detection(label="cat", class_id=15, score=0.5, box=(1, 2, 3, 4), mask=Mask(size=(4, 4), counts=[9, 7])),
+                Detection(label="me", class_id=0, score=0.7, box=(1, 2, 3, 4), points=((1.4, 2), (3, 4.6))),
+                seen("tabby", 281, 0.25),
+                Detection(label="sky", class_id=2, mask=Mask(size=(4, 4), counts=[0, 16])),
+            ],
+            [
+                *(REPEAT, RULE, "detection num: 6"),
+                "16: 100%, [ 123,  223,  320,  544], dog",
+                " 4:  50%, [   1,    2,    3,    4,    5,    6,    7,    8], plane",
+                "15:  50%, [   1,    2,    3,    4], 7 pixels, cat",
+                " 0:  70%, [   1,    2,    3,    4], me",
+                "2 points: 1,2 3,5",
+                "281:  25%, tabby",
+                " 2: 16 pixels, sky",
             ],
         ),
     ],

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgedeploy.vision.draw import draw
-from edgedeploy.vision.results import Detection
+from edgedeploy.vision.results import Detection, Mask, Surface
 
 GREY = np.full((200, 300, 3), 128, np.uint8)
 
@@ -43,3 +43,54 @@ def test_boxes_outside_the_image_are_no_problem() -> None:
     inf = float("inf")
     for box in [(-500.0, -500.0, 9e9, 9e9), (-inf, 0.0, inf, inf)]:
         draw(GREY, [Detection(label="a very long label of a thing", class_id=0, score=1, box=box)])
+
+
+def test_masks_are_half_of_the_image_and_half_of_a_colour_that_differs_from_result_to_result() -> None:
+    first, second = np.zeros((200, 300), bool), np.zeros((200, 300), bool)
+    first[50:80, 50:80], second[150:190, 150:190] = True, True
+    seen = [
+        Detection(label="a", class_id=0, score=1, box=(40, 40, 90, 90), mask=Mask.of(first, (0, 0), (200, 300))),
+        Detection(label="a", class_id=0, score=1, box=(140, 140, 195, 195), mask=Mask.of(second, (0, 0), (200, 300))),
+    ]
+    drawn = draw(GREY, seen)
+    # The first two colours of VOC's palette are dark red and dark green: 128 of 255.
+    assert (drawn[55:80, 50:80] == [64, 64, 128]).all()
+    assert (drawn[155:190, 150:190] == [64, 128, 64]).all()
+    assert (drawn[100:130, 100:130] == 128).all()
+
+
+def test_classes_of_pixels_have_the_colours_of_their_numbers() -> None:
+    where = np.zeros((200, 300), bool)
+    where[100:120] = True
+    [drawn] = [draw(GREY, [Detection(label="b", class_id=1, mask=Mask.of(where, (0, 0), (200, 300)))])]
+    assert (drawn[100:120] == [64, 128, 64]).all()
+
+
+def test_points_whose_scores_are_low_are_left_out_with_their_lines() -> None:
+    seen = Detection(
+        label="me",
+        class_id=0,
+        points=((20, 30), (250, 30), (20, 190)),
+        point_scores=(0.9, 0.8, 0.1),
+        edges=((0, 1), (0, 2)),
+    )
+    pixels = changed(seen)
+    assert pixels[30, 20:251].all()
+    assert not pixels[100:].any()
+
+
+def test_turned_boxes_have_their_own_lines() -> None:
+    corners = ((100.0, 50.0), (150.0, 100.0), (100.0, 150.0), (50.0, 100.0))
+    pixels = changed(Detection(label="x", class_id=0, score=1, box=(50, 50, 150, 150), corners=corners))
+    assert pixels[75, 125]
+    assert pixels[125, 75]
+    assert not pixels[140, 55:70].any()
+
+
+def test_a_surface_takes_the_place_of_the_image_bright_where_it_is_large() -> None:
+    values = np.linspace(0, 10, 60000, dtype=np.float32).reshape(200, 300)
+    values[0, 0] = np.nan
+    surface = Surface(minimum=0, median=5, maximum=10, values=values)
+    rows = draw(GREY, [Detection(label="depth", class_id=0, surface=surface)])[40:].mean(axis=(1, 2))
+    assert (np.diff(rows) > -1).all()
+    assert rows[-1] > 3 * rows[0]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedeploy.vision.nms import suppress
+from edgedeploy.vision.nms import suppress, suppress_turned
 
 
 def boxes(*rows: tuple[float, float, float, float]) -> np.ndarray:
@@ -41,3 +41,26 @@ def test_equal_scores_keep_their_order() -> None:
 def test_no_boxes_and_empty_boxes() -> None:
     assert suppress(boxes(), np.empty(0), 0.5).tolist() == []
     assert suppress(boxes((3, 3, 3, 3), (3, 3, 3, 3)), np.array([0.2, 0.1]), 0.5).tolist() == [0, 1]
+
+
+class TestTurnedBoxes:
+    def test_a_box_stays_beside_one_that_lies_across_it(self) -> None:
+        boxes = np.array([[50, 50, 40, 10, 0], [50, 50, 40, 10, np.pi / 2], [51, 50, 40, 10, 0.01]])
+        scores = np.array([0.5, 0.9, 0.8])
+        assert suppress_turned(boxes, scores, 0.7).tolist() == [1, 2]
+
+    def test_equal_boxes_of_other_classes_stay(self) -> None:
+        boxes = np.array([[50, 50, 40, 10, 0.5]] * 3)
+        scores = np.array([0.5, 0.9, 0.8])
+        assert suppress_turned(boxes, scores, 0.7).tolist() == [1]
+        assert suppress_turned(boxes, scores, 0.7, np.array([0, 1, 0])).tolist() == [1, 2]
+
+    def test_what_is_suppressed_suppresses_others(self) -> None:
+        boxes = np.array([[50 + 4 * place, 50, 40, 40, 0] for place in range(3)], float)
+        scores = np.array([0.9, 0.8, 0.7])
+        kept = suppress_turned(boxes[:2], scores[:2], 0.8), suppress_turned(boxes[::2], scores[::2], 0.8)
+        assert [each.tolist() for each in kept] == [[0], [0, 1]]
+        assert suppress_turned(boxes, scores, 0.8).tolist() == [0]
+
+    def test_of_nothing_nothing_is_kept(self) -> None:
+        assert suppress_turned(np.zeros((0, 5)), np.zeros(0), 0.5).tolist() == []

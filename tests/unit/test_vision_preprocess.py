@@ -5,7 +5,7 @@ import pytest
 
 from edgedeploy.errors import InputError
 from edgedeploy.tensors import TensorSpec
-from edgedeploy.vision.preprocess import input_size, place, to_tensor
+from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
 from edgedeploy.zoo.entry import ModelInput
 
 BGR_PIXEL = np.array([[[10, 20, 30]]], np.uint8)
@@ -70,3 +70,33 @@ def test_the_input_must_be_an_image_with_the_channels_of_the_colour() -> None:
         input_size(model_input(), TensorSpec(name="data", shape=[1, 1, 28, 28], dtype="float32"))
     with pytest.raises(InputError, match="needed is 1xHxWx3"):
         input_size(model_input(layout="NHWC"), TensorSpec(name="data", shape=[1, 40], dtype="float32"))
+
+
+def test_letterbox_enlarges_and_fills_up_with_grey_on_both_sides() -> None:
+    pixels, frame = place(np.full((20, 30, 3), 200, np.uint8), (65, 60), "letterbox")
+    assert (pixels[12:52] == 200).all()
+    assert (pixels[:12] == 114).all()  # of 25 rows of grey the first 12
+    assert (pixels[52:] == 114).all()
+    assert frame == Frame((20, 30), (65, 60), (2.0, 2.0), (0, 12))
+    assert frame.to_image(np.array([[0.0, 12.0], [60.0, 52.0]])).tolist() == [[0, 0], [30, 20]]
+
+
+def test_cover_shows_the_middle() -> None:
+    image = np.zeros((20, 60, 3), np.uint8)
+    image[:, 20:40] = 255
+    pixels, frame = place(image, (20, 20), "cover")
+    assert (pixels == 255).all()
+    assert frame.to_image(np.array([[0.0, 0.0], [20.0, 20.0]])).tolist() == [[20, 0], [40, 20]]
+
+
+@pytest.mark.parametrize("size", [(100, 37), (37, 100), (9, 12), (224, 300)])
+def test_cover_averages_over_the_pixels_that_fall_together(size: tuple[int, int]) -> None:
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    pixels, _ = place(image, (24, 24), "cover")
+    assert pixels.shape == (24, 24, 3)
+    side = min(size)
+    top, left = ((each - side) // 2 for each in size)
+    middle = image[top : top + side, left : left + side].astype(np.float32)
+    assert np.abs(pixels.mean() - middle.mean()) < 4
+    flat, _ = place(np.full((*size, 3), 77, np.uint8), (24, 24), "cover")
+    assert (flat == 77).all()

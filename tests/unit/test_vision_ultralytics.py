@@ -1,0 +1,183 @@
+"""Outputs as Ultralytics' exporters write them, with results worked out by hand.
+
+Whether these are what Ultralytics itself makes of such outputs is tested in tests/models/test_ultralytics_agreement.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from support.ultralytics_heads import channels, chosen, fitted
+
+from edgedeploy.errors import InputError
+from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection
+from edgedeploy.vision.ultralytics import Ultralytics
+
+# An image of 100 x 200 pixels, twice as large in an input of 320 x 400: 60 rows of grey above and below.
+FRAME = Frame((100, 200), (320, 400), (2.0, 2.0), (0, 60))
+NAMES = ["cat", "dog", "owl"]
+
+
+def decode(outputs: dict[str, np.ndarray], frame: Frame = FRAME, **said: Any) -> list[Detection]:
+    fields = {key: said.pop(key) for key in ("suppression", "most", "task_of_demo") if key in said}
+    task = {"task": fields.pop("task_of_demo")} if "task_of_demo" in fields else {}
+    suited = fitted(Ultralytics(kind="ultralytics", **fields, **task), outputs, **{"names": NAMES, **said})
+    return suited.decoder.decode(outputs, frame, suited.labels)
+
+
+def table(*rows: tuple[list[float], list[float]], count: int = 30, extras: int = 0) -> tuple[np.ndarray, ...]:
+    """Boxes, scores and what comes after them, of `count` places: those stated, and nothing in the others."""
+    boxes, scores, rest = (np.zeros((count, size), np.float32) for size in (4, len(NAMES), extras))
+    boxes[:, 2:] = 1
+    for place, (box, seen) in enumerate(rows):
+        boxes[place], scores[place] = box, seen
+    return boxes, scores, rest
+
+
+TWO = table(([100, 160, 40, 20], [0.1, 0.9, 0.2]), ([102, 160, 40, 20], [0.8, 0.1, 0.0]))
+
+
+def test_boxes_lose_the_border_and_the_scale_of_the_letterbox() -> None:
+    dog, cat = decode({"output0": channels(*TWO)}, task="detect")
+    assert (dog.label, dog.class_id, dog.score) == ("dog", 1, pytest.approx(0.9))
+    # (100 - 20) / 2, (160 - 10 - 60) / 2, (100 + 20) / 2, (160 + 10 - 60) / 2
+    assert dog.box == pytest.approx((40, 45, 60, 55))
+    assert (cat.label, cat.box) == ("cat", pytest.approx((41, 45, 61, 55)))
+
+
+def test_boxes_suppress_those_of_their_class_or_of_all() -> None:
+    overlapping = table(([100, 160, 40, 20], [0.9, 0, 0]), ([104, 160, 40, 20], [0.8, 0, 0]))
+    apart = table(([100, 160, 40, 20], [0.9, 0, 0]), ([110, 160, 40, 20], [0.8, 0, 0]))
+    assert len(decode({"o": channels(*overlapping)})) == 1  # 36 of 44 is above 0.7
+    assert len(decode({"o": channels(*apart)})) == 2  # 30 of 50
+    assert len(decode({"o": channels(*TWO)})) == 2
+    assert len(decode({"o": channels(*TWO)}, suppression="agnostic")) == 1
+
+
+def test_scores_must_exceed_the_threshold_and_results_end_at_the_most() -> None:
+    rows = [([40 * place + 20, 160, 30, 30], [score, 0, 0]) for place, score in enumerate([0.25, 0.2500001, 0.3, 0.9])]
+    assert [each.score for each in decode({"o": channels(*table(*rows))})] == pytest.approx([0.9, 0.3, 0.25])
+    assert [each.score for each in decode({"o": channels(*table(*rows))}, most=1)] == pytest.approx([0.9])
+
+
+def test_boxes_end_at_the_images_edges() -> None:
+    [found] = decode({"o": channels(*table(([0, 60, 100, 1000], [1, 0, 0])))})
+    assert found.box == (0, 0, 25, 100)
+
+
+def test_a_network_that_chooses_itself_gives_its_boxes_in_its_order_and_zeros_after_them() -> None:
+    rows = chosen(*TWO, most=5)
+    rows[0, 2:] = 0
+    found = decode({"output0": rows}, task="detect", end2end=True)
+    assert [(each.label, each.box) for each in found] == [
+        ("dog", pytest.approx((40, 45, 60, 55))),
+        ("cat", pytest.approx((41, 45, 61, 55))),
+    ]
+
+
+def test_networks_of_yolov5s_own_exporter_have_rows_with_objectness() -> None:
+    boxes, scores, _ = TWO
+    objectness = np.full((len(boxes), 1), 0.5, np.float32)
+    rows = np.concatenate([boxes, objectness, scores], axis=1)[None]
+    dog, cat = decode({"output0": rows}, stride=32)
+    assert (dog.label, dog.score) == ("dog", pytest.approx(0.45))
+    assert cat.score == pytest.approx(0.4)
+    one_class = np.concatenate([boxes, objectness, scores[:, 1:2]], axis=1)[None]
+    [found] = decode({"output0": one_class}, names={0: "only"}, stride=32)
+    assert (found.label, found.score) == ("only", pytest.approx(0.45))
+
+
+def test_masks_are_sums_of_prototypes_above_zero_inside_of_the_box() -> None:
+    boxes, scores, coefficients = table(([200, 160, 200, 100], [0.9, 0, 0]), ([50, 160, 40, 40], [0, 0.8, 0]), extras=2)
+    coefficients[0], coefficients[1] = [1, -1], [0, 1]
+    prototypes = np.zeros((1, 2, 80, 100), np.float32)
+    prototypes[0, 0] = 1  # everywhere
+    prototypes[0, 1, :, 50:] = 2  # the right half
+    [cat] = decode({"output0": channels(boxes, scores, coefficients), "output1": prototypes}, task="segment")
+    assert cat.label == "cat"  # the dog's mask has no pixels in its box
+    assert cat.mask is not None
+    pixels = np.argwhere(cat.mask.pixels())
+    # The box is (50, 25) to (150, 75); of the mask's values 1 and -1 the sign changes at the middle, 100.
+    assert pixels.min(axis=0).tolist() == [25, 50]
+    assert pixels.max(axis=0).tolist() == [74, 99]
+    assert cat.mask.area == len(pixels) == 50 * 50
+
+
+def test_points_have_scores_and_persons_have_lines() -> None:
+    boxes, scores, values = table(([200, 160, 200, 100], [0.9, 0, 0]), extras=51)
+    values[0, :6] = [100, 160, 0.5, -9, 9999, 0.25]
+    [found] = decode({"output0": channels(boxes, scores, values)}, task="pose", kpt_shape=[17, 3])
+    assert found.points[:3] == ((50, 50), (0, 100), (0, 0))
+    assert found.point_scores[:3] == (0.5, 0.25, 0)
+    assert len(found.points) == len(found.point_scores) == 17
+    assert (5, 7) in found.edges  # left shoulder and elbow
+    boxes, scores, values = table(([200, 160, 200, 100], [0.9, 0, 0]), extras=8)
+    [found] = decode({"output0": channels(boxes, scores, values)}, task="pose", kpt_shape=[4, 2])
+    assert (len(found.points), found.point_scores, found.edges) == (4, (), ())
+
+
+def test_turned_boxes_have_four_corners_and_a_box_around_them() -> None:
+    boxes, scores, angles = table(([200, 160, 80, 40], [0.9, 0, 0]), ([201, 160, 80, 40], [0.5, 0, 0]), extras=1)
+    angles[:2] = math.pi / 2
+    [found] = decode({"output0": channels(boxes, scores, angles)}, task="obb")
+    assert found.box == pytest.approx((90, 30, 110, 70), abs=1e-4)
+    assert found.corners is not None
+    assert np.allclose(found.corners, [(90, 70), (110, 70), (110, 30), (90, 30)], atol=1e-4)
+    angles[1] = 0  # across it: both stay
+    assert len(decode({"output0": channels(boxes, scores, angles)}, task="obb")) == 2
+
+
+def test_networks_that_classify_see_the_middle_of_the_image() -> None:
+    outputs = {"output0": np.array([[0.1, 0.7, 0.2]], np.float32)}
+    suited = fitted(Ultralytics(kind="ultralytics", top=2), outputs, names=NAMES, task="classify")
+    assert suited.decoder == Classification(kind="classification", top=2)
+    assert (suited.fit, suited.labels) == ("cover", NAMES)
+
+
+def test_the_demo_may_say_the_task_and_files_without_metadata_are_told_by_their_outputs() -> None:
+    boxes, scores, values = table(([200, 160, 200, 100], [0.9, 0, 0]), count=60, extras=2)
+    both = {"a": channels(boxes, scores, values), "b": np.ones((1, 2, 8, 8), np.float32)}
+    values[0] = 1
+    both = {"a": channels(boxes, scores, values), "b": both["b"]}
+    [found] = decode(both, names=[])
+    assert found.mask is not None
+    assert found.label == "0"
+    [found] = decode({"a": channels(boxes, scores)}, names=[], task_of_demo="detect")
+    assert (found.label, found.mask) == ("0", None)
+    # Nothing at all is said: the decoder looks at the outputs alone.
+    [plain] = Ultralytics(kind="ultralytics").decode({"a": channels(boxes, scores)}, FRAME, ["x"])
+    assert plain.label == "x"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said", "message"),
+    [
+        ({"o": (1, 84, 8400)}, {"task": "detect"}, "is 1x84x8400, which does not suit 3 classes and 0 values"),
+        ({"o": (1, 7, 30)}, {"task": "segment"}, "are not those of the task segment: o 1x7x30"),
+        ({"o": (1, 7)}, {"task": "pose"}, "are not those of the task pose: o 1x7"),
+        ({"o": (1, 7, 30)}, {"task": "pose"}, "does not suit 3 classes and 51 values"),
+        ({"o": (1, 3, 30)}, {"task": "detect", "names": []}, "has 3 values for each place"),
+        ({"o": (2, 7, 30)}, {"task": "detect"}, "is 2x7x30, not 1xNxM"),
+    ],
+)
+def test_outputs_that_do_not_suit_the_metadata_are_refused(
+    shapes: dict[str, tuple[int, ...]], said: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match="the network does not give what this demo reads") as caught:
+        decode({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, **said)
+    assert message in str(caught.value.why)
+
+
+@pytest.mark.parametrize("task", ["detect", "pose", "obb", "segment"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_no_number_stands_for_are_no_results(task: str, value: float) -> None:
+    extras = {"detect": 0, "pose": 51, "obb": 1, "segment": 2}[task]
+    outputs = {"output0": np.full((1, 7 + extras, 30), value, np.float32)}
+    if task == "segment":
+        outputs["output1"] = np.full((1, 2, 8, 8), value, np.float32)
+    assert decode(outputs, task=task) == []
