@@ -105,8 +105,8 @@ def test_only_text_is_printed_and_drawn(shown: Result) -> None:
     assert len(lines) == 2
     assert all(line.endswith("], ab") for line in lines)
     assert shown.log()[-2:] == [
-        "ppocr-v2-cls : 2 times, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
-        "ppocr-v4-rec : 2 times, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
+        "Repeat 2 times, ppocr-v2-cls, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
+        "Repeat 2 times, ppocr-v4-rec, avg time 2.00 ms, max_time 2.00 ms, min_time 2.00 ms",
     ]
     assert shown.frame_log()[1:] == lines
     assert [each.label for each in shown.outcome.all_detections] == ["ab", "ab"]
