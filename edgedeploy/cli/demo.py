@@ -130,6 +130,8 @@ def demo(
 
     Example: edgedeploy demo yolo-fastest --image 0 --frames 100 --json
 
+    Example: edgedeploy demo ocr --image receipt.jpg --save read.png
+
     Example: edgedeploy demo classification --image holiday/ --save seen/
 
     Example: edgedeploy demo retinaface --board rpi4 --virtual

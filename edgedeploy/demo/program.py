@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +32,9 @@ from edgedeploy.zoo.source import find_source, users_own
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
+
+# How many sizes of a network stay open here at a time; a folder may have images of any number of sizes.
+_MOST_SIZES = 8
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class Program:
                 if not sized[index]:
                     return part.network(*ready[index], there[index])
 
-                @cache
+                @lru_cache(_MOST_SIZES)
                 def of_size(size: tuple[int, int]) -> Network:
                     prepared, fitted = built(index, size)
                     [opened] = open_all([prepared.package_path])

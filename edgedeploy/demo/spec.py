@@ -163,6 +163,12 @@ class Demo(Stage):
     image: ZooFile
     page: Page | None = None
 
+    @model_validator(mode="after")
+    def _page_for_what_can_be_moved(self) -> Demo:
+        if self.page and self.decoder.kind in _NOT_OF_CROPS:
+            raise ValueError(f"page does not go with a {self.decoder.kind}, whose results are not moved back")
+        return self
+
 
 DEMOS = Catalog("demo", "demos", Demo, listing="edgedeploy demo")
 

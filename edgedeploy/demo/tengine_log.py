@@ -89,7 +89,7 @@ def following_lines(outcome: Outcome, *, times: bool) -> list[str]:
         taken = [each.timing.mean_ms for each in each_of]
         mean = sum(taken) / len(taken)
         lines.append(
-            f"{model} : {len(taken)} times, avg time {mean:.2f} ms, max_time {max(taken):.2f} ms, "
+            f"Repeat {len(taken)} times, {model}, avg time {mean:.2f} ms, max_time {max(taken):.2f} ms, "
             f"min_time {min(taken):.2f} ms"
         )
     return lines
