@@ -80,8 +80,8 @@ class Stage(Record):
         fit: how an image of another size is brought to the network's: `stretch` resizes both axes on
             their own, `pad` scales it down with its aspect ratio kept and fills up at the right and bottom;
             `fill`, `letterbox`, `cover` and `contain` are described in `edgedeploy.vision.preprocess.place`; or a way
-            that has the network built for sizes that suit the image. A network that says itself how its images are prepared goes
-            before it.
+            that has the network built for sizes that suit the image. A network that says itself how its images are
+            prepared goes before it.
         decoder: the postprocessing, chosen by its `kind`, with its parameters.
         log: whose lines are printed, by the name of Tengine's example: see `edgedeploy.demo.tengine_log`. Without it
             the results only lead to those of the next network, and are neither printed nor drawn.
