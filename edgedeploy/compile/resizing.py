@@ -51,7 +51,7 @@ class _Separator(Rewriter):
         """The variables between a resize and a transpose, as the network has them."""
         bound = {each.var: each.value for block in self.module["main"].body.blocks for each in block.bindings}
         value = bound.get(transpose.args[0])
-        between = [value.args[0]] if is_call(value, "relax.strided_slice") else []
+        between = [value.args[0]] if value is not None and is_call(value, "relax.strided_slice") else []
         return [each for each in between if isinstance(each, relax.Var)]
 
     def _along(self, axis: int, image: relax.Expr, first: np.ndarray, weight: np.ndarray) -> relax.Expr:
@@ -63,7 +63,7 @@ class _Separator(Rewriter):
         def interpolate(image: te.Tensor, first: te.Tensor, second: te.Tensor, weight: te.Tensor) -> te.Tensor:
             def value(*index: tvm.tirx.Var) -> tvm.tirx.PrimExpr:
                 def at(places: te.Tensor) -> tvm.tirx.PrimExpr:
-                    return image[(*index[:axis], places[index[axis]], *index[axis + 1 :])]
+                    return image(*index[:axis], places[index[axis]], *index[axis + 1 :])
 
                 return at(first) + (at(second) - at(first)) * weight[index[axis]]
 
