@@ -1,0 +1,101 @@
+"""What importers write in several ways becomes the same operators, with the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from support.running import outputs_of
+from tvm import relax
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.expressions import constant, parts_of
+from edgedeploy.compile.optraits import operator_name
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.compile.unified import decompose, unify
+from edgedeploy.frontends.importing import specifications
+from edgedeploy.network import Network
+
+DATA = np.random.default_rng(0).standard_normal((1, 4, 3, 5)).astype(np.float32)
+COLUMN = np.float32([1, 2, 3, 4])
+
+
+def module_of(make: Callable[[relax.BlockBuilder, Any], Any], shape: tuple[int, ...] = DATA.shape) -> tvm.IRModule:
+    build, data = relax.BlockBuilder(), relax.Var("data", relax.TensorType(shape, "float32"))
+    with build.function("main", [data]):
+        with build.dataflow():
+            result = build.emit_output(make(build, data))
+        build.emit_func_output(result)
+    return build.get()
+
+
+def operators(module: tvm.IRModule) -> list[str]:
+    return [name for part in parts_of(module["main"]) if (name := operator_name(part))]
+
+
+def computed(module: tvm.IRModule, data: np.ndarray) -> np.ndarray:
+    given, returned = specifications(Path("net"), module["main"], ["data"], ["y"])
+    network = Network(Path("net"), module, given, returned, False, lambda tensors: {}, "none")
+    return outputs_of(compile_network(network, load_board("local")), {"data": data})[0]
+
+
+def normalisation(build: relax.BlockBuilder, data: Any) -> Any:
+    mean, variance = COLUMN / 4, COLUMN / 2
+    parts = [constant(each) for each in (COLUMN, -COLUMN, mean, variance)]
+    return relax.TupleGetItem(build.emit(relax.op.nn.batch_norm(data, *parts, axis=1, epsilon=1e-3, training=False)), 0)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("shape", [(2, 4, 6), (1, 4, 3, 5), (1, 4, 2, 3, 2)])
+def test_batch_normalisation_is_one_product_and_one_sum(shape: tuple[int, ...]) -> None:
+    data = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    module = module_of(normalisation, shape)
+    assert operators(decompose(module)) == ["multiply", "add"]
+    gamma, beta, mean, variance = (
+        each.reshape([-1] + [1] * (len(shape) - 2)) for each in (COLUMN, -COLUMN, COLUMN / 4, COLUMN / 2)
+    )
+    expected = (data - mean) / np.sqrt(variance + 1e-3) * gamma + beta
+    np.testing.assert_allclose(computed(module, data), expected, rtol=1e-5, atol=1e-5)
+
+
+CASES: dict[str, tuple[Callable[[relax.BlockBuilder, Any], Any], list[str], Callable[[np.ndarray], np.ndarray]]] = {
+    "x - c": (lambda build, x: relax.op.subtract(x, constant(3.0, "float32")), ["add"], lambda x: x - 3),
+    "x / c": (lambda build, x: relax.op.divide(x, constant(6.0, "float32")), ["multiply"], lambda x: x / 6),
+    "c - x": (
+        lambda build, x: relax.op.subtract(constant(3.0, "float32"), x), ["subtract"], lambda x: 3 - x
+    ),
+    "axes from the end": (
+        lambda build, x: relax.op.squeeze(build.emit(relax.op.expand_dims(x, [-2])), [-2]), ["reshape"], lambda x: x
+    ),
+    "adaptive mean": (
+        lambda build, x: relax.op.nn.adaptive_avg_pool2d(x, 1), ["mean"], lambda x: x.mean((2, 3), keepdims=True)
+    ),
+    "to its own shape": (
+        lambda build, x: relax.op.exp(build.emit(relax.op.broadcast_to(x, DATA.shape))), ["exp"], np.exp
+    ),
+    "two transposes": (
+        lambda build, x: relax.op.permute_dims(build.emit(relax.op.permute_dims(x, [0, 2, 3, 1])), [0, 2, 1, 3]),
+        ["permute_dims"],
+        lambda x: x.transpose(0, 3, 2, 1),
+    ),
+    "a stack of one matrix": (
+        lambda build, x: relax.op.matmul(x, constant(np.arange(10, dtype=np.float32).reshape(1, 5, 2))),
+        ["matmul"],
+        lambda x: x @ np.arange(10, dtype=np.float32).reshape(5, 2),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("case", CASES)
+def test_operators_are_written_in_one_way_with_the_same_values(case: str) -> None:
+    make, expected, wanted = CASES[case]
+    module = module_of(make)
+    unified = unify(module)
+    assert operators(unified) in (expected, [*expected, "reshape"])
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(computed(module, DATA), wanted(DATA), rtol=1e-5, atol=1e-6)
