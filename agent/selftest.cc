@@ -48,7 +48,9 @@ Code SelfTestCommand(const Words& words) {
   }
   Json result = Json::NewObject();
   result.Set("model", manifest.model).Set("board", manifest.board).Set("threads", threads).Set("passed", passed);
-  result.Set("reference", manifest.entries.front().selftest.reference).Set("first_ms", *first_ms).Set("outputs", std::move(outputs));
+  result.Set("reference", manifest.entries.front().selftest.reference)
+      .Set("first_ms", *first_ms)
+      .Set("outputs", std::move(outputs));
   Print(result);
   return passed ? Code::kDone : Code::kDifferent;
 }

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, optional
 
-# The intersections over unions of boxes (y1, x1, y2, x2 along the last axis), whose other axes broadcast.
+# The intersections over unions of boxes (y1, x1, y2, x2 along the first axis), whose other axes broadcast.
 _Overlaps = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # How many boxes are compared with all later ones at a time: numpy takes longer for a call than for a hundred boxes.
@@ -41,11 +41,12 @@ def _non_max_suppression(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 
 def _corners(boxes: np.ndarray, by_centre: int) -> np.ndarray:
-    """Boxes of two opposite corners, or of centre and size (x first), as y1, x1, y2, x2."""
+    """Boxes of two opposite corners, or of centre and size (x first), as rows of y1, x1, y2, x2."""
     if by_centre:
         half = boxes[:, 2:] / np.float32(2)
-        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], axis=1)[:, [1, 0, 3, 2]]
-    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
+        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], axis=1)[:, [1, 0, 3, 2]].T
+    first, second = boxes[:, :2].T, boxes[:, 2:].T
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)])
 
 
 def _greedy(corners: np.ndarray, order: np.ndarray, count: int, iou: np.float32, overlaps: _Overlaps) -> np.ndarray:
@@ -53,30 +54,30 @@ def _greedy(corners: np.ndarray, order: np.ndarray, count: int, iou: np.float32,
     kept = np.zeros(0, np.int64)
     while order.size and kept.size < count:
         block, order = order[:_BLOCK], order[_BLOCK:]
-        boxes = corners[block][:, None]
-        among = overlaps(boxes, corners[block]) > iou
+        boxes = corners[:, block, None]
+        among = overlaps(boxes, corners[:, None, block]) > iou
         stays = np.ones(block.size, bool)
         for place, suppressed in enumerate(among):
             if stays[place]:
                 stays[place + 1 :] &= ~suppressed[place + 1 :]
         kept = np.concatenate([kept, block[stays]])
-        order = order[~(overlaps(boxes[stays], corners[order]) > iou).any(axis=0)]
+        order = order[~(overlaps(boxes[:, stays], corners[:, None, order]) > iou).any(axis=0)]
     return kept[:count]
 
 
 def _areas(corners: np.ndarray) -> np.ndarray:
-    return np.asarray((corners[..., 2] - corners[..., 0]) * (corners[..., 3] - corners[..., 1]))
+    return np.asarray((corners[2] - corners[0]) * (corners[3] - corners[1]))
 
 
 def _sides(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Height and width of intersections, below zero where there is none."""
-    return np.asarray(np.minimum(first[..., 2:], others[..., 2:]) - np.maximum(first[..., :2], others[..., :2]))
+    return np.asarray(np.minimum(first[2:], others[2:]) - np.maximum(first[:2], others[:2]))
 
 
 def _iou_of_positive(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Zero where an intersection, an area or a union is not above zero."""
     sides, areas, area = _sides(first, others), _areas(others), _areas(first)
-    intersections = np.where((sides > 0).all(axis=-1), sides[..., 0] * sides[..., 1], 0)
+    intersections = np.where((sides[0] > 0) & (sides[1] > 0), sides[0] * sides[1], 0)
     unions = area + areas - intersections
     sound = (intersections > 0) & (areas > 0) & (area > 0) & (unions > 0)
     return np.where(sound, intersections / unions, 0)
@@ -109,7 +110,8 @@ def _decoded(encodings: np.ndarray, anchors: np.ndarray, attributes: Attributes)
 
 def _iou(first: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Zero where an area is not above zero."""
-    intersections = np.maximum(_sides(first, others), 0).prod(axis=-1)
+    height, width = np.maximum(_sides(first, others), 0)
+    intersections = height * width
     areas, area = _areas(others), _areas(first)
     return np.where((areas > 0) & (area > 0), intersections / (area + areas - intersections), 0)
 
@@ -118,7 +120,7 @@ def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, attributes: Attribut
     """The boxes that stay of those whose scores reach the threshold."""
     places = np.flatnonzero(scores >= np.float32(attributes["nms_score_threshold"]))
     order = places[np.argsort(-scores[places], kind="stable")]
-    return _greedy(boxes, order, most, np.float32(attributes["nms_iou_threshold"]), _iou)
+    return _greedy(boxes.T, order, most, np.float32(attributes["nms_iou_threshold"]), _iou)
 
 
 def _by_best_class(boxes: np.ndarray, scores: np.ndarray, attributes: Attributes) -> tuple[_Found, int]:
