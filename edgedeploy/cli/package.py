@@ -55,7 +55,7 @@ def show(
         "inputs": foreign(*map(_tensor, manifest.inputs)),
         "outputs": foreign(*map(_tensor, manifest.outputs)),
         "heads": foreign(*map(_head, manifest.heads)),
-        "metadata": foreign(*(shorten(f"{key}  {value}", 100) for key, value in manifest.metadata.items())),
+        "metadata": foreign(*(f"{key}  {shorten(value, 90)}" for key, value in manifest.metadata.items())),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
         "self-test": foreign(
