@@ -56,7 +56,7 @@ def show(
         "set": foreign(*(f"{name} = {value}" for name, value in manifest.set_inputs.items())),
         **_entries(manifest),
         "heads": foreign(*map(_head, manifest.heads)),
-        "metadata": foreign(*(shorten(f"{key}  {value}", 100) for key, value in manifest.metadata.items())),
+        "metadata": foreign(*(f"{key}  {shorten(value, 90)}" for key, value in manifest.metadata.items())),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
         "self-test": foreign(
