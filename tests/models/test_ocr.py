@@ -18,7 +18,9 @@ from support.onnxruntime_runner import OnnxruntimeRunner
 from edgedeploy.demo.pipeline import Network, SizedNetwork, infer_with
 from edgedeploy.demo.program import Program
 from edgedeploy.vision.fits import LineFit
+from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection
+from edgedeploy.vision.text_regions import TextRegions
 from edgedeploy.zoo.source import find_source
 
 pytestmark = pytest.mark.slow
@@ -140,6 +142,30 @@ def test_text_scores_and_corners_are_rapidocrs(name: str, networks: list[SizedNe
     assert np.array(corners(found)) == pytest.approx(np.array(places(wanted)), abs=1e-3)
     assert [each.score for each in found] == pytest.approx([score for *_, score in wanted], abs=1e-3)
     assert bool(found) == (name != "no text")
+
+
+def test_regions_of_any_map_are_rapidocrs(rapidocr: Any, engine: Any) -> None:
+    values = np.random.default_rng(0)
+    post = engine.text_det.postprocess_op
+    regions = TextRegions(kind="text-regions")
+    count = 0
+    for _ in range(60):
+        network, image = (int(x) * 32 for x in values.integers(5, 30, 2)), (int(x) for x in values.integers(60, 900, 2))
+        (rows, columns), size = tuple(network), tuple(image)
+        probabilities = np.zeros((rows, columns), np.float32)
+        for _ in range(12):
+            centre, sides = values.uniform(0, (columns, rows)), values.uniform(2, (200, 40))
+            angle = float(values.choice([0, 90, values.uniform(0, 180)]))
+            corners_of = cv2.boxPoints((tuple(map(float, centre)), tuple(map(float, sides)), angle))
+            cv2.fillPoly(probabilities, [corners_of.astype(np.int32)], float(values.uniform(0.25, 1)))
+        probabilities += values.normal(0, 0.03, probabilities.shape).astype(np.float32)
+        boxes, _ = post(probabilities[None, None], size)
+        wanted = rapidocr.RapidOCR.sorted_boxes(engine.text_det.filter_tag_det_res(boxes, size))
+        frame = Frame(size, (rows, columns), (columns / size[1], rows / size[0]))
+        found = regions.decode({"map": probabilities[None, None]}, frame, [])
+        assert corners(found) == [box.tolist() for box in wanted]
+        count += len(found)
+    assert count > 100
 
 
 @pytest.mark.compiles
