@@ -40,7 +40,7 @@ SEEN = {
     ("face-mesh", "grace_hopper.jpg"): 1,
     ("face-mesh", "face5.jpg"): 4,
     ("face-mesh-attention", "grace_hopper.jpg"): 1,
-    ("face-mesh-attention", "face5.jpg"): 4,
+    ("face-mesh-attention", "face5.jpg"): 3,
     ("hands", "face5.jpg"): 4,
     ("hands", "mtcnn_face4.jpg"): 3,
     ("pose", "grace_hopper.jpg"): 1,
