@@ -15,6 +15,7 @@ from edgedeploy.build import Prepared, prepare
 from edgedeploy.errors import DownloadError, UnsupportedError
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.frontends.onnx_settings import with_own_inputs
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.resolved import ResolvedBoard
@@ -72,7 +73,7 @@ class Candidate:
             assert self.reference
             return source.files[0]
         path = folder / "network.onnx"
-        onnx.save(source.format.convert(source.files, source.shapes, source.options).folded(), path)
+        onnx.save(with_own_inputs(source.format.convert(source.files, source.shapes, source.options)), path)
         return path
 
 

@@ -88,21 +88,6 @@ class Converted:
     stated: onnx.ModelProto | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def folded(self) -> onnx.ModelProto:
-        """The model for those that are to run the network: of its own inputs alone; it is changed in place.
-
-        onnxruntime 1.31 crashes on some models whose `If` a constant decides, so branches are put in its place.
-
-        Raises:
-            ModelError: as `onnx_folding.folded`.
-        """
-        if not self.values:
-            return self.model
-        from edgedeploy.frontends.onnx_folding import folded
-        from edgedeploy.frontends.onnx_settings import with_values
-
-        return folded(with_values(self.model, self.values))
-
 
 class Format(ABC):
     """One format. Its module imports nothing slow at the top: every format is asked about every file.

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from edgedeploy.errors import InputError
-from edgedeploy.frontends.format import Shapes, Values
+from edgedeploy.frontends.format import Converted, Shapes, Values
 from edgedeploy.frontends.onnx_values import branches, reads
 
 # By operator, the inputs that say what its results look like, or which branch is taken.
@@ -43,6 +43,21 @@ def fixed_values(path: Path, graph: onnx.GraphProto, values: Values, shapes: Sha
         raise InputError(f"{path} would have no input left", hints=["set those alone whose values never change"])
     typed = {name: _typed(path, inputs[name], value) for name, value in values.items()}
     return {name: _shaped(path, inputs[name], array, shapes.get(name)) for name, array in typed.items()}
+
+
+def with_own_inputs(converted: Converted) -> onnx.ModelProto:
+    """The model for those that are to run or draw the network: of its own inputs alone; it is changed in place.
+
+    onnxruntime 1.31 crashes on some models whose `If` a constant decides, so branches are put in its place.
+
+    Raises:
+        ModelError: as `onnx_folding.folded`.
+    """
+    if not converted.values:
+        return converted.model
+    from edgedeploy.frontends.onnx_folding import folded
+
+    return folded(with_values(converted.model, converted.values))
 
 
 def with_values(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:

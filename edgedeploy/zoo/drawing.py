@@ -15,6 +15,7 @@ from onnx import helper
 from edgedeploy.errors import InputError, ModelError, ToolchainError, UnsupportedError, last_line
 from edgedeploy.files import replacing
 from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.onnx_settings import with_own_inputs
 from edgedeploy.zoo.source import Source
 
 # What files of these names hold; DOT is Graphviz's own language, and needs no Graphviz.
@@ -63,7 +64,7 @@ def layers(source: Source) -> list[DrawnNode]:
     """
     if not isinstance(source.format, ConvertedFormat):
         raise UnsupportedError(f"{source.format.name} networks cannot be drawn", why="they have no form as ONNX here")
-    model = source.format.convert(source.files, source.shapes, source.options).folded()
+    model = with_own_inputs(source.format.convert(source.files, source.shapes, source.options))
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
     except Exception as error:
