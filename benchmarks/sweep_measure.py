@@ -132,7 +132,7 @@ def measured(file: Path, model: Path | None, folder: Path, rounds: int) -> Itera
         return
     try:
         yield _beside_onnxruntime(
-            package, model, inputs, [spec.name for spec in built.manifest.outputs], folder, rounds
+            package, model, inputs, [spec.name for spec in built.manifest.results], folder, rounds
         )
     except CannotRunError as error:
         yield {"unmeasured": str(error)}
