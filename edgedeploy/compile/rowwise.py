@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import ir, relax
 
-from edgedeploy.compile.expressions import is_call, shape_of
+from edgedeploy.compile.expressions import shape_of
 from edgedeploy.compile.fusion import OPAQUE
 from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Kind, Rows
 
@@ -19,12 +19,14 @@ def _annotated(kind: Kind, axes_of: Callable[[Any], Any]) -> Callable[[relax.Blo
     legalise = ir.Op.get(f"relax.nn.{kind}").get_attr("FLegalize")
 
     def annotated(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        legalised = legalise(builder, call)
         operator = _operator(kind, call, axes_of(call.attrs))
-        if operator is None or not is_call(legalised, "relax.call_tir"):
-            return legalised
+        if operator is None:
+            return legalise(builder, call)
+        # In a builder of its own, so that the function that stays has the operator's name.
+        aside = relax.BlockBuilder()
+        legalised = legalise(aside, call)
         name = str(legalised.args[0].name_hint)
-        function = builder.get()[legalised.args[0]]
+        function = aside.get()[legalised.args[0]]
         said = function.with_attr(ROWS_ATTRIBUTE, operator.model_dump_json()).with_attr("op_pattern", OPAQUE)
         return relax.call_tir(builder.add_func(said, name), legalised.args[1], legalised.ty_args[0])
 
