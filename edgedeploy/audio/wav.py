@@ -31,7 +31,8 @@ def read_wav(path: Path, rate: int) -> Iterator[np.ndarray]:
         reader = wave.open(str(path), "rb")  # noqa: SIM115  it is closed when the last block was taken
     except (wave.Error, EOFError, RuntimeError, OSError) as error:  # RuntimeError: a chunk that is longer than the file
         why = getattr(error, "strerror", None) or str(error) or "it ends too early"
-        raise InputError(f"cannot read {path} as a WAV file", why=why, hints=[_HINT]) from error
+        hint = "check the path given to --wav" if isinstance(error, OSError) else _HINT
+        raise InputError(f"cannot read {path} as a WAV file", why=why, hints=[hint]) from error
     channels, width, found = reader.getnchannels(), reader.getsampwidth(), reader.getframerate()
     if not (channels <= _MOST_CHANNELS and width <= 4 and found in _RATES):
         reader.close()

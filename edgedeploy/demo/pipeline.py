@@ -190,8 +190,6 @@ def infer_with(
 ) -> Outcome:
     """Run the first network on `image`, the second on what it finds, and so on.
 
-    With a tracker, the first does not run where the second has seen enough in the image before.
-
     Args:
         image: uint8, height x width x 3, B G R.
         networks: in the order in which they look.
@@ -206,7 +204,7 @@ def infer_with(
     """
     if page:
         view = page.view(image)
-        return _moved(infer_with(view.pixels, networks, repeat=repeat), view)
+        return _moved(infer_with(view.pixels, networks, repeat=repeat, tracker=tracker), view)
     first, *following = networks
     if tracker is None or tracker.needs_detector:
         outcome = infer(image, first.suiting(image), repeat=repeat)

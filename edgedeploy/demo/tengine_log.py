@@ -151,9 +151,7 @@ def _efficientdet(detections: Sequence[Detection]) -> Iterator[str]:
 
 def _text(detections: Sequence[Detection]) -> Iterator[str]:
     for detection in detections:
-        x1, y1, x2, y2 = _box(detection)
-        corners = detection.corners or ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
-        places = " ".join(f"{x:.0f},{y:.0f}" for x, y in corners)
+        places = " ".join(f"{x:.0f},{y:.0f}" for x, y in detection.outline or ())
         yield f"{detection.score or 0:.3f}, [{places}], {detection.label}"
 
 

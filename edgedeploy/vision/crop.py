@@ -72,9 +72,8 @@ class QuadrilateralCrop(Record):
 
     def view(self, image: np.ndarray, found: Detection) -> View:
         """What lies between the corners of what was found, of at least one pixel."""
-        assert found.box is not None  # the demo's file says that the decoder gives boxes
-        x1, y1, x2, y2 = found.box
-        corners = np.array(found.corners or ((x1, y1), (x2, y1), (x2, y2), (x1, y2)), np.float32)
+        assert found.outline is not None  # the demo's file says that the decoder gives boxes
+        corners = np.array(found.outline, np.float32)
         sides = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
         size = max(1, int(sides[::2].max())), max(1, int(sides[1::2].max()))
         pixels = warp_quadrilateral(image, corners, size, interpolation="cubic")

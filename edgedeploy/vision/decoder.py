@@ -31,7 +31,7 @@ class Described(Protocol):
     Attributes:
         heads: of its detection heads.
         metadata: what its exporter wrote; see `edgedeploy.metadata`.
-        outputs: its outputs.
+        results: its outputs, those of its tail if it has one.
     """
 
     @property
@@ -39,7 +39,7 @@ class Described(Protocol):
     @property
     def metadata(self) -> Mapping[str, str]: ...  # noqa: D102
     @property
-    def outputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
+    def results(self) -> Sequence[TensorSpec]: ...  # noqa: D102
 
 
 class Decoder(Record):
@@ -64,8 +64,11 @@ class Decoder(Record):
             InputError: it does not.
         """
         # Of values that are no numbers nothing comes, whatever the decoder; what it looks at are names and shapes.
+        # A size that depends on the image may be any.
         trial = {
-            spec.name: np.broadcast_to(np.array(np.nan if "float" in spec.dtype else 0, spec.dtype), spec.shape)
+            spec.name: np.broadcast_to(
+                np.array(np.nan if "float" in spec.dtype else 0, spec.dtype), [max(size, 1) for size in spec.shape]
+            )
             for spec in outputs
         }
         self.decode(trial, Frame(network, network, (1, 1)), [])
@@ -101,6 +104,17 @@ class Fitted:
     decoder: Decoder
     fit: Fit | None = None
     labels: list[str] = field(default_factory=list)
+
+
+def output(outputs: Outputs, name: str) -> np.ndarray:
+    """The output `name`, of any shape.
+
+    Raises:
+        InputError: there is no such output.
+    """
+    if name not in outputs:
+        raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
+    return outputs[name]
 
 
 def head(outputs: Outputs, name: str, channels: int | None = None) -> np.ndarray:
@@ -177,11 +191,10 @@ def not_of_this_kind(why: str) -> InputError:
 
 def _output(outputs: Outputs, name: str, *wanted: int | str) -> np.ndarray:
     """The only one of a batch of outputs; in its shape, letters stand for any size."""
-    if name not in outputs:
-        raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
-    shape = outputs[name].shape
+    found = output(outputs, name)
+    shape = found.shape
     if len(shape) != 1 + len(wanted) or any(
         size != each for size, each in zip(shape, (1, *wanted), strict=True) if not isinstance(each, str)
     ):
         raise not_of_this_kind(f"its output {name!r} is {shown(shape)}, not 1x{'x'.join(map(str, wanted))}")
-    return outputs[name][0]
+    return found[0]

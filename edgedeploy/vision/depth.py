@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from edgedeploy.tensors import shown
-from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
+from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind, output
 from edgedeploy.vision.maps import on_image
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, Surface, label_of
@@ -28,12 +28,10 @@ class Depth(Decoder):
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """One result, the map; none if no number of it is finite."""
         name = self.output or next(iter(outputs))
-        if name not in outputs:
-            raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
-        output = outputs[name]
-        if output.ndim not in (3, 4) or output.size != np.prod(output.shape[-2:]):
-            raise not_of_this_kind(f"its output {name!r} is {shown(output.shape)}, not 1x1xHxW or 1xHxW")
-        values = on_image(output.reshape(output.shape[-2:]).astype(np.float32), frame)
+        found = output(outputs, name)
+        if found.ndim not in (3, 4) or found.size != np.prod(found.shape[-2:]):
+            raise not_of_this_kind(f"its output {name!r} is {shown(found.shape)}, not 1x1xHxW or 1xHxW")
+        values = on_image(found.reshape(found.shape[-2:]).astype(np.float32), frame)
         finite = values[np.isfinite(values)]
         if not finite.size:
             return []

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from edgedeploy.documents import Record
-from edgedeploy.vision.page import Side
-from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.page import Side, scaled_size
+from edgedeploy.vision.preprocess import Frame, place
 
 
 class ScaledFit(Record):
@@ -32,15 +32,16 @@ class ScaledFit(Record):
         return False
 
     def size(self, image: tuple[int, int], network: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the network's input for an image of this height and width."""
-        ratio = max(1.0, self.shortest / min(image))
-        height, width = (max(1, round(int(side * ratio) / self.multiple)) * self.multiple for side in image)
-        return height, width
+        """Height and width of the network's input for an image of this height and width.
+
+        Raises:
+            InputError: the image is too narrow.
+        """
+        return scaled_size(image, max(1.0, self.shortest / min(image)), self.multiple)
 
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
         """The image stretched to the network's size."""
-        height, width = image.shape[:2]
-        return cv2.resize(image, size[::-1]), Frame((height, width), size, (size[1] / width, size[0] / height))
+        return place(image, size, "fill")
 
 
 class LineFit(Record):

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.tensors import shown
-from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind, sigmoid
+from edgedeploy.vision.decoder import Decoder, Fraction, Outputs, not_of_this_kind, output, sigmoid
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.rectangle import Index, Indices
 from edgedeploy.vision.results import Detection, label_of
@@ -43,7 +43,7 @@ class Heatmap(Record):
         Raises:
             InputError: there is no such output, or it has another shape.
         """
-        heat = _output(outputs, self.output)
+        heat = output(outputs, self.output)
         if heat.ndim != 4 or len(heat) != 1 or heat.shape[3] != len(places):
             raise not_of_this_kind(f"its output {self.output!r} is {shown(heat.shape)}, not 1xHxWx{len(places)}")
         rows, columns = heat.shape[1:3]
@@ -147,25 +147,25 @@ class Landmarks(Decoder):
                 score=probability,
                 points=_pairs(in_image[:count]),
                 depths=tuple(depths.tolist()) if np.isfinite(depths).all() else (),
-                point_scores=tuple(sigmoid(values[:count, 3]).tolist()) if self.values > 3 else (),
+                point_scores=tuple(np.nan_to_num(sigmoid(values[:count, 3])).tolist()) if self.values > 3 else (),
                 guides=_pairs(in_image[self.guides]),
                 edges=tuple(edge for chain in self.lines for edge in pairwise(chain)),
             )
         ]
 
     def _values(self, outputs: Outputs) -> np.ndarray:
-        output = _output(outputs, self.output)
-        if output.size % self.values or not output.size:
+        found = output(outputs, self.output)
+        if found.size % self.values or not found.size:
             raise not_of_this_kind(
-                f"its output {self.output!r} is {shown(output.shape)}, not {self.values} values for each point"
+                f"its output {self.output!r} is {shown(found.shape)}, not {self.values} values for each point"
             )
-        return output.reshape(-1, self.values).astype(np.float64)
+        return found.reshape(-1, self.values).astype(np.float64)
 
 
 def _refined(
     refinement: Refinement, places: np.ndarray, depths: np.ndarray, outputs: Outputs
 ) -> tuple[np.ndarray, np.ndarray]:
-    better = _output(outputs, refinement.output)
+    better = output(outputs, refinement.output)
     count = len(refinement.points)
     most = len(places) + count
     if better.size != 2 * count or max(*refinement.points, *(refinement.depth_of or [0])) >= most:
@@ -179,17 +179,11 @@ def _refined(
     return places, np.concatenate([depths, np.full(added, depth)])
 
 
-def _output(outputs: Outputs, name: str) -> np.ndarray:
-    if name not in outputs:
-        raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
-    return outputs[name]
-
-
 def _single(outputs: Outputs, name: str) -> float:
-    output = _output(outputs, name)
-    if output.size != 1:
-        raise not_of_this_kind(f"its output {name!r} is {shown(output.shape)}, not one value")
-    return float(output.reshape(()))
+    found = output(outputs, name)
+    if found.size != 1:
+        raise not_of_this_kind(f"its output {name!r} is {shown(found.shape)}, not one value")
+    return float(found.reshape(()))
 
 
 def _pairs(points: np.ndarray) -> tuple[tuple[float, float], ...]:

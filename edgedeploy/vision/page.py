@@ -9,9 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from edgedeploy.documents import Record
+from edgedeploy.errors import InputError
 from edgedeploy.vision.view import View
 
-Side = Annotated[int, Field(gt=0, le=1 << 14)]
+LONGEST = 1 << 14
+
+Side = Annotated[int, Field(gt=0, le=LONGEST)]
 
 
 class Page(Record):
@@ -32,7 +35,11 @@ class Page(Record):
     multiple: Side = 32
 
     def view(self, image: np.ndarray) -> View:
-        """An image as networks are shown it; places in it that lie outside of the image are moved to its edge."""
+        """An image as networks are shown it; places in it that lie outside of the image are moved to its edge.
+
+        Raises:
+            InputError: the image is too narrow.
+        """
         size = image.shape[1::-1]
         if max(size) > self.longest:
             image = scaled(image, self.longest / max(image.shape[:2]), self.multiple)
@@ -48,6 +55,22 @@ class Page(Record):
 
 
 def scaled(image: np.ndarray, ratio: float, multiple: int) -> np.ndarray:
-    """An image scaled by `ratio`, with both sides brought to the nearest multiple, of at least one."""
-    height, width = (max(1, round(int(side * ratio) / multiple)) * multiple for side in image.shape[:2])
+    """An image scaled by `ratio`; see `scaled_size`."""
+    height, width = scaled_size((image.shape[0], image.shape[1]), ratio, multiple)
     return cv2.resize(image, (width, height))
+
+
+def scaled_size(size: tuple[int, int], ratio: float, multiple: int) -> tuple[int, int]:
+    """Height and width times `ratio`, both brought to the nearest multiple, of at least one.
+
+    Raises:
+        InputError: one of them becomes longer than any image is.
+    """
+    height, width = (max(1, round(int(side * ratio) / multiple)) * multiple for side in size)
+    if max(height, width) > LONGEST:
+        raise InputError(
+            f"the image is too narrow: it has {size[1]} x {size[0]} pixels",
+            why=f"enlarged, so that its shorter side is long enough for the network, it has {width} x {height}",
+            hints=[f"cut it into pieces; neither side may get longer than {LONGEST:,}"],
+        )
+    return height, width

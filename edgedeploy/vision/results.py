@@ -111,6 +111,14 @@ class Detection(Record):
     guides: tuple[Point, ...] = Field(default=(), exclude=True, repr=False)
     tracked: bool = False
 
+    @property
+    def outline(self) -> tuple[Point, Point, Point, Point] | None:
+        """Its corners, of a box that is not turned too."""
+        if self.corners or not self.box:
+            return self.corners
+        x1, y1, x2, y2 = self.box
+        return ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
+
     def as_dict(self) -> dict[str, Any]:
         """The object that `--json` prints."""
         return self.model_dump(mode="json", exclude={name for name in _SPECIAL if not getattr(self, name)})

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from edgedeploy.tensors import shown
-from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind
+from edgedeploy.vision.decoder import Decoder, Outputs, not_of_this_kind, output
 from edgedeploy.vision.maps import on_image
 from edgedeploy.vision.preprocess import Frame
 from edgedeploy.vision.results import Detection, Mask, label_of
@@ -57,15 +57,13 @@ class Segmentation(Decoder):
             InputError: the output is not that of such a network.
         """
         name = self.output or next(iter(outputs))
-        if name not in outputs:
-            raise not_of_this_kind(f"it has no output {name!r}, only {', '.join(outputs)}")
-        output = outputs[name]
-        if np.issubdtype(output.dtype, np.integer) and output.size == np.prod(output.shape[-2:]) and output.ndim > 2:
+        given = output(outputs, name)
+        if np.issubdtype(given.dtype, np.integer) and given.size == np.prod(given.shape[-2:]) and given.ndim > 2:
             # OpenCV has no integers of 32 bits that it resizes; float32 holds the numbers of classes exactly.
-            return on_image(output.reshape(output.shape[-2:]).astype(np.float32), frame, nearest=True).astype(np.int32)
-        if output.ndim != 4 or len(output) != 1 or not output.size:
-            raise not_of_this_kind(f"its output {name!r} is {shown(output.shape)}, not 1xCxHxW")
-        scores = output[0].transpose(2, 0, 1) if self.layout == "NHWC" else output[0]
+            return on_image(given.reshape(given.shape[-2:]).astype(np.float32), frame, nearest=True).astype(np.int32)
+        if given.ndim != 4 or len(given) != 1 or not given.size:
+            raise not_of_this_kind(f"its output {name!r} is {shown(given.shape)}, not 1xCxHxW")
+        scores = given[0].transpose(2, 0, 1) if self.layout == "NHWC" else given[0]
         best = np.full(frame.image, -np.inf if len(scores) > 1 else self.threshold, np.float32)
         classes = np.full(frame.image, -1, np.int32)
         # One class at a time: all of them would be gigabytes for large images.

@@ -53,14 +53,14 @@ class Ultralytics(Decoder):
     def fitted(self, network: Described) -> Fitted:
         """The decoder of the network's task, how its images are prepared, and the names of its classes."""
         description = Description.of(network.metadata)
-        task = self.task or description.task or _task_of(network.outputs)
+        task = self.task or description.task or _task_of(network.results)
         if task == "classify":
             return Fitted(Classification(kind="classification", top=self.top), "cover", description.names)
         if task == "semantic":
             return Fitted(Segmentation(kind="segmentation"), "letterbox", description.names)
         if task == "depth":
             return Fitted(Depth(kind="depth"), "fill")
-        return Fitted(self._detector(task, description, network.outputs), "letterbox", description.names)
+        return Fitted(self._detector(task, description, network.results), "letterbox", description.names)
 
     def decode(self, outputs: Outputs, frame: Frame, labels: list[str]) -> list[Detection]:
         """As what the outputs look like."""
@@ -100,7 +100,7 @@ class Ultralytics(Decoder):
 class _Undescribed:
     """A network that says nothing of itself."""
 
-    outputs: Sequence[TensorSpec]
+    results: Sequence[TensorSpec]
     heads: Sequence[Head] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 

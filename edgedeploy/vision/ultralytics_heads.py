@@ -12,12 +12,12 @@ import numpy as np
 from pydantic import Field
 
 from edgedeploy.tensors import shown
-from edgedeploy.vision.decoder import Fraction, Outputs, corners, not_of_this_kind
+from edgedeploy.vision.decoder import Fraction, Outputs, corners, not_of_this_kind, table
 from edgedeploy.vision.detector import Candidates, ObjectDetector
 from edgedeploy.vision.maps import on_image
 from edgedeploy.vision.nms import suppress, suppress_turned
 from edgedeploy.vision.preprocess import Frame
-from edgedeploy.vision.results import Detection, Mask, label_of
+from edgedeploy.vision.results import Detection, Mask, around, label_of
 
 # The lines between the 17 points of a person, in the annotations of COCO's keypoints (there counted from 1).
 _PERSON = ((15, 13), (13, 11), (16, 14), (14, 12), (11, 12), (5, 11), (6, 12), (5, 6), (5, 7), (6, 8), (7, 9), (8, 10))
@@ -65,12 +65,8 @@ class Boxes(ObjectDetector):
         return Candidates.of(places.scores, boxes, places.classes, extras=places.extras)
 
     def _places(self, outputs: Outputs) -> _Places:
-        if self.output not in outputs:
-            raise not_of_this_kind(f"it has no output {self.output!r}, only {', '.join(outputs)}")
-        output = outputs[self.output]
-        if output.ndim != 3 or len(output) != 1:
-            raise not_of_this_kind(f"its output {self.output!r} is {shown(output.shape)}, not 1xNxM")
-        values = output[0].T if self.form == "channels" else output[0]
+        values = table(outputs, self.output)
+        values = values.T if self.form == "channels" else values
         first = 5 if self.form == "objectness" else 4
         last = 6 if self.form == "chosen" else values.shape[1] - self.extras
         if last <= first or last + self.extras != values.shape[1]:
@@ -191,18 +187,14 @@ class TurnedBoxes(Boxes):
         across = halves[:, 1:] * np.concatenate([-sine, cosine], axis=1)
         four = np.stack([centres + along + across, centres + along - across], axis=1)
         four = np.concatenate([four, 2 * centres[:, None] - four], axis=1)
-        results = []
-        for score, class_id, places in zip(found.scores, found.classes, four, strict=True):
-            box = tuple(np.concatenate([places.min(axis=0), places.max(axis=0)]).tolist())
-            first, second, third, fourth = ((x, y) for x, y in places.tolist())
-            label = label_of(labels, int(class_id))
-            results.append(
-                Detection(
-                    label=label,
-                    class_id=int(class_id),
-                    score=float(score),
-                    box=box,
-                    corners=(first, second, third, fourth),
-                )
+        places = (around(each) for each in four)
+        return [
+            Detection(
+                label=label_of(labels, int(class_id)),
+                class_id=int(class_id),
+                score=float(score),
+                box=box,
+                corners=turned,
             )
-        return results
+            for score, class_id, (box, turned) in zip(found.scores, found.classes, places, strict=True)
+        ]

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from edgedeploy.documents import Record
 from edgedeploy.errors import ModelError
+from edgedeploy.vision.page import Side
 
 Task = Literal["detect", "segment", "pose", "obb", "classify", "semantic", "depth"]
 
@@ -32,15 +33,13 @@ class Description(Record):
         stride: the sides of images are its multiples.
         imgsz: height and width of images, in pixels.
         kpt_shape: how many points each person or thing has, and values of each: x, y and perhaps a score.
-        end2end: whether the network itself leaves one box for each thing.
     """
 
     task: Task | None = None
     names: list[str] = []
     stride: Annotated[int, Field(gt=0, le=4096)] = 32
-    imgsz: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] | None = None
+    imgsz: tuple[Side, Side] | None = None
     kpt_shape: tuple[Annotated[int, Field(gt=0, le=4096)], Literal[2, 3]] = (17, 3)
-    end2end: bool = False
 
     @field_validator("names", mode="before")
     @classmethod

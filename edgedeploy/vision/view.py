@@ -27,10 +27,8 @@ class View:
     def moved(self, detection: Detection) -> Detection:
         """A result in its pixels as one in pixels of the image that it was made of."""
         there: dict[str, object] = {"points": _moved(self.to_image, detection.points)}
-        if detection.box:
-            x1, y1, x2, y2 = detection.box
-            corners = detection.corners or ((x1, y1), (x2, y1), (x2, y2), (x1, y2))
-            box, turned = around(np.array(_moved(self.to_image, corners)))
+        if detection.outline:
+            box, turned = around(np.array(_moved(self.to_image, detection.outline)))
             there |= {"box": box, "corners": None if self.upright and not detection.corners else turned}
         return detection.model_copy(update=there)
 

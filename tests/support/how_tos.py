@@ -53,7 +53,7 @@ def check_networks() -> None:
     for rows, columns in ((64, 32), (37, 5), (300, 1001)):
         network = Graph()
         product = network.node("MatMul", network.input("a", [rows, columns]), network.input("x", [columns]))
-        assert templates(network.save(Path(f"{rows}.onnx"), product)) == {"vector"}
+        assert templates(network.save(Path(f"{rows}.onnx"), product)) == {"vectors"}
 
     np.savetxt("net.matrix", np.random.default_rng(2).standard_normal((12, 7)), header="matrix", comments="")
     assert templates(Path("net.matrix")) == {"matmul"}

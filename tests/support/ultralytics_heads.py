@@ -19,7 +19,7 @@ class Said:
     """What a network says of itself."""
 
     metadata: dict[str, str]
-    outputs: list[TensorSpec]
+    results: list[TensorSpec]
     heads: tuple[()] = ()
 
 

@@ -19,7 +19,7 @@ YOURS = ["depth", "segmentation", "yolo"]
 
 
 def save(
-    path: Path, nodes: list[onnx.NodeProto], output: list[int], weights: dict[str, np.ndarray], **said: Any
+    path: Path, nodes: list[onnx.NodeProto], output: list[int | str], weights: dict[str, np.ndarray], **said: Any
 ) -> Path:
     """A network of nodes from `images` to `output0`, of 64 x 64 pixels unless its sides are open."""
     sides: list[int | str] = ["height", "width"] if said.pop("open_sides", False) else [64, 64]
@@ -117,6 +117,38 @@ def test_classes_task_and_size_are_the_files_own(
         shown = json.loads(command("package", "show", "dist/local/net.tar.gz", "--json")[1])
         assert shown["metadata"]["names"] == "{0: 'red', 1: 'green', 2: 'blue'}"
         assert "task  detect" in command("package", "show", "dist/local/net.tar.gz")[1]
+
+
+@pytest.mark.compiles
+def test_a_network_that_suppresses_boxes_itself_is_read_behind_its_tail(
+    demo: Command, tmp_path: Path, picture: Path
+) -> None:
+    boxes = np.tile(np.array([24, 28, 40, 36], np.float32), (1, 4, 1))
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["images"], ["means"]),
+        helper.make_node("Reshape", ["means", "flat"], ["column"]),
+        helper.make_node("Mul", ["column", "places"], ["scores"]),
+        helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "half", "half"], ["chosen"]),
+        helper.make_node("GatherND", ["scores", "chosen"], ["its_score"]),
+        helper.make_node("Unsqueeze", ["its_score", "last"], ["score"]),
+        helper.make_node("Gather", ["chosen", "class_column"], ["its_class"], axis=1),
+        helper.make_node("Cast", ["its_class"], ["class"], to=TensorProto.FLOAT),
+        helper.make_node("Gather", ["chosen", "place_column"], ["place"], axis=1),
+        helper.make_node("Gather", ["all_boxes", "place"], ["box"], axis=0),
+        helper.make_node("Concat", ["box", "score", "class"], ["rows"], axis=1),
+        helper.make_node("Unsqueeze", ["rows", "first"], ["output0"]),
+    ]
+    weights = {"flat": np.array([1, 3, 1]), "places": np.ones((1, 1, 4), np.float32), "boxes": boxes}
+    weights |= {"all_boxes": boxes[0], "most": np.array([3]), "half": np.array([0.5], np.float32)}
+    weights |= {"class_column": np.array([1]), "place_column": np.array(2)}
+    weights |= {"first": np.array([0]), "last": np.array([1])}
+    names = {0: "red", 1: "green", 2: "blue"}
+    model = save(tmp_path / "nms.onnx", nodes, [1, "found", 6], weights, task="detect", names=names)
+    code, out, err = demo("yolo", "--model", str(model), "--image", str(picture), "--board", "local", "--json")
+    assert code == 0, err
+    [found] = json.loads(out)["results"]
+    assert (found["label"], found["score"]) == ("green", pytest.approx(0.8, abs=1e-5))
+    assert found["box"] == pytest.approx([48, 56, 80, 72])
 
 
 @pytest.mark.compiles

@@ -64,7 +64,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Network]:
         network = Network(model, input_shapes.get("x", [1, 3, 48, 192]))
         asked.append(network)
         about = {"heads": [], "weights": "file", "metadata": {"character": CHARACTERS}}
-        manifest = SimpleNamespace(inputs=network.inputs, outputs=network.outputs, results=network.outputs, **about)
+        manifest = SimpleNamespace(inputs=network.inputs, results=network.outputs, **about)
         return SimpleNamespace(source=SimpleNamespace(file=Path(model)), package_path=network, manifest=manifest)
 
     monkeypatch.setattr(program, "prepare", prepare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from edgedeploy.demo.spec import DEMOS, Demo
 from edgedeploy.errors import ConfigurationError
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.vision.page import Page
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import ModelInput
 
@@ -141,6 +143,14 @@ def test_the_detector_looks_again_once_it_is_lost(session: DemoSession) -> None:
     # Not in the second and third image, where one is followed, nor in the last.
     assert runs(session)[0] == 2
     assert [each.outcome.detections[0].tracked for each in seen] == [False, True, True, False, True]
+
+
+def test_a_spot_is_followed_on_pages_too(session: DemoSession) -> None:
+    session = replace(session, page=Page())
+    tracker = session.tracker()
+    for index in range(3):
+        session.infer(shot(index, (24, 24)), repeat=0, tracker=tracker)
+    assert runs(session) == [1, 3]
 
 
 def test_images_that_do_not_follow_each_other_are_looked_at_anew(session: DemoSession) -> None:

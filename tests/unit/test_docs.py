@@ -111,7 +111,7 @@ def test_every_operator_of_tengines_is_documented() -> None:
 def test_the_readme_lists_every_board_and_demo(section: str) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
-    assert rows == sorted(path.stem for path in (ROOT / section.lower()).glob("*.yaml"))
+    assert rows == sorted(path.stem for path in (ROOT / section.lower()).rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("page", [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)

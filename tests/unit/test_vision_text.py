@@ -225,3 +225,17 @@ def test_large_pages_are_scaled_and_wide_ones_get_rows_of_black() -> None:
     assert wide.pixels[:30].max() == 0
     assert wide.pixels[30:70].min() == 9
     assert wide.to_image(np.array([[10.0, 35.0], [10.0, 5.0]])).tolist() == [[10, 5], [10, 0]]
+
+
+@pytest.mark.parametrize("size", [(1, 2000), (2000, 1)], ids=str)
+def test_an_image_too_narrow_to_be_enlarged_is_refused_before_it_takes_memory(size: tuple[int, int]) -> None:
+    with pytest.raises(InputError, match="the image is too narrow: it has"):
+        ScaledFit(kind="scaled", shortest=736, multiple=32).size(size, (0, 0))
+    with pytest.raises(InputError, match="the image is too narrow: it has"):
+        Page(shortest=60).view(np.zeros((*size, 3), np.uint8))
+
+
+def test_an_image_of_one_pixel_is_a_page() -> None:
+    view = Page().view(np.full((1, 1, 3), 9, np.uint8))
+    assert view.pixels.shape == (32, 32, 3)
+    assert view.to_image(np.array([[32.0, 32.0]])).tolist() == [[1, 1]]
