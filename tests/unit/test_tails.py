@@ -25,7 +25,8 @@ from edgedeploy.package.tails import read_tails, tails_of
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.runtime.stateful import check_states
-from edgedeploy.tail.program import MAXIMUM_TAIL, parse_block
+from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import MAXIMUM_TAIL, Constant, parse_block
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.source import find_source
 
@@ -212,6 +213,10 @@ UNSOUND = {
         block(constants={"one": {"dtype": "float32", "shape": [2], "data": "AAAA"}}),
         "with 3 bytes",
     ),
+    "a constant longer than numpy counts": (
+        block(constants={"one": {"dtype": "float32", "shape": [0, 1 << 70], "data": ""}}),
+        "constants.one.shape",
+    ),
     "a constant of objects": (block(constants={"one": {"dtype": "object", "shape": [1], "data": ""}}), "of object"),
     "a constant that is no base64": (block(constants={"one": {"dtype": "bool", "shape": [1], "data": "!"}}), "base64"),
     "an unknown field": (block(code="print()"), "code: Extra inputs"),
@@ -236,10 +241,84 @@ def test_a_sound_tail_is_not() -> None:
     assert parse_block(block(), {"x"}).free() == {"x"}
 
 
-def test_sizes_that_no_memory_has_are_refused() -> None:
-    from edgedeploy.tail.evaluation import Tail
+def evaluated(nodes: list[dict[str, Any]], x: np.ndarray, **constants: np.ndarray) -> np.ndarray:
+    """What nodes make of `x`, the last one the output."""
+    records = {name: Constant.of(array).model_dump() for name, array in constants.items()}
+    named = [{"name": f"n{place}", **node} for place, node in enumerate(nodes)]
+    program = parse_block(block(nodes=named, constants=records, outputs=nodes[-1]["outputs"]), {"x"})
+    return Tail(program, [TensorSpec(name="y", shape=[-1], dtype="float32")]).run({"x": x})["y"]
 
-    node = {"name": "huge", "operator": "ConstantOfShape", "inputs": ["x"], "outputs": ["y"]}
-    tail = Tail(parse_block(block(nodes=[node]), {"x"}), [TensorSpec(name="y", shape=[-1, -1], dtype="float32")])
-    with pytest.raises(PackageError, match="node 'huge', ConstantOfShape: no array of shape"):
-        tail.run({"x": np.array([1 << 40, 1 << 20])})
+
+ONE, MANY = np.zeros((1, 1), np.float32), np.array([1, 1 << 27])
+TOO_LARGE = {
+    "a shape": ([{"operator": "ConstantOfShape", "inputs": ["x"], "outputs": ["y"]}], np.array([1 << 40, 1 << 20])),
+    "shapes that broadcast": (
+        [
+            {"operator": "Expand", "inputs": ["one", "many"], "outputs": ["row"]},
+            {"operator": "Transpose", "inputs": ["row"], "outputs": ["column"], "attributes": {"perm": [1, 0]}},
+            {"operator": "Add", "inputs": ["row", "column"], "outputs": ["y"]},
+        ],
+        ONE,
+    ),
+    "a product": (
+        [
+            {"operator": "Expand", "inputs": ["one", "many"], "outputs": ["row"]},
+            {"operator": "Transpose", "inputs": ["row"], "outputs": ["column"], "attributes": {"perm": [1, 0]}},
+            {"operator": "MatMul", "inputs": ["column", "row"], "outputs": ["y"]},
+        ],
+        ONE,
+    ),
+    "copies side by side": (
+        [
+            {"operator": "Expand", "inputs": ["one", "many"], "outputs": ["row"]},
+            {"operator": "Concat", "inputs": ["row"] * 3, "outputs": ["y"], "attributes": {"axis": 1}},
+        ],
+        ONE,
+    ),
+    "rows that are taken again and again": (
+        [
+            {"operator": "Expand", "inputs": ["x", "many"], "outputs": ["places"]},
+            {"operator": "Gather", "inputs": ["three", "places"], "outputs": ["y"]},
+        ],
+        np.zeros((1, 1), np.int64),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_sizes_that_no_memory_has_are_refused(case: str) -> None:
+    nodes, x = TOO_LARGE[case]
+    with pytest.raises(PackageError, match=rf"{nodes[-1]['operator']}: no array of shape"):
+        evaluated(nodes, x, one=ONE, many=MANY, three=np.zeros((2, 3)))
+
+
+def test_values_that_together_need_too_much_memory_are_refused() -> None:
+    """Views take none, and count all the same."""
+    views = [{"operator": "Expand", "inputs": ["one", "many"], "outputs": [f"v{place}"]} for place in range(9)]
+    all_of_them = {"operator": "Shape", "inputs": ["x"], "outputs": ["y"]}
+    last = {"operator": "Max", "inputs": [f"v{place}" for place in range(9)], "outputs": ["z"]}
+    with pytest.raises(PackageError, match="after node 'n7', Expand, its values take more than"):
+        evaluated([*views, last, all_of_them], ONE, one=ONE, many=MANY)
+
+
+def test_values_that_nothing_reads_any_more_are_let_go() -> None:
+    views = [{"operator": "Expand", "inputs": ["one", "many"], "outputs": [f"v{place}"]} for place in range(40)]
+    sizes = [{"operator": "Shape", "inputs": [f"v{place}"], "outputs": [f"s{place}"]} for place in range(40)]
+    last = {"operator": "Relu", "inputs": ["x"], "outputs": ["y"]}
+    in_turn = [node for pair in zip(views, sizes, strict=True) for node in pair]
+    assert evaluated([*in_turn, last], np.float32([-1, 1]), one=ONE, many=MANY).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([{"operator": "Abs", "inputs": ["x"], "outputs": ["a", "y"]}], "it gives 1 outputs, 2 are named"),
+        (
+            [{"operator": "Cast", "inputs": ["x"], "outputs": ["y"], "attributes": {"to": "object"}}],
+            "no network has values of object",
+        ),
+    ],
+)
+def test_nodes_that_are_no_networks_are_refused(nodes: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(PackageError, match=said):
+        evaluated(nodes, np.zeros(2, np.float32))

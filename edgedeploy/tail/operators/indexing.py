@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers
+from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers, sized
+
+
+def _gather(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, places, axis = inputs[0], inputs[1], attributes.get("axis", 0)
+    sized([values.size // max(values.shape[axis], 1), places.size])
+    return np.take(values, places, axis)
 
 
 def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
@@ -96,7 +102,7 @@ def _unique(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
 
 OPERATORS: dict[str, Operator] = {
     "Compress": _compress,
-    "Gather": lambda inputs, attributes: np.take(inputs[0], inputs[1], attributes.get("axis", 0)),
+    "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "NonZero": lambda inputs, attributes: np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64),

@@ -67,6 +67,11 @@ def _split(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
     return np.split(values, np.cumsum(sizes, dtype=np.int64), axis)
 
 
+def _concatenated(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    sized([sum(each.size for each in inputs)])
+    return np.concatenate(inputs, attributes["axis"])
+
+
 def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values, mode = inputs[0], str(attributes.get("mode", "constant"))
     pads = integers(inputs, 1, attributes, "pads") or []
@@ -110,7 +115,7 @@ def _filled(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 
 OPERATORS: dict[str, Operator] = {
-    "Concat": lambda inputs, attributes: np.concatenate(inputs, attributes["axis"]),
+    "Concat": _concatenated,
     "ConstantOfShape": _filled,
     "Expand": _expand,
     "Flatten": _flatten,
