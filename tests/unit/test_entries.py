@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +65,24 @@ def test_each_entry_gives_what_onnxruntime_gives(network: Path, package: Path) -
         fitting = session.fitting({"x": image(shape)})
         assert fitting.measure({"x": image(shape)}).min_ms > 0
         assert fitting.function_times({"x": image(shape)})
+
+
+@pytest.mark.compiles
+def test_threads_end_with_the_last_session_of_an_entry(package: Path) -> None:
+    """Without the collector's help: nothing holds in a circle what has threads."""
+    gc.disable()
+    try:
+        session = Session.open(package, 2)
+        session.run({"x": image(SHAPES[1])})
+        last = session.of_each_entry()[1]
+        whole = weakref.ref(session)
+        del session
+        assert whole() is not None
+        last.run({"x": image(SHAPES[1])})
+        del last
+        assert whole() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.compiles
