@@ -28,7 +28,11 @@ def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 
 def _gather_elements(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    return np.take_along_axis(inputs[0], inputs[1], attributes.get("axis", 0))
+    values, places = inputs[0], inputs[1]
+    axis = attributes.get("axis", 0) % values.ndim
+    # Along other axes there may be fewer indices than values, which numpy would broadcast.
+    reached = tuple(slice(None if axis == each else size) for each, size in enumerate(places.shape))
+    return np.take_along_axis(values[reached], places, axis)
 
 
 def _scatter_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:

@@ -49,9 +49,11 @@ def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
         axis = axes[place] if axes else place
         step = steps[place] if steps else 1
         size = values.shape[axis]
-        # To the beginning and backwards, an end before the first element has no number that Python would take.
-        past = step < 0 and (end < -size)
-        parts[axis] = slice(start, None if past else end, step)
+        # Backwards, a start before the first element means that one, and an end there has no number that Python takes.
+        if step < 0 and size:
+            parts[axis] = slice(max(start, -size), None if end < -size else end, step)
+        else:
+            parts[axis] = slice(start, end, step)
     return np.asarray(values[tuple(parts)])
 
 
