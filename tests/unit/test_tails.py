@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from conftest import Command
 from onnx import TensorProto, helper
 from support.detection_networks import SIZE, detections, post_processed
 from support.networks import Graph
@@ -19,7 +20,7 @@ from edgedeploy.build import build
 from edgedeploy.errors import InputError, ModelError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.tflite import FORMAT as TFLITE
-from edgedeploy.package.archive import read_manifest, read_package, write_package
+from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.package.manifest import TAIL_NAME
 from edgedeploy.package.tails import read_tails, tails_of
 from edgedeploy.resolved import resolve
@@ -78,7 +79,7 @@ def test_times_hold_the_tail(package: Path) -> None:
 
 
 @pytest.mark.compiles
-def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path) -> None:
+def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path, command: Command) -> None:
     manifest, contents = read_package(package)
     contents[TAIL_NAME] = contents[TAIL_NAME].replace(b"NonMaxSuppression", b"__import__('os')!")
     with pytest.raises(PackageError, match=r"tail.json: nodes.*no operator \"__import__"):
@@ -86,6 +87,11 @@ def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path) -> None:
     write_package(tmp_path / "net.tar.gz", manifest, contents)
     with pytest.raises(PackageError, match="has another content than its manifest says"):
         read_tails(tmp_path / "net.tar.gz")
+    write_package(tmp_path / "whole.tar.gz", manifest.model_copy(update={"files": describe(contents)}), contents)
+    code, _, err = command("package", "verify", str(tmp_path / "whole.tar.gz"))
+    assert code != 0
+    assert "is not a sound package" in err
+    assert command("package", "verify", str(package))[0] == 0
 
 
 def test_only_jumps_and_moves_are_left_to_the_tail(network: Path) -> None:
