@@ -288,6 +288,14 @@ TOO_LARGE = {
         ],
         np.zeros((1, 1), np.int64),
     ),
+    "rows that are found again and again": (
+        [
+            {"operator": "Expand", "inputs": ["x", "many"], "outputs": ["row"]},
+            {"operator": "Transpose", "inputs": ["row"], "outputs": ["places"], "attributes": {"perm": [1, 0]}},
+            {"operator": "GatherND", "inputs": ["three", "places"], "outputs": ["y"]},
+        ],
+        np.zeros((1, 1), np.int64),
+    ),
 }
 
 

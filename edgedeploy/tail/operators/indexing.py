@@ -16,6 +16,7 @@ def _gather(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values, places = inputs[0], inputs[1]
     batch = attributes.get("batch_dims", 0)
+    sized([*places.shape[:-1], *values.shape[batch + places.shape[-1] :]])
     if not batch and places.shape[-1] == 1:
         return np.take(values, places[..., 0], 0)
     if not batch:
