@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgedeploy.build_key import build_key, versions
-from edgedeploy.errors import PackageError
+from edgedeploy.errors import PackageError, UnsupportedError
 from edgedeploy.facts import Facts
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -19,6 +19,7 @@ from edgedeploy.package.entry import Entry, TailMember
 from edgedeploy.package.manifest import (
     FORMAT,
     LIBRARY_NAME,
+    MAXIMUM_ENTRIES,
     PLAIN_FORMAT,
     TAIL_NAME,
     Check,
@@ -221,7 +222,10 @@ def _build(
         replacing(output) as temporary,  # before the long work: an unwritable folder should not cost it
         packageable(source.name),
     ):
-        entries = [referenced] if referenced else [Referenced.of(each, progress) for each in source.of_each_entry()]
+        sources = source.of_each_entry()
+        if len(sources) > MAXIMUM_ENTRIES:
+            raise UnsupportedError(f"no package holds {len(sources)} shapes", why=f"{MAXIMUM_ENTRIES} are the most")
+        entries = [referenced] if referenced else [Referenced.of(each, progress) for each in sources]
         network, cases = entries[0]
         limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases in entries]
         contents: dict[str, bytes] = {}

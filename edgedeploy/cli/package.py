@@ -84,16 +84,20 @@ def verify(
 ) -> None:
     """Check that packages are intact: every file that the manifest lists, with its SHA-256, and nothing else.
 
+    What edgedeploy itself computes of a network, where the end depends on the data, is checked as well.
+
     Nothing is unpacked or run. The first damaged one ends the command.
 
     Example: edgedeploy package verify dist/rpi4/digits.tar.gz
     """
     from edgedeploy.cli.console import print_json, stdout
     from edgedeploy.package.archive import read_package
+    from edgedeploy.package.tails import read_tails
 
     found = []
     for path in packages:
         manifest, _ = read_package(path, keep=())
+        read_tails(path)
         size = sum(member.size for member in manifest.files.values())
         found.append({"package": str(path), "model": manifest.model, "board": manifest.board, "bytes": size})
         if not json_output:

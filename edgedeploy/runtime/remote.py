@@ -67,6 +67,8 @@ class RemoteSession(Closing):
             )
         self._entries = [hello, *hello.get("further", [])]
         self._tails = tails or [None] * len(self._entries)
+        if len(self._tails) != len(self._entries):
+            raise self._broken(f"it has {len(self._entries)} entries, the package has {len(self._tails)}")
         self._enter(0)
         self.threads = int(hello["threads"])
         # What the device calls itself that the network runs on; None for the processor.
@@ -106,16 +108,20 @@ class RemoteSession(Closing):
         return self.fitting(tensors)._run(tensors)
 
     def _run(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        reply = self._ask({"command": "run"}, self._content(tensors))
+        inputs = check_tensors(tensors, self.inputs)
+        reply = self._ask({"command": "run"}, b"".join(array.tobytes() for array in inputs))
         content = self._read(int(reply.get("bytes", 0)))
         if len(content) != sum(map(_size, self._compiled)):
             raise self._broken(f"it gave {len(content)} bytes of outputs")
-        arrays, start = {}, 0
+        arrays: dict[str, np.ndarray] = {}
+        start = 0
         for spec in self._compiled:
             flat = np.frombuffer(content, spec.dtype, math.prod(spec.shape), start)
             arrays[spec.name] = flat.reshape(spec.shape).copy()
             start += _size(spec)
-        return self._tail.run({**tensors, **arrays}) if self._tail else arrays
+        if self._tail is None:
+            return arrays
+        return self._tail.run({spec.name: array for spec, array in zip(self.inputs, inputs, strict=True)} | arrays)
 
     def measure(self, tensors: Tensors, *, repeat: int = 1, number: int = 1, warmup: int = 0) -> Timing:
         """As `Session.measure`; the times are taken on the board and hold no transfer, and no tail.

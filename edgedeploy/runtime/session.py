@@ -59,7 +59,6 @@ class Session:
             ToolchainError, OutputError, UnsupportedError: the device's runtime cannot be made.
         """
         self._owner: Session | None = None
-        self._sessions: dict[int, Session] = {}  # of other entries, by their place
         self._whole, self._tails = manifest, tails or [None] * len(manifest.entries)
         self._enter(0)
         self.threads = check_threads(threads) if threads else min(self.manifest.threads, processors())
@@ -109,12 +108,10 @@ class Session:
     def _of_entry(self, place: int) -> Session:
         if len(self._whole.entries) == 1:
             return self
-        if place not in self._sessions:
-            session = copy(self)
-            session._enter(place)
-            session._owner = self  # whose end takes the threads
-            self._sessions[place] = session
-        return self._sessions[place]
+        session = copy(self)
+        session._enter(place)
+        session._owner = self._owner or self  # whose end takes the threads
+        return session
 
     def run(self, tensors: Tensors) -> dict[str, np.ndarray]:
         """One inference: arrays by input name, to arrays by output name.
@@ -137,7 +134,9 @@ class Session:
         import tvm
 
         main, arguments = self._machine[self._function], self._arguments(tensors)
-        uploads = list(zip(check_tensors(tensors, self.inputs), arguments, strict=True)) if self.device_name else []
+        checked = check_tensors(tensors, self.inputs)
+        named = dict(zip((spec.name for spec in self.inputs), checked, strict=True))
+        uploads = list(zip(checked, arguments, strict=True)) if self.device_name else []
 
         def call() -> Any:
             with flushed_to_zero():
@@ -145,7 +144,7 @@ class Session:
                     place.copyfrom(array)
                 returned = main(*arguments)
                 here = [array.copyto(tvm.cpu()) for array in _listed(returned)] if self.device_name else returned
-            return self._tail.run({**tensors, **self._arrays(here)}) if self._tail else here
+            return self._tail.run({**named, **self._arrays(here)}) if self._tail else here
 
         return call
 

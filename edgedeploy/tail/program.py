@@ -34,7 +34,7 @@ class Constant(Record):
     """A tensor of fixed values, little-endian, in base64."""
 
     dtype: str
-    shape: Annotated[Listed[Annotated[int, Field(ge=0)]], Field(max_length=32)]
+    shape: Annotated[Listed[Annotated[int, Field(ge=0, le=MAXIMUM_TAIL)]], Field(max_length=32)]
     data: str
 
     @classmethod

@@ -96,7 +96,7 @@ class Source:
             batches: sizes of the first dimension of every input: each makes an entry point of each of the shapes.
 
         Raises:
-            InputError: the format fixes its shapes, or an input has no dimension.
+            InputError: the format fixes its shapes, an input has no dimension, or two have the same shapes.
             ModelError: the file cannot be read.
         """
         entries = [self.shapes, *({**self.shapes, **shapes} for shapes in further)]
@@ -106,6 +106,8 @@ class Source:
                 {name: [size, *sizes[1:]] for name, sizes in shapes.items()} for shapes in stated for size in batches
             ]
         first, *others = (dict(shapes) for shapes in entries)
+        if first in others or any(shapes in others[:place] for place, shapes in enumerate(others)):
+            raise InputError("two entries have the same shapes", why="nothing could tell which one is meant")
         return replace(self, shapes=first, further=tuple(others))
 
     def input_shapes(self) -> dict[str, list[int]]:

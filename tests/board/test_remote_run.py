@@ -17,7 +17,9 @@ from conftest import Command
 from support.agents import EMULATED
 from support.board_releases import BASE, Bench
 from support.commands import output_of
+from support.detection_networks import SIZE, detections
 from support.films import write_film
+from support.networks import Graph
 from support.streams import FEATURES, streamed_lstm
 from support.virtual_boards import Start
 
@@ -69,7 +71,8 @@ def test_each_function_of_the_network_is_timed_on_the_board_as_here(session: Rem
     there = session.function_times(inputs, repeat=5, warmup=1)
     here = Session.open(bench.first).function_times(inputs, repeat=5, warmup=1)
     assert there.keys() == here.keys()
-    assert {"fused_conv2d_add1_relu1_scheduled", "softmax_scheduled"} <= there.keys()
+    assert "fused_conv2d_add1_relu1_scheduled" in there
+    assert any(name.startswith("softmax") for name in there)
     for times in (*there.values(), *here.values()):
         assert len(times) == 5
         assert min(times) >= 0
@@ -172,6 +175,40 @@ def test_states_are_handed_on_over_one_connection(
             found[len(connections)] = written["score"]
     assert found[0].shape == (3, 1, 1, 1, 1)
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_what_follows_the_compiled_part_runs_here_on_the_boards_outputs(
+    bench: Bench, board_command: Command, tmp_path: Path
+) -> None:
+    network = detections(tmp_path / "boxes.onnx")
+    # Of float64, which the network takes as float32: so does its tail.
+    image = np.random.default_rng(0).random((1, 3, SIZE, SIZE))
+    np.savez(tmp_path / "in.npz", image=image)
+    files = ["-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz"]
+    output_of(board_command, "run", network, *files, "--host", bench.host)
+    session = onnxruntime.InferenceSession(network)
+    names = [output.name for output in session.get_outputs()]
+    with np.load(tmp_path / "out.npz") as found:
+        assert found.files == names
+        for name, wanted in zip(names, session.run(None, {"image": image.astype(np.float32)}), strict=True):
+            assert (found[name].shape, found[name].dtype) == (wanted.shape, wanted.dtype)
+            np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_board_runs_the_entry_that_fits(bench: Bench, board_command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    relu = graph.node("Relu", graph.conv(graph.input("x", [1, 3, "h", "w"]), 3, 8, 3))
+    network = graph.save(tmp_path / "net.onnx", relu)
+    shapes = [word for size in (8, 12) for word in ("--input-shape", f"x:1,3,{size},{size}")]
+    package = json.loads(output_of(board_command, "build", network, *shapes, "--json"))[0]["package"]
+    for size in (12, 8):
+        x = np.random.default_rng(size).random((1, 3, size, size), dtype=np.float32)
+        np.savez(tmp_path / "in.npz", x=x)
+        files = ["-i", tmp_path / "in.npz", "-o", tmp_path / "out.npz"]
+        output_of(board_command, "run", package, *files, "--host", bench.host)
+        [wanted] = onnxruntime.InferenceSession(network).run(None, {"x": x})
+        with np.load(tmp_path / "out.npz") as found:
+            np.testing.assert_allclose(found[found.files[0]], wanted, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from edgedeploy.board import load_board
 from edgedeploy.build import build
 from edgedeploy.build_key import build_key
 from edgedeploy.cli.options import parse_batches, parse_entries, parse_shapes
-from edgedeploy.errors import InputError, NumericalError
+from edgedeploy.errors import InputError, NumericalError, UnsupportedError
 from edgedeploy.package.archive import manifest_bytes, read_manifest
 from edgedeploy.package.entry import Entry
 from edgedeploy.package.manifest import parse_manifest
@@ -63,6 +65,24 @@ def test_each_entry_gives_what_onnxruntime_gives(network: Path, package: Path) -
         fitting = session.fitting({"x": image(shape)})
         assert fitting.measure({"x": image(shape)}).min_ms > 0
         assert fitting.function_times({"x": image(shape)})
+
+
+@pytest.mark.compiles
+def test_threads_end_with_the_last_session_of_an_entry(package: Path) -> None:
+    """Without the collector's help: nothing holds in a circle what has threads."""
+    gc.disable()
+    try:
+        session = Session.open(package, 2)
+        session.run({"x": image(SHAPES[1])})
+        last = session.of_each_entry()[1]
+        whole = weakref.ref(session)
+        del session
+        assert whole() is not None
+        last.run({"x": image(SHAPES[1])})
+        del last
+        assert whole() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.compiles
@@ -165,6 +185,18 @@ def test_the_second_shape_of_an_input_belongs_to_the_second_entry() -> None:
         parse_entries(["a:1", "a:2", "b:1", "b:2", "b:3"])
     with pytest.raises(InputError, match="takes one shape for an input"):
         parse_shapes(["a:1", "a:2"])
+
+
+def test_shapes_that_come_twice_or_too_often_are_refused_before_anything_is_built(
+    network: Path, tmp_path: Path
+) -> None:
+    source = find_source(str(network), {"x": [1, 3, 8, 8]})
+    with pytest.raises(InputError, match="two entries have the same shapes"):
+        source.with_further([{"x": [1, 3, 12, 12]}, {"x": [1, 3, 8, 8]}])
+    with pytest.raises(InputError, match="two entries have the same shapes"):
+        source.with_further([{"x": [4, 3, 8, 8]}], [1])
+    with pytest.raises(UnsupportedError, match="no package holds 33 shapes: 32 are the most"):
+        build(source.with_further([], range(1, 34)), resolve("local", {}), tmp_path / "net.tar.gz")
 
 
 def test_batches_are_numbers_from_one() -> None:

@@ -103,3 +103,28 @@ def test_operators_give_onnxruntimes_values(
             np.testing.assert_allclose(array, expected, rtol=2e-3 if array.dtype == np.float16 else 1e-6, err_msg=name)
         compared += 1
     assert compared, "no case of it was compared"
+
+
+# What onnx's own cases leave out.
+FURTHER = {
+    "a slice backwards from before the beginning": ("Slice", [np.eye(5), *np.array([[-9], [-100], [0], [-1]])], {}),
+    "a slice backwards of nothing": ("Slice", [np.zeros((0, 4)), *np.array([[-1], [-9], [0], [-1]])], {}),
+    "fewer places than rows": ("GatherElements", [np.eye(3, 4), np.array([[0, -1], [1, 2]])], {"axis": 1}),
+    "places in one row": ("GatherElements", [np.eye(3, 4), np.array([[0, -1]])], {"axis": -1}),
+}
+
+
+@pytest.mark.parametrize("case", FURTHER)
+def test_further_cases_give_onnxruntimes_values(case: str) -> None:
+    operator, inputs, attributes = FURTHER[case]
+    values = [
+        helper.make_tensor_value_info(f"x{place}", helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
+        for place, each in enumerate(inputs)
+    ]
+    node = helper.make_node(operator, [value.name for value in values], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    [wanted] = session.run(None, dict(zip([value.name for value in values], inputs, strict=True)))
+    found = OPERATORS[operator](inputs, attributes)
+    np.testing.assert_array_equal(found, wanted, strict=True)

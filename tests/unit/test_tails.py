@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from conftest import Command
 from onnx import TensorProto, helper
 from support.detection_networks import SIZE, detections, post_processed
 from support.networks import Graph
@@ -19,13 +20,14 @@ from edgedeploy.build import build
 from edgedeploy.errors import InputError, ModelError, PackageError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.frontends.tflite import FORMAT as TFLITE
-from edgedeploy.package.archive import read_manifest, read_package, write_package
+from edgedeploy.package.archive import describe, read_manifest, read_package, write_package
 from edgedeploy.package.manifest import TAIL_NAME
 from edgedeploy.package.tails import read_tails, tails_of
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.runtime.stateful import check_states
-from edgedeploy.tail.program import MAXIMUM_TAIL, parse_block
+from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.program import MAXIMUM_TAIL, Constant, parse_block
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.source import find_source
 
@@ -77,7 +79,7 @@ def test_times_hold_the_tail(package: Path) -> None:
 
 
 @pytest.mark.compiles
-def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path) -> None:
+def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path, command: Command) -> None:
     manifest, contents = read_package(package)
     contents[TAIL_NAME] = contents[TAIL_NAME].replace(b"NonMaxSuppression", b"__import__('os')!")
     with pytest.raises(PackageError, match=r"tail.json: nodes.*no operator \"__import__"):
@@ -85,6 +87,11 @@ def test_a_damaged_tail_is_refused(package: Path, tmp_path: Path) -> None:
     write_package(tmp_path / "net.tar.gz", manifest, contents)
     with pytest.raises(PackageError, match="has another content than its manifest says"):
         read_tails(tmp_path / "net.tar.gz")
+    write_package(tmp_path / "whole.tar.gz", manifest.model_copy(update={"files": describe(contents)}), contents)
+    code, _, err = command("package", "verify", str(tmp_path / "whole.tar.gz"))
+    assert code != 0
+    assert "is not a sound package" in err
+    assert command("package", "verify", str(package))[0] == 0
 
 
 def test_only_jumps_and_moves_are_left_to_the_tail(network: Path) -> None:
@@ -212,6 +219,10 @@ UNSOUND = {
         block(constants={"one": {"dtype": "float32", "shape": [2], "data": "AAAA"}}),
         "with 3 bytes",
     ),
+    "a constant longer than numpy counts": (
+        block(constants={"one": {"dtype": "float32", "shape": [0, 1 << 70], "data": ""}}),
+        "constants.one.shape",
+    ),
     "a constant of objects": (block(constants={"one": {"dtype": "object", "shape": [1], "data": ""}}), "of object"),
     "a constant that is no base64": (block(constants={"one": {"dtype": "bool", "shape": [1], "data": "!"}}), "base64"),
     "an unknown field": (block(code="print()"), "code: Extra inputs"),
@@ -236,10 +247,92 @@ def test_a_sound_tail_is_not() -> None:
     assert parse_block(block(), {"x"}).free() == {"x"}
 
 
-def test_sizes_that_no_memory_has_are_refused() -> None:
-    from edgedeploy.tail.evaluation import Tail
+def evaluated(nodes: list[dict[str, Any]], x: np.ndarray, **constants: np.ndarray) -> np.ndarray:
+    """What nodes make of `x`, the last one the output."""
+    records = {name: Constant.of(array).model_dump() for name, array in constants.items()}
+    named = [{"name": f"n{place}", **node} for place, node in enumerate(nodes)]
+    program = parse_block(block(nodes=named, constants=records, outputs=nodes[-1]["outputs"]), {"x"})
+    return Tail(program, [TensorSpec(name="y", shape=[-1], dtype="float32")]).run({"x": x})["y"]
 
-    node = {"name": "huge", "operator": "ConstantOfShape", "inputs": ["x"], "outputs": ["y"]}
-    tail = Tail(parse_block(block(nodes=[node]), {"x"}), [TensorSpec(name="y", shape=[-1, -1], dtype="float32")])
-    with pytest.raises(PackageError, match="node 'huge', ConstantOfShape: no array of shape"):
-        tail.run({"x": np.array([1 << 40, 1 << 20])})
+
+ONE, MANY = np.zeros((1, 1), np.float32), np.array([1, 1 << 27])
+TOO_LARGE = {
+    "a shape": ([{"operator": "ConstantOfShape", "inputs": ["x"], "outputs": ["y"]}], np.array([1 << 40, 1 << 20])),
+    "shapes that broadcast": (
+        [
+            {"operator": "Expand", "inputs": ["one", "many"], "outputs": ["row"]},
+            {"operator": "Transpose", "inputs": ["row"], "outputs": ["column"], "attributes": {"perm": [1, 0]}},
+            {"operator": "Add", "inputs": ["row", "column"], "outputs": ["y"]},
+        ],
+        ONE,
+    ),
+    "a product": (
+        [
+            {"operator": "Expand", "inputs": ["one", "many"], "outputs": ["row"]},
+            {"operator": "Transpose", "inputs": ["row"], "outputs": ["column"], "attributes": {"perm": [1, 0]}},
+            {"operator": "MatMul", "inputs": ["column", "row"], "outputs": ["y"]},
+        ],
+        ONE,
+    ),
+    "copies side by side": (
+        [
+            {"operator": "Expand", "inputs": ["one", "many"], "outputs": ["row"]},
+            {"operator": "Concat", "inputs": ["row"] * 3, "outputs": ["y"], "attributes": {"axis": 1}},
+        ],
+        ONE,
+    ),
+    "rows that are taken again and again": (
+        [
+            {"operator": "Expand", "inputs": ["x", "many"], "outputs": ["places"]},
+            {"operator": "Gather", "inputs": ["three", "places"], "outputs": ["y"]},
+        ],
+        np.zeros((1, 1), np.int64),
+    ),
+    "rows that are found again and again": (
+        [
+            {"operator": "Expand", "inputs": ["x", "many"], "outputs": ["row"]},
+            {"operator": "Transpose", "inputs": ["row"], "outputs": ["places"], "attributes": {"perm": [1, 0]}},
+            {"operator": "GatherND", "inputs": ["three", "places"], "outputs": ["y"]},
+        ],
+        np.zeros((1, 1), np.int64),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_sizes_that_no_memory_has_are_refused(case: str) -> None:
+    nodes, x = TOO_LARGE[case]
+    with pytest.raises(PackageError, match=rf"{nodes[-1]['operator']}: no array of shape"):
+        evaluated(nodes, x, one=ONE, many=MANY, three=np.zeros((2, 3)))
+
+
+def test_values_that_together_need_too_much_memory_are_refused() -> None:
+    """Views take none, and count all the same."""
+    views = [{"operator": "Expand", "inputs": ["one", "many"], "outputs": [f"v{place}"]} for place in range(9)]
+    all_of_them = {"operator": "Shape", "inputs": ["x"], "outputs": ["y"]}
+    last = {"operator": "Max", "inputs": [f"v{place}" for place in range(9)], "outputs": ["z"]}
+    with pytest.raises(PackageError, match="after node 'n7', Expand, its values take more than"):
+        evaluated([*views, last, all_of_them], ONE, one=ONE, many=MANY)
+
+
+def test_values_that_nothing_reads_any_more_are_let_go() -> None:
+    views = [{"operator": "Expand", "inputs": ["one", "many"], "outputs": [f"v{place}"]} for place in range(40)]
+    sizes = [{"operator": "Shape", "inputs": [f"v{place}"], "outputs": [f"s{place}"]} for place in range(40)]
+    last = {"operator": "Relu", "inputs": ["x"], "outputs": ["y"]}
+    in_turn = [node for pair in zip(views, sizes, strict=True) for node in pair]
+    assert evaluated([*in_turn, last], np.float32([-1, 1]), one=ONE, many=MANY).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ([{"operator": "Abs", "inputs": ["x"], "outputs": ["a", "y"]}], "it gives 1 outputs, 2 are named"),
+        (
+            [{"operator": "Cast", "inputs": ["x"], "outputs": ["y"], "attributes": {"to": "object"}}],
+            "no network has values of object",
+        ),
+    ],
+)
+def test_nodes_that_are_no_networks_are_refused(nodes: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(PackageError, match=said):
+        evaluated(nodes, np.zeros(2, np.float32))

@@ -207,6 +207,14 @@ def understated(path: Path) -> None:
     path.write_bytes(content.replace(size.to_bytes(4, "little"), len(CONTENT).to_bytes(4, "little")))
 
 
+def misplaced(path: Path) -> None:
+    """Members whose headers lie before the beginning of the file, as the end of central directory has it."""
+    content = bytearray(path.read_bytes())
+    at = content.rfind(b"PK\5\6") + 16
+    content[at : at + 4] = (1 << 30).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
 def cut(path: Path) -> None:
     content = path.read_bytes()
     at = content.find(b"PK\3\4") + 100
@@ -222,10 +230,21 @@ def cut(path: Path) -> None:
         ({MEMBER: bytes(50 * len(CONTENT))}, None, f"{MEMBER} has 12,000,000 bytes"),
         ({MEMBER: bytes(50 * len(CONTENT))}, understated, "it is no sound wheel|SHA-256"),
         ({MEMBER: CONTENT}, encrypted, "compressed in a way that wheels are not, or encrypted"),
+        ({MEMBER: CONTENT}, misplaced, "it is no sound wheel"),
         ({MEMBER: CONTENT}, cut, "it is no sound wheel"),
         ({MEMBER: CONTENT}, lambda path: path.write_bytes(b"no archive"), "no sound wheel"),
     ],
-    ids=["not there", "shorter", "other content", "larger", "a bomb", "encrypted", "damaged", "no archive"],
+    ids=[
+        "not there",
+        "shorter",
+        "other content",
+        "larger",
+        "a bomb",
+        "encrypted",
+        "misplaced",
+        "damaged",
+        "no archive",
+    ],
 )
 def test_a_wheel_with_another_file_than_stated_is_refused_and_removed(
     index: Path, tmp_path: Path, members: dict[str, bytes], harm: Callable[[Path], Any] | None, said: str

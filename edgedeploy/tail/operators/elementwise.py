@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers, optional
+from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers, optional, sized
 
 
 def _unary(function: Callable[[Any], Any]) -> Operator:
@@ -20,12 +20,18 @@ def _float(function: Callable[[Any], Any]) -> Operator:
     return lambda inputs, attributes: np.asarray(function(inputs[0])).astype(inputs[0].dtype, copy=False)
 
 
-def _binary(function: Callable[[Any, Any], Any]) -> Operator:
-    return lambda inputs, attributes: np.asarray(function(inputs[0], inputs[1]))
+def _broadcast(function: Callable[..., Any]) -> Operator:
+    """Two or three inputs, whose shapes together make that of the output."""
+
+    def computed(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+        sized(np.broadcast_shapes(*(each.shape for each in inputs)))
+        return np.asarray(function(*inputs))
+
+    return computed
 
 
 def _of_all(function: Callable[[Any, Any], Any]) -> Operator:
-    return lambda inputs, attributes: np.asarray(reduce(function, inputs))
+    return _broadcast(lambda *inputs: reduce(function, inputs))
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -37,7 +43,14 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _modulo(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    return np.asarray((np.fmod if attributes.get("fmod") else np.mod)(inputs[0], inputs[1]))
+    return np.asarray(_broadcast(np.fmod if attributes.get("fmod") else np.mod)(inputs, attributes))
+
+
+def _matmul(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    a, b = inputs
+    if a.ndim > 1 and b.ndim > 1:
+        sized([*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]])
+    return np.asarray(np.matmul(a, b))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -58,6 +71,8 @@ def _clip(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 def _cast(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values, dtype = inputs[0], np.dtype(attributes["to"])
+    if dtype.kind not in "biuf":
+        raise ValueError(f"no network has values of {dtype}")
     return np.asarray(values != 0 if dtype.kind == "b" else values.astype(dtype))
 
 
@@ -124,35 +139,35 @@ def _sum_so_far(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 OPERATORS: dict[str, Operator] = {
     "Abs": _unary(np.abs),
-    "Add": _binary(np.add),
-    "And": _binary(np.logical_and),
+    "Add": _broadcast(np.add),
+    "And": _broadcast(np.logical_and),
     "ArgMax": _place_of(np.argmax),
     "ArgMin": _place_of(np.argmin),
     "Cast": _cast,
     "Ceil": _float(np.ceil),
     "Clip": _clip,
     "CumSum": _sum_so_far,
-    "Div": _binary(_divide),
-    "Equal": _binary(np.equal),
+    "Div": _broadcast(_divide),
+    "Equal": _broadcast(np.equal),
     "Exp": _float(np.exp),
     "Floor": _float(np.floor),
-    "Greater": _binary(np.greater),
-    "GreaterOrEqual": _binary(np.greater_equal),
+    "Greater": _broadcast(np.greater),
+    "GreaterOrEqual": _broadcast(np.greater_equal),
     "Identity": _unary(np.asarray),
     "IsInf": _is_infinite,
     "IsNaN": _unary(np.isnan),
-    "Less": _binary(np.less),
-    "LessOrEqual": _binary(np.less_equal),
+    "Less": _broadcast(np.less),
+    "LessOrEqual": _broadcast(np.less_equal),
     "Log": _float(np.log),
-    "MatMul": _binary(np.matmul),
+    "MatMul": _matmul,
     "Max": _of_all(np.maximum),
     "Min": _of_all(np.minimum),
     "Mod": _modulo,
-    "Mul": _binary(np.multiply),
+    "Mul": _broadcast(np.multiply),
     "Neg": _unary(np.negative),
     "Not": _unary(np.logical_not),
-    "Or": _binary(np.logical_or),
-    "Pow": lambda inputs, attributes: np.power(inputs[0], inputs[1]).astype(inputs[0].dtype, copy=False),
+    "Or": _broadcast(np.logical_or),
+    "Pow": _broadcast(lambda a, b: np.power(a, b).astype(a.dtype, copy=False)),
     "ReduceMax": _extreme(np.max, 1),
     "ReduceMean": _reduction(np.mean),
     "ReduceMin": _extreme(np.min, -1),
@@ -163,9 +178,9 @@ OPERATORS: dict[str, Operator] = {
     "Sigmoid": _float(_sigmoid),
     "Softmax": _softmax,
     "Sqrt": _float(np.sqrt),
-    "Sub": _binary(np.subtract),
+    "Sub": _broadcast(np.subtract),
     "Sum": _of_all(np.add),
     "Tanh": _float(np.tanh),
-    "Where": lambda inputs, attributes: np.where(inputs[0], inputs[1], inputs[2]),
-    "Xor": _binary(np.logical_xor),
+    "Where": _broadcast(np.where),
+    "Xor": _broadcast(np.logical_xor),
 }

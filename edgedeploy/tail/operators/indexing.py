@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers
+from edgedeploy.tail.operators.operator import Attributes, Inputs, Operator, integers, sized
+
+
+def _gather(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    values, places, axis = inputs[0], inputs[1], attributes.get("axis", 0)
+    sized([values.size // max(values.shape[axis], 1), places.size])
+    return np.take(values, places, axis)
 
 
 def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
     values, places = inputs[0], inputs[1]
     batch = attributes.get("batch_dims", 0)
+    sized([*places.shape[:-1], *values.shape[batch + places.shape[-1] :]])
     if not batch and places.shape[-1] == 1:
         return np.take(values, places[..., 0], 0)
     if not batch:
@@ -22,7 +29,11 @@ def _gather_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 
 def _gather_elements(inputs: Inputs, attributes: Attributes) -> np.ndarray:
-    return np.take_along_axis(inputs[0], inputs[1], attributes.get("axis", 0))
+    values, places = inputs[0], inputs[1]
+    axis = attributes.get("axis", 0) % values.ndim
+    # Along other axes there may be fewer indices than values, which numpy would broadcast.
+    reached = tuple(slice(None if axis == each else size) for each, size in enumerate(places.shape))
+    return np.take_along_axis(values[reached], places, axis)
 
 
 def _scatter_nd(inputs: Inputs, attributes: Attributes) -> np.ndarray:
@@ -96,7 +107,7 @@ def _unique(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
 
 OPERATORS: dict[str, Operator] = {
     "Compress": _compress,
-    "Gather": lambda inputs, attributes: np.take(inputs[0], inputs[1], attributes.get("axis", 0)),
+    "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
     "NonZero": lambda inputs, attributes: np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64),

@@ -32,7 +32,7 @@ def integers(inputs: Inputs, place: int, attributes: Attributes, name: str) -> l
 
 
 def sized(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape that data gave.
+    """A shape that data gave, checked before an array of it is made.
 
     Raises:
         ValueError: it is none, or larger than any tail needs.

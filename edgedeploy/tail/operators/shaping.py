@@ -49,9 +49,11 @@ def _slice(inputs: Inputs, attributes: Attributes) -> np.ndarray:
         axis = axes[place] if axes else place
         step = steps[place] if steps else 1
         size = values.shape[axis]
-        # To the beginning and backwards, an end before the first element has no number that Python would take.
-        past = step < 0 and (end < -size)
-        parts[axis] = slice(start, None if past else end, step)
+        # Backwards, a start before the first element means that one, and an end there has no number that Python takes.
+        if step < 0 and size:
+            parts[axis] = slice(max(start, -size), None if end < -size else end, step)
+        else:
+            parts[axis] = slice(start, end, step)
     return np.asarray(values[tuple(parts)])
 
 
@@ -65,6 +67,11 @@ def _split(inputs: Inputs, attributes: Attributes) -> list[np.ndarray]:
     else:
         sizes = sizes[:-1]
     return np.split(values, np.cumsum(sizes, dtype=np.int64), axis)
+
+
+def _concatenated(inputs: Inputs, attributes: Attributes) -> np.ndarray:
+    sized([sum(each.size for each in inputs)])
+    return np.concatenate(inputs, attributes["axis"])
 
 
 def _pad(inputs: Inputs, attributes: Attributes) -> np.ndarray:
@@ -110,7 +117,7 @@ def _filled(inputs: Inputs, attributes: Attributes) -> np.ndarray:
 
 
 OPERATORS: dict[str, Operator] = {
-    "Concat": lambda inputs, attributes: np.concatenate(inputs, attributes["axis"]),
+    "Concat": _concatenated,
     "ConstantOfShape": _filled,
     "Expand": _expand,
     "Flatten": _flatten,
