@@ -68,7 +68,9 @@ def _typed(path: Path, stated: onnx.ValueInfoProto, value: object) -> np.ndarray
         with np.errstate(all="ignore"):
             typed = given.astype(dtype)
         # As Python's numbers: what wraps around comes back as it was in numpy's.
-        if exact and (dtype.name.startswith(("float", "bfloat")) or (typed.astype(object) == given.astype(object)).all()):
+        if exact and (
+            dtype.name.startswith(("float", "bfloat")) or (typed.astype(object) == given.astype(object)).all()
+        ):
             return typed
     raise InputError(
         f"{path}: input {name!r} cannot be set to {value!r}",
