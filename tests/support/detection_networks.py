@@ -127,4 +127,4 @@ def post_processed(*, regular: bool = False, classes_each: int = 1, threshold: f
         )
     parts = {"Tensors": write.tables(tensors), "Operators": write.tables(operators)}
     graph = write.table("SubGraph", Inputs=[0], Outputs=[10, 11, 12, 13], **parts)
-    return write.file(graph, codes, buffers)
+    return write.file([graph], codes, buffers)
