@@ -103,7 +103,9 @@ def test_operators_are_written_in_one_way_with_the_same_values(case: str) -> Non
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    "whole", [relax.op.floor, relax.op.trunc, lambda quotient: relax.op.astype(quotient, "int32")], ids=repr
+    "whole",
+    [relax.op.floor, relax.op.trunc, lambda quotient: relax.op.astype(quotient, "int32")],
+    ids=["floor", "trunc", "integer"],
 )
 def test_rows_of_pixels_are_those_of_an_exact_quotient(whole: Callable[[Any], Any]) -> None:
     width, pixels = np.float32(41), np.arange(41 * 41, dtype=np.float32).reshape(1, -1)
