@@ -184,7 +184,9 @@ class _Lifter(Rewriter):
         if source is None or shape_of(call) != shape:
             return None
         _, in_frames = source
-        arguments = [self._operand(each, shape, in_frames=in_frames) for each in call.args]
+        slopes = list(call.args[1:]) if operator_name(call) == "nn.prelu" else []
+        others = call.args[: len(call.args) - len(slopes)]
+        arguments = [*(self._operand(each, shape, in_frames=in_frames) for each in others), *slopes]
         if any(each is None for each in arguments):
             return None
         lifted = relax.Call(call.op, arguments, call.attrs)
@@ -199,8 +201,6 @@ class _Lifter(Rewriter):
         value, rank = constant_value(argument), len(shape_of(argument))
         if value is not None and value.size == 1:
             return constant(value.reshape(()))
-        if rank == 1 and shape_of(argument) == [shape[1]] != shape[4:]:
-            return argument  # the slopes of a PReLU
         own = [1] * (5 - rank) + shape_of(argument)
         if own[0] == own[2] == own[3] == own[4] == 1:
             shaped = [1, own[1], 1, 1]

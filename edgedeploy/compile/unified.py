@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import Rewriter, axes_of, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.optraits import operator_name
+
+# Of real numbers that barely change.
+_JUMPING = {
+    "ceil", "equal", "floor", "floor_divide", "floor_mod", "greater", "greater_equal", "less", "less_equal", "mod",
+    "not_equal", "quantize", "round", "sign", "trunc",
+}  # fmt: skip
 
 
 def decompose(module: tvm.IRModule) -> tvm.IRModule:
@@ -20,7 +28,8 @@ def unify(module: tvm.IRModule) -> tvm.IRModule:
     """Write differences from constants as sums, quotients by them as products, and means and reshapes as such.
 
     Leaves out what changes nothing. Expects constants in the place of their variables. Products with the inverse of a
-    constant differ from quotients by rounding.
+    constant differ from quotients by rounding, so quotients stay where the next operator would jump: the row
+    `floor(41 * 7 / 41)` of a pixel would be another one.
     """
     return relax.transform.CanonicalizeBindings()(rewritten(_Unifier, module))
 
@@ -45,6 +54,13 @@ class _Normalisation(Rewriter):
 
 
 class _Unifier(Rewriter):
+    @cached_property
+    def _exact(self) -> set[relax.Call]:
+        """The calls whose results are read by operators that jump: their last bit counts."""
+        bindings = [binding for block in self.module["main"].body.blocks for binding in block.bindings]
+        read = {argument for binding in bindings if _jumps(binding.value) for argument in binding.value.args}
+        return {binding.value for binding in bindings if binding.var in read}
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         name = operator_name(call)
         if name in ("squeeze", "expand_dims", "flatten"):
@@ -55,7 +71,7 @@ class _Unifier(Rewriter):
             return call.args[0]
         if name.startswith("nn.adaptive_avg_pool") and str(call.attrs.layout).startswith("NC"):
             return _mean(call)
-        if name in ("subtract", "divide"):
+        if name == "subtract" or (name == "divide" and original not in self._exact):
             return _by_constant(name, call)
         if name == "matmul":
             return _of_matrix(call)
@@ -71,6 +87,12 @@ class _Unifier(Rewriter):
             return None
         axes = [before[axis] for axis in after]
         return source.args[0] if axes == sorted(axes) else relax.op.permute_dims(source.args[0], axes)
+
+
+def _jumps(value: relax.Expr) -> bool:
+    """Whether a call's results jump where its operands barely change."""
+    name = operator_name(value)
+    return name in _JUMPING or (name == "astype" and str(value.ty.dtype).startswith(("int", "uint")))
 
 
 def _of_matrix(call: relax.Call) -> relax.Expr | None:

@@ -82,7 +82,10 @@ def _typed(path: Path, stated: onnx.ValueInfoProto, value: object) -> np.ndarray
         exact = given.dtype.kind == "b" if dtype.kind == "b" else given.dtype.kind != "b"
         with np.errstate(all="ignore"):
             typed = given.astype(dtype)
-        if exact and (dtype.kind not in "iu" or np.array_equal(typed.astype(given.dtype), given)):
+        # As Python's numbers: what wraps around comes back as it was in numpy's.
+        if exact and (
+            dtype.name.startswith(("float", "bfloat")) or (typed.astype(object) == given.astype(object)).all()
+        ):
             return typed
     raise InputError(
         f"{path}: input {name!r} cannot be set to {value!r}",
@@ -97,10 +100,11 @@ def _shaped(path: Path, stated: onnx.ValueInfoProto, array: np.ndarray, given: S
     shape = [dimension.dim_value or -1 for dimension in tensor.shape.dim] if given is None else list(given)
     if not tensor.HasField("shape"):
         return array
-    free, fixed = shape.count(-1), math.prod(size for size in shape if size > 0)
+    known = [size for size in shape if size != -1]
+    free, fixed = shape.count(-1), math.prod(known)
     if free and not array.ndim and array.size == fixed:
         shape, free = [max(size, 1) for size in shape], 0
-    if free > 1 or (array.size % fixed if free else array.size != fixed):
+    if free > 1 or min(known, default=1) < 1 or (array.size % fixed if free else array.size != fixed):
         sizes = ",".join("?" if size < 0 else str(size) for size in shape)
         raise InputError(
             f"{path}: input {stated.name!r} cannot be set to {array.size} values",

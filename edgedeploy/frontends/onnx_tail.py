@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_functions import ONNX_DOMAINS, opset_of, replace_nodes, title_of
+from edgedeploy.frontends.onnx_values import branches, reads
 from edgedeploy.tail.operators import OPERATORS
 from edgedeploy.tail.program import Attribute, Block, Constant, Node
 
@@ -84,22 +85,6 @@ def cut(model: onnx.ModelProto) -> Cut | None:
     return Cut(_head(model, ahead, wanted), _block(after, outputs, model.graph.initializer))
 
 
-def reads(node: onnx.NodeProto) -> set[str]:
-    """The values that a node needs, with those that its branches take from around them."""
-    names = set(filter(None, node.input))
-    for branch in _branches(node):
-        inside = {value.name for value in branch.initializer}
-        for inner in branch.node:
-            names |= reads(inner) - inside
-            inside |= set(inner.output)
-        names |= {value.name for value in branch.output} - inside
-    return names
-
-
-def _branches(node: onnx.NodeProto) -> Iterable[onnx.GraphProto]:
-    return [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
-
-
 def _behind(nodes: Sequence[onnx.NodeProto], constant: set[str]) -> tuple[set[int], list[int]]:
     """The places of nodes that have or read what depends on data, and of those that surely make it so."""
     values: set[str] = set()
@@ -120,7 +105,7 @@ def _behind(nodes: Sequence[onnx.NodeProto], constant: set[str]) -> tuple[set[in
 
 def _obstacle(node: onnx.NodeProto, opset: int) -> str | None:
     """Why a node cannot be in a tail; None if it can."""
-    inner = [each for branch in _branches(node) for each in branch.node if each.op_type != "Constant"]
+    inner = [each for branch in branches(node) for each in branch.node if each.op_type != "Constant"]
     known = node.op_type in OPERATORS or node.op_type == "If"
     if known and node.domain in ONNX_DOMAINS and opset >= _SINCE.get(node.op_type, 0):
         return next((why for each in inner if (why := _obstacle(each, opset))), None)

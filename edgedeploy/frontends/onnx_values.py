@@ -169,10 +169,12 @@ class KnownValues:
         if not wanted:
             return
         nodes = list(self._makers_of(wanted))
-        given = {name for node in nodes for name in node.input if name in self._constants}
         made = {name for node in nodes for name in node.output if name}
+        # Some outputs of a node may be known while others wait.
+        given = {name for node in nodes for name in node.input if name in self._constants} - made
+        waiting = made & self._makers.keys()
         # Those of unknown shape are small: their bytes were counted at most.
-        results = sorted(wanted | {name for name in made if name not in self.shapes or self._is_small(name)})
+        results = sorted(wanted | {name for name in waiting if name not in self.shapes or self._is_small(name)})
         for value in _computed(self._model, nodes, [self._constants[name] for name in sorted(given)], results):
             self._add(value)
             self._makers.pop(value.name)

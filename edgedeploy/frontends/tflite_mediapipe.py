@@ -18,6 +18,9 @@ import numpy as np
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.padding import halves, same_padding
 
+# Of a pooling window, whose places are compared one after another, and of what is cut out of an image.
+_MOST_PLACES, _MOST_PIXELS = 64, 1 << 22
+
 
 @dataclass(frozen=True)
 class Windows:
@@ -46,6 +49,18 @@ class Windows:
             raise ModelError("an activation of its windows is not supported")
         return cls(values[0] == 1, (values[2], values[1]), sizes)
 
+    @classmethod
+    def of_pool(cls, options: bytes) -> Windows:
+        """Options of pooling and of its inverse.
+
+        Raises:
+            ModelError: as `parsed`, or windows hold no pixel, or more than are compared.
+        """
+        windows = cls.parsed(options)
+        if min(windows.sizes) < 1 or math.prod(windows.sizes) > _MOST_PLACES:
+            raise ModelError(f"windows of {windows.sizes} pixels are not supported")
+        return windows
+
 
 @dataclass(frozen=True)
 class Crop:
@@ -70,8 +85,9 @@ class Crop:
         """Options as a file has them, a FlexBuffer.
 
         Raises:
-            ModelError: they are none, or incomplete.
+            ModelError: they are none, or incomplete, or the crop is none or huge.
         """
+        height, width = sampled_size(options)
         with _reading(options) as found:
             return cls(
                 tuple(int(index) for index in found["subset_idxs"]),
@@ -79,18 +95,21 @@ class Crop:
                 int(found["right_rotation_idx"]),
                 float(found["target_rotation_radians"]),
                 (float(found["scale_x"]), float(found["scale_y"])),
-                (int(found["output_width"]), int(found["output_height"])),
+                (width, height),
             )
 
 
 def sampled_size(options: bytes) -> tuple[int, int]:
-    """Height and width of `TransformTensorBilinear`'s result.
+    """Height and width of a crop, `TransformTensorBilinear`'s result.
 
     Raises:
-        ModelError: its options do not say it.
+        ModelError: options do not say it, or it is none or huge.
     """
     with _reading(options) as found:
-        return int(found["output_height"]), int(found["output_width"])
+        height, width = int(found["output_height"]), int(found["output_width"])
+    if min(height, width) < 1 or height * width > _MOST_PIXELS:
+        raise ModelError(f"a crop of {width} x {height} pixels is not supported")
+    return height, width
 
 
 def transposed_shape(

@@ -101,6 +101,24 @@ def test_a_large_constant_behind_a_shape_is_kept_as_it_is() -> None:
     np.testing.assert_array_equal(runs(found, data=DATA), runs(model(nodes, [table]), data=DATA))
 
 
+def test_parts_of_one_constant_are_computed_when_they_are_needed() -> None:
+    table = numpy_helper.from_array(np.array([3, 5, 2, *range(5000)], np.int64), "table")
+    nodes = [
+        node("Abs", ["table"], "whole"),
+        helper.make_node("Split", ["whole", "sizes"], ["shape", "large"]),
+        node("Reshape", ["data", "shape"], "turned"),
+        node("Gather", ["large", "shape"], "rows"),
+        node("Cast", ["rows"], "factors", to=TensorProto.FLOAT),
+        node("Reshape", ["factors", "column"], "shaped"),
+        node("Mul", ["turned", "shaped"], "y"),
+    ]
+    built = model(nodes, [table, ints("sizes", 3, 5000), ints("column", 3, 1, 1)])
+    expected = runs(built, data=DATA)
+    found = folded(built)
+    assert [each.op_type for each in found.graph.node] == ["Reshape", "Mul"]
+    np.testing.assert_array_equal(runs(found, data=DATA), expected)
+
+
 def test_places_of_constants_that_are_not_zero_are_constants() -> None:
     nodes = [
         node("NonZero", ["mask"], "places"),
@@ -176,6 +194,7 @@ def test_builds_differ_in_what_inputs_are_set_to(network: Path) -> None:
         ({"rate": 0.5}, "input 'rate' cannot be set to 0.5: it is of int64"),
         ({"rate": True}, "input 'rate' cannot be set to True: it is of int64"),
         ({"rate": "fast"}, "input 'rate' cannot be set to 'fast': it is of int64"),
+        ({"rate": 2**63 + 5}, "input 'rate' cannot be set to 9223372036854775813: it is of int64"),
         ({"rate": [1, 2]}, "input 'rate' cannot be set to 2 values: its shape is that of one number"),
         ({"data": 1.0}, "input 'data' cannot be set to 1 values: its shape is 1,2,3,5"),
         ({"data": 1.0, "rate": 1, "widths": 1}, "would have no input left"),
@@ -185,6 +204,13 @@ def test_what_an_input_cannot_be_set_to_is_refused(network: Path, values: dict[s
     with pytest.raises(InputError) as caught:
         find_source(str(network), options=ImportOptions(values=values)).read()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("sizes", [[0], [-1, 0]])
+def test_a_shape_of_no_values_holds_none(network: Path, sizes: list[int]) -> None:
+    options = ImportOptions(values={"widths": WIDTHS})
+    with pytest.raises(InputError, match="input 'widths' cannot be set to"):
+        find_source(str(network), shapes={"widths": sizes}, options=options).read()
 
 
 def test_a_branch_that_cannot_be_imported_names_the_input_that_decides_it(tmp_path: Path) -> None:

@@ -174,6 +174,14 @@ def test_sparse_weights_that_do_not_fit_are_refused(tmp_path: Path, levels: Any)
         imported(tmp_path, sparse(values(3), (3, 4), (0, 1), (), levels))
 
 
+def test_a_few_bytes_that_stand_for_huge_weights_are_refused(tmp_path: Path) -> None:
+    from support.tflite_operators import sparse
+
+    side = 30_000
+    with pytest.raises(ModelError, match="sparse weights of 900,000,000 values are not supported"):
+        imported(tmp_path, sparse(values(3), (side, side), (0, 1), (), (side, side)))
+
+
 def test_an_unknown_operator_is_named_with_its_node(tmp_path: Path) -> None:
     from support.tflite_operators import of_one
 
@@ -236,6 +244,21 @@ def test_unpooling_puts_values_back_to_their_places(tmp_path: Path) -> None:
     content = of_one("MaxUnpooling2D", [(1, 3, 4, 5)] * 2, [(1, 6, 8, 5)], custom=options)
     [found] = check(tmp_path, content, inputs=inputs)
     assert np.count_nonzero(found) == 3 * 4 * 5
+
+
+@pytest.mark.parametrize("side", [0, -1, 20_000])
+def test_windows_and_crops_of_no_possible_size_are_refused(tmp_path: Path, side: int) -> None:
+    from support.tflite_operators import of_one
+
+    windows = struct.pack("<6i", 1, *[max(side, 1)] * 2, side, side, 0)
+    with pytest.raises(ModelError, match=r"windows of .* are not supported"):
+        imported(tmp_path, of_one("MaxUnpooling2D", [(1, 3, 4, 5)] * 2, [(1, 6, 8, 5)], custom=windows))
+    crop = crop_options(output_height=side, output_width=side)
+    for operator, shapes in (
+        ("Landmarks2TransformMatrix", [(1, 12, 3)]), ("TransformTensorBilinear", [(1, 8, 8, 3), (1, 4, 4)])
+    ):  # fmt: skip
+        with pytest.raises(ModelError, match=r"a crop of .* is not supported"):
+            imported(tmp_path, of_one(operator, shapes, [(1, 4, 4)], custom=crop, version=2))
 
 
 def crop_options(**changes: Any) -> bytes:

@@ -99,3 +99,17 @@ def test_operators_are_written_in_one_way_with_the_same_values(case: str) -> Non
     assert operators(unified) in (expected, [*expected, "reshape"])
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(computed(module, DATA), wanted(DATA), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    "whole",
+    [relax.op.floor, relax.op.trunc, lambda quotient: relax.op.astype(quotient, "int32")],
+    ids=["floor", "trunc", "integer"],
+)
+def test_rows_of_pixels_are_those_of_an_exact_quotient(whole: Callable[[Any], Any]) -> None:
+    width, pixels = np.float32(41), np.arange(41 * 41, dtype=np.float32).reshape(1, -1)
+    assert (np.floor(pixels * (1 / width)) != np.floor(pixels / width)).any()
+    module = module_of(lambda build, x: whole(build.emit(relax.op.divide(x, constant(width, "float32")))), pixels.shape)
+    assert "divide" in operators(unify(module))
+    np.testing.assert_array_equal(computed(module, pixels), np.floor(pixels / width))

@@ -103,3 +103,9 @@ def test_weights_that_are_computed() -> None:
     graph = Graph()
     weights = graph.node("Mul", graph.input("weights", [4, 3, 2, 3, 3]), graph.normal(4, 1, 1, 1, 1))
     agreeing(graph, graph.node("Conv", graph.input("data", [1, 3, 4, 6, 6]), weights))
+
+
+def test_slopes_are_of_channels_where_rows_are_as_long() -> None:
+    graph = Graph()
+    flat = convolved(graph, volume(graph), CHANNELS, 1, 1, 1, pads=[0, 0, 0, 0, 0, 1])
+    agreeing(graph, graph.node("PRelu", flat, graph.normal(CHANNELS, 1, 1, 1)))

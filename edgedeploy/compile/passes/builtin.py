@@ -161,9 +161,7 @@ PASSES = [
     Pass(
         "legalise-operators",
         "Make functions of all other operators.",
-        _alone(
-            relax.transform.LegalizeOps({**extremes.LEGALISATIONS, **rowwise.LEGALISATIONS, **sampling.LEGALISATIONS})
-        ),
+        _alone(relax.transform.LegalizeOps(_LEGALISATIONS)),
         _NHWC,
         _FUNCTIONS,
         required="code is generated from functions",

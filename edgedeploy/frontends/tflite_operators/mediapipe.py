@@ -22,9 +22,6 @@ from edgedeploy.frontends.tflite_mediapipe import (
 )
 from edgedeploy.frontends.tflite_operators.windows import transposed
 
-# Of a pooling window, whose places are compared one after another.
-_MOST_PLACES = 64
-
 
 def _transpose_conv_bias(converter: Any, options: bytes, data: Any, weights: Any, bias: Any) -> Any:
     windows = Windows.parsed(options)
@@ -35,9 +32,7 @@ def _transpose_conv_bias(converter: Any, options: bytes, data: Any, weights: Any
 
 def _max_pool_argmax(converter: Any, options: bytes, data: Any) -> Any:
     """The largest values of windows, and at which places in them they lie, plus 0.1."""
-    build, windows = Builder(converter), Windows.parsed(options)
-    if not 0 < windows.sizes[0] * windows.sizes[1] <= _MOST_PLACES:
-        raise ModelError(f"windows of {windows.sizes} pixels are not supported")
+    build, windows = Builder(converter), Windows.of_pool(options)
     before, after, (height, width) = pooled_shape(shape_of(data)[1:3], windows)
     lowest = float(np.finfo(dtype_of(data)).min)
     padding = [0, 0, before[0], after[0], before[1], after[1], 0, 0]
@@ -58,7 +53,7 @@ def _max_pool_argmax(converter: Any, options: bytes, data: Any) -> Any:
 
 def _max_unpooling(converter: Any, options: bytes, data: Any, places: Any) -> Any:
     """Each value at its place in a block of its own, among zeros."""
-    build, windows = Builder(converter), Windows.parsed(options)
+    build, windows = Builder(converter), Windows.of_pool(options)
     if windows.strides != windows.sizes:
         raise ModelError(f"windows of {windows.sizes} pixels {windows.strides} apart are not supported")
     batch, rows, columns, channels = shape_of(data)

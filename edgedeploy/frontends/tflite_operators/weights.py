@@ -12,6 +12,9 @@ from tvm import relax
 from edgedeploy.compile.expressions import constant, constant_value
 from edgedeploy.errors import ModelError
 
+# Of sparse weights, written out. A few bytes of a file can stand for any number of them.
+_MOST_VALUES = 1 << 25
+
 
 def _dequantize(converter: Any, op: Any) -> Any:
     """DEQUANTIZE of weights in half precision; integers that stand for real numbers are TVM's."""
@@ -47,6 +50,8 @@ def _written_out(values: np.ndarray, shape: list[int], sparsity: Any) -> np.ndar
     rank, limit = len(shape), math.prod(shape)
     if sorted(order) != list(range(rank + len(blocks))) or sparsity.DimMetadataLength() != len(order):
         raise ModelError("sparse weights are malformed", why=f"levels {order} do not fit shape {shape}")
+    if limit > _MOST_VALUES:
+        raise ModelError(f"sparse weights of {limit:,} values are not supported")
     entries = np.zeros(1, np.int64)  # of the level before, by their place in it
     found: dict[int, np.ndarray] = {}  # by dimension or block, the index of each entry along it
     sizes: dict[int, int] = {}
