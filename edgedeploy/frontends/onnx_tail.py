@@ -16,8 +16,8 @@ from edgedeploy.frontends.onnx_values import branches, reads
 from edgedeploy.tail.operators import OPERATORS
 from edgedeploy.tail.program import Attribute, Block, Constant, Node
 
-# Operators whose results are as large as the values of their inputs make them.
-_BY_VALUES = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
+# Operators whose results are as large as the values of their inputs, from this one on, make them.
+_BY_VALUES = {"NonMaxSuppression": 0, "NonZero": 0, "Compress": 1, "Unique": 0}
 # The same where these inputs are not constant.
 _BY_SIZES = {"ConstantOfShape": 0, "Expand": 1, "Range": 0, "Reshape": 1, "Slice": 1, "Tile": 1, "TopK": 1}
 
@@ -91,10 +91,10 @@ def _behind(nodes: Sequence[onnx.NodeProto], constant: set[str]) -> tuple[set[in
     places: set[int] = set()
     certain: list[int] = []
     for place, node in enumerate(nodes):
-        known = reads(node) <= constant
         first = _BY_SIZES.get(node.op_type)
         sizes = [] if first is None else [name for name in node.input[first:] if name]
-        begins = node.op_type in _BY_VALUES and node.domain in ONNX_DOMAINS and not known
+        deciding = node.input[_BY_VALUES.get(node.op_type, len(node.input)) :]
+        begins = node.domain in ONNX_DOMAINS and not constant.issuperset(filter(None, deciding))
         if begins or not constant.issuperset(sizes) or not values.isdisjoint(reads(node)):
             places.add(place)
             values.update(filter(None, node.output))
