@@ -97,8 +97,7 @@ class Part:
             InputError: the network does not take and give what the demo makes and reads.
         """
         tensor = image_input(manifest.inputs, self.entry.input)
-        # Its outputs are the network's, whatever of it is compiled.
-        suited = self.stage.decoder.fitted(manifest.model_copy(update={"outputs": manifest.results}))
+        suited = self.stage.decoder.fitted(manifest)
         decoder = suited.decoder
         names = called([spec.name for spec in manifest.results], self.output_names(decoder))
         outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.results, names, strict=True)]

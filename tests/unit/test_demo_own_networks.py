@@ -149,7 +149,6 @@ def test_classes_task_and_size_are_the_files_own(
 
 
 @pytest.mark.compiles
-@pytest.mark.compiles
 def test_networks_that_suppress_boxes_themselves(demo: Command, tmp_path: Path, picture: Path) -> None:
     network = suppresses_itself(tmp_path / "net.onnx")
     code, out, err = demo("yolo", "--model", str(network), "--image", str(picture), "--json")
@@ -158,6 +157,7 @@ def test_networks_that_suppress_boxes_themselves(demo: Command, tmp_path: Path, 
     assert (box["label"], box["box"]) == ("green", [48, 56, 80, 72])
 
 
+@pytest.mark.compiles
 def test_metadata_that_makes_no_sense_is_a_typed_error(demo: Command, tmp_path: Path, picture: Path) -> None:
     model = tells_colours(tmp_path / "net.onnx", names="{0: __import__('os')}")
     code, out, err = demo("yolo", "--model", str(model), "--image", str(picture), "--board", "local")
