@@ -27,6 +27,7 @@ from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import Session
 from edgedeploy.runtime.stateful import check_states
 from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tail.operators import OPERATORS
 from edgedeploy.tail.program import MAXIMUM_TAIL, Constant, parse_block
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.source import find_source
@@ -336,3 +337,27 @@ def test_values_that_nothing_reads_any_more_are_let_go() -> None:
 def test_nodes_that_are_no_networks_are_refused(nodes: list[dict[str, Any]], said: str) -> None:
     with pytest.raises(PackageError, match=said):
         evaluated(nodes, np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize("apart", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("most", [7, 5000])
+def test_boxes_of_classes_that_lie_apart_are_suppressed_as_onnxruntime_does_it(apart: float, most: int) -> None:
+    """torchvision's exports move the boxes of each class to a place of its own and suppress them all at once."""
+    random = np.random.default_rng(3)
+    centres = random.random((3000, 2)) * 4 + apart * random.integers(0, 20, (3000, 1))
+    halves = random.random((3000, 2)) / 2
+    inputs = {
+        "boxes": np.concatenate([centres - halves, centres + halves], axis=1)[None].astype(np.float32),
+        "scores": np.round(random.random((1, 1, 3000)), 3).astype(np.float32),  # many are equal
+        "most": np.array([most]),
+        "overlap": np.array([0.3], np.float32),
+        "least": np.array([0.1], np.float32),
+    }
+    types = {np.dtype("float32"): TensorProto.FLOAT, np.dtype("int64"): TensorProto.INT64}
+    values = [helper.make_tensor_value_info(name, types[each.dtype], each.shape) for name, each in inputs.items()]
+    found = helper.make_tensor_value_info("found", TensorProto.INT64, [None, 3])
+    node = helper.make_node("NonMaxSuppression", list(inputs), ["found"])
+    opsets = [helper.make_opsetid("", 11)]
+    model = helper.make_model(helper.make_graph([node], "g", values, [found]), opset_imports=opsets, ir_version=8)
+    [expected] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, inputs)
+    assert np.array_equal(OPERATORS["NonMaxSuppression"](list(inputs.values()), {}), expected)

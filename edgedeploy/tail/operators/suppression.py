@@ -51,6 +51,39 @@ def _corners(boxes: np.ndarray, by_centre: int) -> np.ndarray:
 
 def _greedy(corners: np.ndarray, order: np.ndarray, count: int, iou: np.float32, overlaps: _Overlaps) -> np.ndarray:
     """The best box, then the best of those that it leaves, and so on: at most `count` of those in `order`."""
+    ranks = np.empty(corners.shape[1], np.int64)
+    ranks[order] = np.arange(order.size)
+    groups = _apart(corners, order) if iou >= 0 else [order]
+    kept = [_greedy_among(corners, group, count, iou, overlaps) for group in groups]
+    return order[np.sort(ranks[np.concatenate(kept)])[:count]] if kept else np.zeros(0, np.int64)
+
+
+def _apart(corners: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
+    """The boxes in `order` as groups, each in that order, between which there is a gap along one axis.
+
+    PyTorch's exporter suppresses within classes by moving the boxes of each class to a place of its own.
+    """
+    labels = max(
+        (_divided(corners[[axis, axis + 2]][:, order]) for axis in (0, 1)), key=lambda each: each.max(initial=0)
+    )
+    together = np.argsort(labels, kind="stable")
+    return [order[group] for group in np.split(together, np.flatnonzero(np.diff(labels[together])) + 1) if group.size]
+
+
+def _divided(ends: np.ndarray) -> np.ndarray:
+    """A number for each interval (2 x n), the same for those that are joined by others."""
+    first, last = ends.min(axis=0), ends.max(axis=0)
+    places = np.argsort(first, kind="stable")
+    reach = np.maximum.accumulate(last[places])
+    labels = np.zeros(places.size, np.int64)
+    labels[places[1:]] = np.cumsum(first[places][1:] > reach[:-1])
+    return labels
+
+
+def _greedy_among(
+    corners: np.ndarray, order: np.ndarray, count: int, iou: np.float32, overlaps: _Overlaps
+) -> np.ndarray:
+    """As `_greedy`, each box compared with all later ones that are left."""
     kept = np.zeros(0, np.int64)
     while order.size and kept.size < count:
         block, order = order[:_BLOCK], order[_BLOCK:]
