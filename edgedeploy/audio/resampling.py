@@ -10,7 +10,7 @@ import numpy as np
 
 from edgedeploy.errors import InputError
 
-# Taps on each side of SciPy's filter, in samples of the lower rate: `resample_poly` takes 10.
+# Elements on each side of SciPy's filter, in samples of the lower rate: `resample_poly` takes 10.
 _REACH = 10
 
 # At least so many samples are filtered at a time.

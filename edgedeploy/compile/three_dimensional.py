@@ -92,13 +92,13 @@ class _Lifter(Rewriter):
             sheets = self._sheets(call.args[0])
             along = [depth, plane[0]]
             return self._of_sheets(_convolved(sheets, weights[..., 0], along, groups, dtype), shape)
-        taps = _taps(depth, shape_of(call.args[0])[2], shape[2])
+        elements = _elements_that_read(depth, shape_of(call.args[0])[2], shape[2])
         if groups == 1:
-            frames = [self._moved(call.args[0], depth, taps, shape[2])]
-            kernels = [weights[:, :, taps].swapaxes(1, 2).reshape(len(weights), -1, *weights.shape[3:])]
+            frames = [self._moved(call.args[0], depth, elements, shape[2])]
+            kernels = [weights[:, :, elements].swapaxes(1, 2).reshape(len(weights), -1, *weights.shape[3:])]
         else:
-            frames = [self._moved(call.args[0], depth, [tap], shape[2]) for tap in taps]
-            kernels = [weights[:, :, tap] for tap in taps]
+            frames = [self._moved(call.args[0], depth, [element], shape[2]) for element in elements]
+            kernels = [weights[:, :, element] for element in elements]
         total, *others = (
             self.emit(_convolved(image, kernel, plane, groups, dtype))
             for image, kernel in zip(frames, kernels, strict=True)
@@ -107,7 +107,7 @@ class _Lifter(Rewriter):
             total = self.emit(relax.op.add(each, total))
         return self._of_frames(total, shape)
 
-    def _moved(self, volume: relax.Expr, depth: _Axis, taps: Sequence[int], count: int) -> relax.Expr:
+    def _moved(self, volume: relax.Expr, depth: _Axis, elements: Sequence[int], count: int) -> relax.Expr:
         """For each of `count` results along the depth, a frame of the channels that some elements of a kernel meet."""
         batch, channels, size, height, width = shape_of(volume)
         lies = self._source(volume) is not None
@@ -117,14 +117,14 @@ class _Lifter(Rewriter):
             ordered = self.emit(relax.op.permute_dims(volume, [2, 0, 1, 3, 4]))
             along, across = 0, 2
             moved = self.emit(relax.op.reshape(ordered, [size, batch, channels, height * width]))
-        starts = [tap * depth.dilation - depth.before for tap in taps]
+        starts = [element * depth.dilation - depth.before for element in elements]
         reach = (count - 1) * depth.stride + 1
         before, behind = max(0, -min(starts)), max(0, max(starts) + reach - size)
         if before or behind:
             widths = [0] * 8
             widths[2 * along : 2 * along + 2] = before, behind
             moved = self.emit(relax.op.nn.pad(moved, widths))
-        if (len(taps), count, depth.stride) != (1, before + size + behind, 1):
+        if (len(elements), count, depth.stride) != (1, before + size + behind, 1):
             begins = [before + start for start in starts]
             ends = [begin + reach for begin in begins]
             parts = [
@@ -134,7 +134,7 @@ class _Lifter(Rewriter):
             moved = self.emit(relax.op.concat(parts, across)) if len(parts) > 1 else parts[0]
         if lies:
             return self._image(moved, count * batch, height, width)
-        return self.emit(relax.op.reshape(moved, [count * batch, len(taps) * channels, height, width]))
+        return self.emit(relax.op.reshape(moved, [count * batch, len(elements) * channels, height, width]))
 
     def _pool(self, pool: Any, call: relax.Call) -> relax.Expr | None:
         attrs = call.attrs
@@ -308,11 +308,11 @@ def _pooled(pool: Any, image: relax.Expr, axes: Sequence[_Axis], **others: Any) 
     return pool(image, list(sizes), list(strides), _padding(axes), list(dilation), **others)
 
 
-def _taps(axis: _Axis, size: int, results: int) -> list[int]:
+def _elements_that_read(axis: _Axis, size: int, results: int) -> list[int]:
     """The elements of a kernel that meet a value somewhere along an axis; one at least."""
 
-    def meets(tap: int) -> bool:
-        first = tap * axis.dilation - axis.before
+    def meets(element: int) -> bool:
+        first = element * axis.dilation - axis.before
         return any(0 <= first + result * axis.stride < size for result in range(results))
 
-    return [tap for tap in range(axis.elements) if meets(tap)] or [0]
+    return [element for element in range(axis.elements) if meets(element)] or [0]

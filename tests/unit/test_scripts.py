@@ -30,6 +30,34 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+def test_the_first_demo_whose_files_can_be_had_is_shown(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "obstacle", lambda name: DownloadError("no network") if name == "retinaface" else None)
+    assert demo.choose(("retinaface", "of-another-version", "wake-word", "digits")) == "wake-word"
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "retinaface cannot be shown: no network",
+        "This is the demo wake-word: its files are at hand.",
+    ]
+
+
+def test_without_files_and_package_index_it_is_the_one_that_comes_with_edgedeploy(
+    demo: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "empty"))
+    assert demo.choose(("wake-word", "digits")) == "digits"
+    said = capsys.readouterr().out
+    assert "wake-word cannot be shown: cannot get melspectrogram.onnx: the wheel openwakeword 0.4.0 cannot be" in said
+    assert "This is the demo digits, whose files come with edgedeploy." in said
+
+
+def test_the_last_resort_needs_no_file_from_elsewhere(demo: ModuleType) -> None:
+    assert demo.obstacle(demo.PREFERRED[-1]) is None
+
+
 def test_a_network_without_a_download_is_had_as_the_entry_of_the_same_weights(
     demo: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
