@@ -50,12 +50,17 @@ def network(tmp_path: Path) -> Network:
     wide = graph.node("ConvTranspose", first, graph.normal(10, 8, 2, 2), strides=[2, 2])
     both = graph.node("Concat", first, graph.node("MaxPool", wide, kernel_shape=[2, 2], strides=[2, 2]), axis=1)
     value = graph.node("Sigmoid", graph.conv(both, 18, 16, 3, pads=[24] * 4, dilations=[24] * 2))
-    step, zero = graph.weight(np.float32(0.01)), graph.weight(np.uint8(3))
-    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, step, zero), step, zero)
+    steps = [graph.weight(np.full(16, 0.01, np.float32)), graph.weight(np.full(16, 3, np.uint8))]
+    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *steps), *steps)
     gate = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", value), 16, 16, 1))
     value = graph.node("Mul", value, gate)
     bounds = [graph.weight(np.array([bound])) for bound in (0, 9, 1)]
-    value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
+    step = [graph.weight(np.float32(0.01)), graph.weight(np.uint8(3))]
+    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *step), *step)
+    stored = graph.weight(graph.random.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8))
+    value = graph.node("Conv", value, graph.node("DequantizeLinear", stored, graph.weight(np.float32(0.002))))
+    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *step), *step)
+    value = graph.node("Slice", value, *bounds)
     signal = graph.node("Reshape", graph.node("GlobalAveragePool", value), graph.weight(np.array([1, 3, 3])))
     signal = graph.node("Conv", signal, graph.normal(3, 3, 1))
     volume = graph.node("Reshape", signal, graph.weight(np.array([1, 3, 3, 1, 1])))
@@ -88,7 +93,7 @@ def test_each_pass_leaves_a_well_formed_module_of_the_layout_that_it_states(netw
     found = after_each(network, board)
     assert list(found) == [each.name for each in PASSES if each.applies(load_board(board))]
     assert ("make-views" in found) == (board == "nuc-opencl")
-    for each in PASSES[: len(found)]:
+    for each in (each for each in PASSES if each.name in found):
         relax.analysis.well_formed(found[each.name])
         operators = [call for call in calls(found[each.name]) if isinstance(call, relax.Call)]
         names = {call.op.name for call in operators if isinstance(call.op, tvm.ir.Op)}
