@@ -50,24 +50,31 @@ def network(tmp_path: Path) -> Network:
     wide = graph.node("ConvTranspose", first, graph.normal(10, 8, 2, 2), strides=[2, 2])
     both = graph.node("Concat", first, graph.node("MaxPool", wide, kernel_shape=[2, 2], strides=[2, 2]), axis=1)
     value = graph.node("Sigmoid", graph.conv(both, 18, 16, 3, pads=[24] * 4, dilations=[24] * 2))
-    steps = [graph.weight(np.full(16, 0.01, np.float32)), graph.weight(np.full(16, 3, np.uint8))]
-    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *steps), *steps)
+    step, zero = graph.weight(np.float32(0.01)), graph.weight(np.uint8(3))
+    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, step, zero), step, zero)
     gate = graph.node("Sigmoid", graph.conv(graph.node("GlobalAveragePool", value), 16, 16, 1))
     value = graph.node("Mul", value, gate)
     bounds = [graph.weight(np.array([bound])) for bound in (0, 9, 1)]
-    step = [graph.weight(np.float32(0.01)), graph.weight(np.uint8(3))]
-    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *step), *step)
-    stored = graph.weight(graph.random.integers(-127, 128, (16, 16, 3, 3)).astype(np.int8))
-    value = graph.node("Conv", value, graph.node("DequantizeLinear", stored, graph.weight(np.float32(0.002))))
-    value = graph.node("DequantizeLinear", graph.node("QuantizeLinear", value, *step), *step)
-    value = graph.node("Slice", value, *bounds)
+    value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
     signal = graph.node("Reshape", graph.node("GlobalAveragePool", value), graph.weight(np.array([1, 3, 3])))
     signal = graph.node("Conv", signal, graph.normal(3, 3, 1))
     volume = graph.node("Reshape", signal, graph.weight(np.array([1, 3, 3, 1, 1])))
     flat = graph.node("Flatten", graph.node("Conv", volume, graph.normal(3, 3, 1, 1, 1)))
     enlarged = graph.node("Resize", value, "", graph.weight(np.float32([1, 1, 2, 2])), mode="linear")
     classes = graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))
-    return read_onnx(graph.save(tmp_path / "net.onnx", classes, enlarged))
+    return read_onnx(graph.save(tmp_path / "net.onnx", classes, enlarged, quantised(graph, data)))
+
+
+def quantised(graph: Graph, data: str) -> str:
+    """A convolution of quantised tensors, by powers of two: sums in float are exact as well."""
+    step, zero = graph.weight(np.float32(1 / 64)), graph.weight(np.uint8(128))
+    pair = graph.node("DequantizeLinear", graph.node("QuantizeLinear", data, step, zero), step, zero)
+    stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
+    weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
+    result = [graph.weight(np.float32(1 / 16)), zero]
+    return graph.node(
+        "DequantizeLinear", graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *result), *result
+    )
 
 
 def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:
