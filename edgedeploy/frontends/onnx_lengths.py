@@ -141,7 +141,7 @@ class _Walk:
 
     def times(self, value: str, factor: str, output: str) -> None:
         """Make a value `output` that is a product."""
-        self.nodes.append(helper.make_node("Mul", [value, factor], [output], name=output))
+        self.nodes.append(helper.make_node("Mul", [value, factor], [output], name=f"{output}/of {factor}"))
 
     def _mask(self, value: str, axis: int) -> str:
         """What has 1 for each place of an axis that counts and 0 beyond it, in a shape that suits the value."""
