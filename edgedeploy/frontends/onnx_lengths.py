@@ -41,7 +41,7 @@ Axes = Mapping[int, Length]
 def with_length(model: onnx.ModelProto, name: str, axis: int) -> onnx.ModelProto:
     """The model with one more input, int64 of shape 1, called `length_name(name)`, which says how long an axis is.
 
-    Outputs are 0 beyond their end, and a length of 0 is taken for 1.
+    Outputs are 0 beyond their end. A length of 0 is taken for 1; of what is no length nothing counts.
 
     Args:
         model: with inputs of fixed shapes; it is changed in place where that can be done.
@@ -134,10 +134,8 @@ class _Walk:
         return self._once("Add", [value, low], f"{value}/low {axis}")
 
     def share(self, length: Length) -> str:
-        """How many times longer than what counts an axis is, as a float of shape 1."""
-        title = f"share {self._number(length)}"
-        table = self._constant(f"{title}/table", length[-1] / np.array(length))
-        return self._once("Gather", [table, self.input], title)
+        """How many times longer than what counts an axis is, as a float of shape 1 x 1."""
+        return self._looked_up(f"share {self._number(length)}", length[-1] / np.array(length))
 
     def times(self, value: str, factor: str, output: str) -> None:
         """Make a value `output` that is a product."""
@@ -148,28 +146,39 @@ class _Walk:
         length = self.axes[value][axis]
         following = len(self.shapes[value]) - axis - 1
         title = f"mask {self._number(length)}"
-        counts = self._constant(f"{title}/counts", length)
-        count = self._once("Gather", [counts, self.input], f"{title}/count")
+        count = self._looked_up(f"{title}/count", length)
         places = np.arange(length[-1]).reshape(-1, *[1] * following)
         title = f"{title}/{following}"
         left = self._once("Sub", [count, self._constant(f"{title}/places", places)], f"{title}/left")
         return self._once("Clip", [left, self._constant("0", 0), self._constant("1", 1)], title)
+
+    def _looked_up(self, title: str, table: Any) -> str:
+        """What a table has for the length, as a float of shape 1 x 1; 0 for lengths that are beyond it.
+
+        A sum over all lengths that there are, of which one is right: nothing is read from a place that the input says.
+        """
+        lengths = np.arange(len(table), dtype=np.int64)[None]
+        places = self._constant("lengths", lengths, np.int64)
+        equal = self._once("Equal", [self.input, places], "equal")
+        chosen = self._once("Cast", [equal], "chosen", to=TensorProto.FLOAT)
+        values = self._constant(f"{title}/table", np.asarray(table)[:, None])
+        return self._once("MatMul", [chosen, values], title)
 
     def _number(self, length: Length) -> int:
         if length not in self._lengths:
             self._lengths.append(length)
         return self._lengths.index(length)
 
-    def _once(self, operator: str, inputs: list[str], title: str) -> str:
+    def _once(self, operator: str, inputs: list[str], title: str, **attributes: Any) -> str:
         output = title if title.startswith(self.input) else f"{self.input}/{title}"
         if output not in self._made:
             self._made.add(output)
-            self.nodes.append(helper.make_node(operator, inputs, [output], name=output))
+            self.nodes.append(helper.make_node(operator, inputs, [output], name=output, **attributes))
         return output
 
-    def _constant(self, title: str, values: Any) -> str:
+    def _constant(self, title: str, values: Any, dtype: Any = np.float32) -> str:
         name = f"{self.input}/{title}"
-        self.constants[name] = numpy_helper.from_array(np.asarray(values, np.float32), name)
+        self.constants[name] = numpy_helper.from_array(np.asarray(values, dtype), name)
         return name
 
     def _swap_names(self, output: str, other: str) -> None:

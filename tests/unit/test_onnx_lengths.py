@@ -107,9 +107,9 @@ def test_one_package_runs_with_all_lengths(tmp_path: Path) -> None:
     onnx.save(model, file)
     options = ImportOptions(lengths={"x": 3})
     prepared = prepare(str(file), resolve("local"), input_shapes={"x": [1, 3, 8, LONGEST]}, options=options)
-    assert [(each.name, each.dtype, each.shape) for each in prepared.manifest.inputs] == [
-        ("x", "float32", [1, 3, 8, LONGEST]),
-        ("x.length", "int64", [1]),
+    assert [(each.name, each.dtype, each.shape, each.below) for each in prepared.manifest.inputs] == [
+        ("x", "float32", [1, 3, 8, LONGEST], None),
+        ("x.length", "int64", [1], LONGEST + 1),
     ]
     session = prepared.open(1)
     for length in (6, 23, LONGEST):
@@ -118,6 +118,9 @@ def test_one_package_runs_with_all_lengths(tmp_path: Path) -> None:
         [found] = session.run({"x": given, "x.length": np.array([length])}).values()
         assert found[:, : wanted.shape[1]] == pytest.approx(wanted, abs=1e-4)
         assert not found[:, wanted.shape[1] :].any()
+    for no_length in (-1, LONGEST + 1, 1 << 40):
+        [found] = session.run({"x": image(LONGEST), "x.length": np.array([no_length])}).values()
+        assert not found.any()
 
 
 def changed(name: str, **attributes: object) -> onnx.ModelProto:
