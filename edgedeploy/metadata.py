@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Of all that files say, what tells how outputs are to be read: Ultralytics' keys, and RapidOCR's with the characters
-# that a network can read, one on each line.
-_KEPT = ("task", "names", "stride", "imgsz", "kpt_shape", "end2end", "character")
+from edgedeploy import heads, quantised
+
+# Of all that files say, what tells how outputs are to be read: Ultralytics' keys, RapidOCR's with the characters
+# that a network can read, one on each line, and our own.
+_KEPT = ("task", "names", "stride", "imgsz", "kpt_shape", "end2end", "character", heads.KEY, quantised.KEY)
 # A manifest has 1 MiB, in which a character takes six bytes at most. The names of ImageNet's 1000 classes take 23 kB.
 MOST_CHARACTERS = 1 << 17
 

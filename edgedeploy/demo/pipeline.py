@@ -162,13 +162,7 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    size = input_size(model_input, tensor)
-    if rectangle:
-        pixels, frame = rectangle.place(image, size)
-    else:
-        fit = stage.fit
-        pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
-    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
+    tensors, frame = placed(image, stage, model_input, tensor, rectangle)
     times.append(perf_counter())
     outputs = runner.run(tensors)
     outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
@@ -178,6 +172,19 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
     return Outcome(detections, timing, parts, network, frame)
+
+
+def placed(
+    image: np.ndarray, stage: Stage, model_input: ModelInput, tensor: TensorSpec, rectangle: Rectangle | None = None
+) -> tuple[dict[str, np.ndarray], Frame]:
+    """The input `tensor` of a demo's network for an image, or a part of it, and how the image lies in it."""
+    size = input_size(model_input, tensor)
+    if rectangle:
+        pixels, frame = rectangle.place(image, size)
+    else:
+        fit = stage.fit
+        pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
+    return {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}, frame
 
 
 def infer_with(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -18,10 +18,10 @@ from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines
 from edgedeploy.demo.tracking import Tracker
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.package.manifest import Manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Opened, Place, opening
-from edgedeploy.vision.decoder import Decoder
+from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.decoder import Decoder, Described
 from edgedeploy.vision.draw import draw
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import input_size
@@ -35,6 +35,13 @@ Weights = Literal["file", "random"]
 
 # How many sizes of a network stay open here at a time; a folder may have images of any number of sizes.
 _MOST_SIZES = 8
+
+
+class Stated(Described, Protocol):
+    """What a network says of itself, with its inputs: a package's manifest, for one."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -90,17 +97,17 @@ class Part:
         """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
         return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
 
-    def fitted(self, manifest: Manifest) -> tuple[Stage, list[str]]:
+    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
         """What the demo says, with what the network says of itself, and the names of its classes.
 
         Raises:
             InputError: the network does not take and give what the demo makes and reads.
         """
-        tensor = image_input(manifest.inputs, self.entry.input)
-        suited = self.stage.decoder.fitted(manifest)
+        tensor = image_input(network.inputs, self.entry.input)
+        suited = self.stage.decoder.fitted(network)
         decoder = suited.decoder
-        names = called([spec.name for spec in manifest.results], self.output_names(decoder))
-        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.results, names, strict=True)]
+        names = called([spec.name for spec in network.results], self.output_names(decoder))
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
         decoder.check(outputs, input_size(self.entry.input, tensor))
         stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
         return stage, self.labels or suited.labels

@@ -25,6 +25,7 @@ from edgedeploy.frontends.format import (
 from edgedeploy.frontends.onnx_functions import opset_of
 from edgedeploy.frontends.onnx_layout import put_time_first
 from edgedeploy.frontends.onnx_settings import fixed_values
+from edgedeploy.heads import loaded
 from edgedeploy.metadata import kept
 from edgedeploy.network import Network
 
@@ -70,7 +71,8 @@ class Onnx(ConvertedFormat):
         model = _load(files[0])
         values = fixed_values(files[0], model.graph, options.values, shapes)
         if not values:
-            return Converted(fixed(files[0], model, shapes), metadata=_metadata(model))
+            metadata = _metadata(model)
+            return Converted(fixed(files[0], model, shapes), loaded(metadata), metadata=metadata)
         # onnxruntime infers the shapes of both branches of an `If`, one of which may not suit the shapes of inputs.
         stated = _runnable(onnx.ModelProto.FromString(model.SerializeToString()))
         shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
