@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgedeploy.cli.demo import complete_demo
-from edgedeploy.cli.options import InputShapeOption, JsonOption, complete_model, file_option, parse_shapes
+from edgedeploy.cli.options import (
+    DemoOption,
+    EpsilonOption,
+    InputShapeOption,
+    JsonOption,
+    complete_model,
+    file_option,
+    parse_shapes,
+)
 
 if TYPE_CHECKING:
     from edgedeploy.quantize.making import Made
@@ -24,17 +31,6 @@ class RangeMethod(str, Enum):
     minmax = "minmax"
     entropy = "entropy"
     percentile = "percentile"
-
-
-DemoOption = Annotated[
-    str | None,
-    typer.Option(
-        "--demo",
-        metavar="NAME",
-        help="The demo that says how images become inputs, and outputs results; by default one of this network.",
-        autocompletion=complete_demo,
-    ),
-]
 
 
 def quantize(
@@ -98,6 +94,7 @@ def quantize(
         ),
     ] = None,
     input_shape: InputShapeOption = None,
+    epsilon: EpsilonOption = None,
     json_output: JsonOption = False,
 ) -> None:
     """Quantise a float network to 8-bit integers, and say what that costs.
@@ -118,6 +115,7 @@ def quantize(
     """
     from edgedeploy.cli.console import print_json, quiet_if
     from edgedeploy.errors import InputError
+    from edgedeploy.frontends.format import ImportOptions
     from edgedeploy.quantize.making import MAX_LOSS, MOST_SAMPLES, Settings, find_task, make
     from edgedeploy.vision.image import check_place
 
@@ -131,6 +129,7 @@ def quantize(
         demo=demo,
         evaluation=evaluate,
         shapes=parse_shapes(input_shape),
+        options=ImportOptions(epsilon=epsilon),
         most=most,
         progress=progress,
     )

@@ -18,6 +18,8 @@ from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines
 from edgedeploy.demo.tracking import Tracker
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.frontends.formats import describing
+from edgedeploy.metadata import ENTRY
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Opened, Place, opening
 from edgedeploy.tensors import TensorSpec
@@ -52,6 +54,7 @@ class Part:
         stage: what the demo says of it.
         model: it as the user named it, or the demo's own.
         entry: the entry of the zoo that says how images become its input.
+        entry_name: its name or file.
         labels: the names of its classes.
         from_file: whether it is a file, of which the zoo says nothing.
     """
@@ -59,19 +62,21 @@ class Part:
     stage: Stage
     model: str
     entry: ZooModel
+    entry_name: str
     labels: list[str]
     from_file: bool
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
         """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
-        the same size if it leaves that open."""
+        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has."""
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
-        entry: ZooModel = MODELS.load(stage.model if from_file else model)
+        entry_name = _entry_of(Path(model), stage.model) if from_file else model
+        entry: ZooModel = MODELS.load(entry_name)
         if not from_file and not entry.has_form:
             raise users_own(MODELS.find(model).stem, entry)
-        return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [], from_file)
+        return Part(stage, model, entry, entry_name, load_labels(entry.labels) if entry.labels else [], from_file)
 
     def shapes(self, options: ImportOptions) -> Shapes:
         """The shape of the input that a file leaves open.
@@ -117,6 +122,13 @@ class Part:
         stage, labels = fitted
         names = self.output_names(stage.decoder)
         return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names)
+
+
+def _entry_of(file: Path, otherwise: str) -> str:
+    """The zoo's entry that says how images become the input of a file's network."""
+    found, description = describing(file)
+    name = found.metadata([description]).get(ENTRY, otherwise)
+    return name if name in MODELS.names() else otherwise
 
 
 @dataclass(frozen=True)

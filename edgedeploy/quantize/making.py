@@ -10,9 +10,10 @@ import onnx
 
 from edgedeploy.errors import InputError
 from edgedeploy.files import replacing
-from edgedeploy.frontends.format import Shapes
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.heads import KEY as HEADS
 from edgedeploy.heads import dumped
+from edgedeploy.metadata import ENTRY
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantised import KEY, Method, Quantisation
 from edgedeploy.quantize.agreement import Comparison, Runs, compare
@@ -110,6 +111,7 @@ def find_task(
     demo: str | None = None,
     evaluation: Path | None = None,
     shapes: Shapes | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
     most: int = MOST_SAMPLES,
     progress: Progress = SILENT,
 ) -> Task:
@@ -121,6 +123,7 @@ def find_task(
         demo: the demo that says how images become inputs, and outputs results.
         evaluation: a folder of labelled images.
         shapes: of inputs that the network's files leave open.
+        options: what else they leave open.
         most: how many samples are taken at most.
         progress: is told of each step.
 
@@ -128,9 +131,9 @@ def find_task(
         EdgedeployError: as `find_source`, `find_part`, `prepare`, `find_samples` and `find_evaluation`.
     """
     part = find_part(model, demo)
-    source = find_source(model, shapes, progress)
-    if part and not shapes and part.from_file and (open_shapes := part.shapes(source.options)):
-        source = find_source(model, open_shapes, progress)
+    if part and not shapes:
+        shapes = part.shapes(options)
+    source = find_source(model, shapes, progress, options)
     prepared = prepare(source, progress)
     usage = Usage.of(part, prepared) if part else None
     samples = find_samples(calibration, prepared.inputs, usage.feed if usage else None, most, progress)
@@ -186,7 +189,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
         kept = _kept_for(task, settings, asked, layers, ranges, tried, progress)
     made, compared, after, record = tried(kept)
     worst = worst_layers(model, made, layers, samples, progress)
-    _describe(made, prepared, record)
+    _describe(made, prepared, usage, record)
     sizes = sum(path.stat().st_size for path in task.source.files)
     scores = (before, after) if before and after else None
     return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
@@ -224,13 +227,15 @@ def _kept_for(
     return [*asked, *ranked[:count]]
 
 
-def _describe(model: onnx.ModelProto, prepared: Prepared, record: Quantisation) -> None:
+def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, record: Quantisation) -> None:
     """Write into a model what its network's files say of it, and what its quantisation cost."""
     del model.metadata_props[:]
     metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
     metadata |= {KEY: record.model_dump_json(exclude_none=True)}
     if prepared.heads:
         metadata[HEADS] = dumped(prepared.heads)
+    if usage:
+        metadata[ENTRY] = usage.part.entry_name
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
     model.producer_name = "edgedeploy"
