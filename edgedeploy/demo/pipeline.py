@@ -168,16 +168,7 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    height, width = input_size(model_input, tensor)
-    size = height, network.length or width
-    if rectangle:
-        pixels, frame = rectangle.place(image, size)
-    else:
-        fit = stage.fit
-        pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
-    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
-    if network.length:
-        tensors[length_name(tensor.name)] = np.array([network.length])
+    tensors, frame = placed(image, stage, model_input, tensor, rectangle, network.length)
     times.append(perf_counter())
     outputs = runner.run(tensors)
     outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
@@ -187,6 +178,31 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
     return Outcome(detections, timing, parts, network, frame)
+
+
+def placed(
+    image: np.ndarray,
+    stage: Stage,
+    model_input: ModelInput,
+    tensor: TensorSpec,
+    rectangle: Rectangle | None = None,
+    length: int | None = None,
+) -> tuple[dict[str, np.ndarray], Frame]:
+    """The inputs of a demo's network for an image, or a part of it, and how the image lies in its `tensor`.
+
+    A network that is told how much of its width counts gets that `length`.
+    """
+    height, width = input_size(model_input, tensor)
+    size = height, length or width
+    if rectangle:
+        pixels, frame = rectangle.place(image, size)
+    else:
+        fit = stage.fit
+        pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
+    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
+    if length:
+        tensors[length_name(tensor.name)] = np.array([length])
+    return tensors, frame
 
 
 def infer_with(

@@ -25,6 +25,7 @@ from edgedeploy.frontends.format import (
 from edgedeploy.frontends.onnx_functions import opset_of
 from edgedeploy.frontends.onnx_layout import put_time_first
 from edgedeploy.frontends.onnx_settings import fixed_values, with_values
+from edgedeploy.heads import loaded
 from edgedeploy.metadata import kept
 from edgedeploy.network import Network
 
@@ -72,7 +73,8 @@ class Onnx(ConvertedFormat):
         if options.lengths:
             return Converted(_with_lengths(files[0], model, shapes, values, options.lengths), metadata=_metadata(model))
         if not values:
-            return Converted(fixed(files[0], model, shapes), metadata=_metadata(model))
+            metadata = _metadata(model)
+            return Converted(fixed(files[0], model, shapes), loaded(metadata), metadata=metadata)
         # onnxruntime infers the shapes of both branches of an `If`, one of which may not suit the shapes of inputs.
         stated = _runnable(onnx.ModelProto.FromString(model.SerializeToString()))
         shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
