@@ -16,11 +16,31 @@ from edgedeploy.compile.expressions import Rewriter, constant, constant_value, r
 from edgedeploy.compile.optraits import evaluate, tensors_of
 
 
-def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace each operator whose arguments are all constant by its value."""
+class ConstantFolder(Rewriter):
+    """Folds in one walk; operators on constants that numpy does not compute join those that are left over."""
+
+    def __init__(self, module: tvm.IRModule, left_over: list[relax.Call]) -> None:
+        super().__init__(module)
+        self._left_over = left_over
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        """The value of a call on constants."""
+        found = [constant_value(self.bound_value(argument)) for argument in tensors_of(call)]
+        values = [value for value in found if value is not None]
+        if not values or len(values) < len(found):
+            return None
+        result = evaluate(self.builder_.normalize(call), values)
+        if result is None:
+            self._left_over.append(call)
+            return None
+        return constant(result)
+
+
+def fold_constants(module: tvm.IRModule, folder: type[ConstantFolder] = ConstantFolder) -> tvm.IRModule:
+    """Replace each operator whose arguments are all constant by its value, as far as `folder` does."""
     left_over: list[relax.Call] = []
     # Constants take the place of the variables they are bound to, where later passes look for them.
-    module = relax.transform.CanonicalizeBindings()(rewritten(_ConstantFolder, module, left_over))
+    module = relax.transform.CanonicalizeBindings()(rewritten(folder, module, left_over))
     return relax.transform.FoldConstant()(module) if left_over else module
 
 
@@ -41,22 +61,3 @@ class _SubnormalFlusher(Rewriter):
             return argument
         subnormal = (value != 0) & (np.abs(value) < np.finfo(np.float32).tiny)
         return constant(np.where(subnormal, np.float32(0), value)) if subnormal.any() else argument
-
-
-class _ConstantFolder(Rewriter):
-    """Folds in one walk; operators on constants that numpy does not compute join those that are left over."""
-
-    def __init__(self, module: tvm.IRModule, left_over: list[relax.Call]) -> None:
-        super().__init__(module)
-        self._left_over = left_over
-
-    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        found = [constant_value(self.bound_value(argument)) for argument in tensors_of(call)]
-        values = [value for value in found if value is not None]
-        if not values or len(values) < len(found):
-            return None
-        result = evaluate(self.builder_.normalize(call), values)
-        if result is None:
-            self._left_over.append(call)
-            return None
-        return constant(result)
