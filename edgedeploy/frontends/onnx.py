@@ -25,6 +25,7 @@ from edgedeploy.frontends.format import (
 from edgedeploy.frontends.onnx_functions import opset_of
 from edgedeploy.frontends.onnx_layout import put_time_first
 from edgedeploy.frontends.onnx_settings import fixed_values, with_values
+from edgedeploy.frontends.onnx_widened import widen
 from edgedeploy.heads import loaded
 from edgedeploy.metadata import kept
 from edgedeploy.network import Network
@@ -165,6 +166,7 @@ def _load(path: Path) -> onnx.ModelProto:
         ) from error
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is not a complete ONNX file", why="it has no nodes or no outputs")
+    widen(model)
     # Old exporters list the weights among the inputs.
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
