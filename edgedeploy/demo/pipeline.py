@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from operator import add
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +15,7 @@ from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.tensors import Steps, TensorSpec
 from edgedeploy.vision.crop import RotatedCrop
 from edgedeploy.vision.fits import LineFit, ScaledFit
 from edgedeploy.vision.page import Page
@@ -68,6 +68,7 @@ class Network:
         model_input: how an image becomes its input; the size is the runner's.
         labels: the names of its classes; numbers stand for those it does not reach.
         output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
+        steps: by name of its quantised inputs and outputs, what their integers stand for.
     """
 
     stage: Stage
@@ -77,6 +78,7 @@ class Network:
     model_input: ModelInput
     labels: list[str]
     output_names: Sequence[str] = ()
+    steps: Mapping[str, Steps] = field(default_factory=dict)
 
     def suiting(self, image: np.ndarray) -> Network:
         """The network for an image: there is one."""
@@ -168,16 +170,22 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     else:
         fit = stage.fit
         pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
-    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
+    values = to_tensor(pixels, model_input, tensor.dtype, network.steps.get(tensor.name))
+    tensors = {tensor.name: filled(values, tensor)}
     times.append(perf_counter())
     outputs = runner.run(tensors)
-    outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
     times.append(perf_counter())
+    outputs = {name: _real(values, network.steps.get(name)) for name, values in outputs.items()}
+    outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
     detections = stage.decoder.decode(outputs, frame, network.labels)
     times.append(perf_counter())
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
     return Outcome(detections, timing, parts, network, frame)
+
+
+def _real(values: np.ndarray, steps: Steps | None) -> np.ndarray:
+    return values if steps is None else steps.values(values)
 
 
 def infer_with(

@@ -26,7 +26,7 @@ from edgedeploy.vision.draw import draw
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
-from edgedeploy.zoo.entry import MODELS, ZooModel
+from edgedeploy.zoo.entry import MODELS, ZooModel, known_file
 from edgedeploy.zoo.labels import load_labels
 from edgedeploy.zoo.source import find_source, users_own
 from edgedeploy.zoo.store import fetch
@@ -46,7 +46,7 @@ class Part:
         model: it as the user named it, or the demo's own.
         entry: the entry of the zoo that says how images become its input.
         labels: the names of its classes.
-        from_file: whether it is a file, of which the zoo says nothing.
+        from_file: whether it is named as a file.
     """
 
     stage: Stage
@@ -57,11 +57,13 @@ class Part:
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
-        the same size if it leaves that open."""
+        """A demo's network, or another one in its place. A file is fed as the zoo says if it has the same one for this
+        task, else as the demo's own network is, with images of the same size if it leaves that open."""
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
         entry: ZooModel = MODELS.load(stage.model if from_file else model)
+        if from_file:
+            entry = known_file(Path(model), entry.task) or entry
         if not from_file and not entry.has_form:
             raise users_own(MODELS.find(model).stem, entry)
         return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [], from_file)
@@ -109,7 +111,9 @@ class Part:
         """It, built and opened, with what `fitted` gave."""
         stage, labels = fitted
         names = self.output_names(stage.decoder)
-        return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names)
+        specs = (*prepared.manifest.inputs, *prepared.manifest.results)
+        steps = {spec.name: spec.steps for spec in specs if spec.steps}
+        return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names, steps)
 
 
 @dataclass(frozen=True)
