@@ -133,7 +133,7 @@ def _adapted(call: relax.Call, integers: relax.Expr, steps: Steps) -> relax.Call
     return relax.op.image.resize2d(
         integers,
         call.args[1],
-        attrs.roi,
+        tuple(float(each) for each in attrs.roi),
         attrs.layout,
         attrs.method,
         attrs.coordinate_transformation_mode,

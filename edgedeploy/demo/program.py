@@ -135,7 +135,9 @@ class Part:
         names = self.output_names(stage.decoder)
         specs = (*prepared.manifest.inputs, *prepared.manifest.results)
         steps = {spec.name: spec.steps for spec in specs if spec.steps}
-        return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names, steps)
+        return Network(
+            stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names, steps=steps
+        )
 
 
 def _entry_of(file: Path, otherwise: str) -> str:
