@@ -15,7 +15,7 @@ from conftest import Command
 from support import packages
 from support.commands import output_of
 from support.networks import Graph, tiny
-from support.quantised_networks import write_digits
+from support.quantised_files import write_digits
 
 from edgedeploy.board import BOARDS, load_board
 from edgedeploy.errors import InaccurateReleaseError

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from support.networks import Graph
-from support.quantised_networks import constants, integers_of, producer, scale_of
+from support.quantised_files import constants, integers_of, producer, scale_of
 
 from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
 from edgedeploy.onnxruntime_session import cpu_session
