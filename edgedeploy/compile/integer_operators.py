@@ -6,42 +6,60 @@ Other elementwise functions of quantised tensors are computed in float between b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant, is_call, shape_of
 from edgedeploy.compile.integer_layers import Activation, Values
-from edgedeploy.compile.quantisation import Steps, bounded, centred, rounded, to_floats, to_integers
-
-# Gives the integers that an expression was dequantised from, rewritten, and their steps; None for other expressions.
-Source = Callable[[relax.Expr], tuple[relax.Expr, Steps] | None]
+from edgedeploy.compile.quantisation import Steps, bounded, centred, rounded, shift_between, to_floats, to_integers
 
 
-def sum_of(
-    build: relax.BlockBuilder, values: Values, found: Activation, steps: Steps, source: Source
-) -> relax.Expr | None:
-    """QLinearAdd of onnxruntime: two fused multiply-adds in float32 on integers as uint8 has them.
+@dataclass(frozen=True)
+class Surroundings:
+    """The network that an operator is in.
+
+    Attributes:
+        build: where its new form is emitted.
+        values: the network as it was.
+        integers: gives what an expression was dequantised from, in the new network, and its steps; None for others.
+        dtype: of the bytes in the network's file: some operators round by it, however bytes are stored.
+    """
+
+    build: relax.BlockBuilder
+    values: Values
+    integers: Callable[[relax.Expr], tuple[relax.Expr, Steps] | None]
+    dtype: str
+
+    def operands(self, expressions: Iterable[relax.Expr]) -> list[tuple[relax.Expr, Steps]]:
+        """The integers that expressions were dequantised from; none if one was not."""
+        found = [self.integers(each) for each in expressions]
+        return [] if None in found else found  # type: ignore[return-value]
+
+
+def sum_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+    """QLinearAdd of onnxruntime: two fused multiply-adds in float32 on the integers of the file.
 
     `a * p + (b * q + c)` with `p = a_scale / y_scale`, `q = b_scale / y_scale`, and c of the three zero points: it is
     rounded after the zero point was added. LLVM fuses products and sums where the CPU can, as onnxruntime does there.
     """
-    call = values.of(found.source)
-    operands = [each for each in map(source, call.args) if each] if is_call(call, "relax.add") else []
-    if len(operands) != 2:
+    build, call = network.build, network.values.of(found.source)
+    operands = network.operands(call.args) if is_call(call, "relax.add") else []
+    if not operands:
         return None
     (one, one_steps), (other, other_steps) = operands
-    result, one_steps, other_steps = (each.stored_as("uint8") for each in (steps, one_steps, other_steps))
+    result, one_steps, other_steps = (each.stored_as(network.dtype) for each in (steps, one_steps, other_steps))
     first, second = one_steps.scale / result.scale, other_steps.scale / result.scale
     # The product is not rounded before it joins the sum: float64 holds it exactly.
     offsets = np.float32(
         np.float64(first) * one_steps.zero_point + np.float64(second * np.float32(other_steps.zero_point))
     )
     offset = np.float32(result.zero_point) - offsets
-    partial = build.emit(relax.op.multiply(_as_uint8(build, other), constant(second, "float32")))
+    partial = build.emit(relax.op.multiply(_as_stored(build, other, network.dtype), constant(second, "float32")))
     partial = build.emit(relax.op.add(partial, constant(offset, "float32")))
-    total = build.emit(relax.op.multiply(_as_uint8(build, one), constant(first, "float32")))
+    total = build.emit(relax.op.multiply(_as_stored(build, one, network.dtype), constant(first, "float32")))
     total = build.emit(relax.op.add(total, partial))
     low, high = (bound + result.zero_point - steps.zero_point for bound in found.bounds(steps))
     total = build.emit(relax.op.round(bounded(build, total, low, high)))
@@ -50,21 +68,18 @@ def sum_of(
     return relax.op.astype(total, steps.dtype)
 
 
-def _as_uint8(build: relax.BlockBuilder, integers: relax.Expr) -> relax.Expr:
-    """Bytes as float32, as large as uint8 would have them."""
+def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
+    """Bytes as float32, as large as those of another type are."""
     value = build.emit(relax.op.astype(integers, "float32"))
-    if str(integers.ty.dtype) == "uint8":
-        return value
-    return build.emit(relax.op.add(value, constant(128, "float32")))
+    shift = shift_between(str(integers.ty.dtype), dtype)
+    return build.emit(relax.op.add(value, constant(shift, "float32"))) if shift else value
 
 
-def product_of(
-    build: relax.BlockBuilder, values: Values, found: Activation, steps: Steps, source: Source
-) -> relax.Expr | None:
+def product_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearMul of onnxruntime: the exact product without zero points, a fused multiply-add, and rounding."""
-    call = values.of(found.source)
-    operands = [each for each in map(source, call.args) if each] if is_call(call, "relax.multiply") else []
-    if len(operands) != 2:
+    build, call = network.build, network.values.of(found.source)
+    operands = network.operands(call.args) if is_call(call, "relax.multiply") else []
+    if not operands:
         return None
     (one, one_steps), (other, other_steps) = operands
     scale = one_steps.scale * other_steps.scale / steps.scale
@@ -75,12 +90,10 @@ def product_of(
     return relax.op.astype(value, steps.dtype)
 
 
-def mean_of(
-    build: relax.BlockBuilder, values: Values, found: Activation, steps: Steps, source: Source
-) -> relax.Expr | None:
+def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
     """QLinearGlobalAveragePool of onnxruntime: the sum of integers, which is exact, times one factor."""
-    call = values.of(found.source)
-    operand = source(call.args[0]) if is_call(call, "relax.mean") else None
+    build, call = network.build, network.values.of(found.source)
+    operand = network.integers(call.args[0]) if is_call(call, "relax.mean") else None
     if operand is None or not call.attrs.axis:
         return None
     integers, before = operand
@@ -96,23 +109,18 @@ def mean_of(
     return rounded(build, total, steps, found.bounds(steps))
 
 
-def concatenation_of(
-    build: relax.BlockBuilder, values: Values, found: Activation, steps: Steps, source: Source
-) -> relax.Expr | None:
+def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
     """The concatenation of integers, those of other steps brought to these."""
-    call = values.of(found.source)
-    fields = values.of(call.args[0]) if is_call(call, "relax.concat") else None
+    build, call = network.build, network.values.of(found.source)
+    fields = network.values.of(call.args[0]) if is_call(call, "relax.concat") else None
     if not isinstance(fields, relax.Tuple) or found.bounds(steps) != steps.limits:
         return None
-    operands = [each for each in map(source, fields.fields) if each]
-    if len(operands) < len(fields.fields):
-        return None
     parts = []
-    for integers, before in operands:
+    for integers, before in network.operands(fields.fields):
         if before != steps:
             integers = build.emit(to_integers(build, build.emit(to_floats(build, integers, before)), steps))
         parts.append(integers)
-    return relax.op.concat(parts, int(call.attrs.axis))
+    return relax.op.concat(parts, int(call.attrs.axis)) if parts else None
 
 
 OPERATORS = (sum_of, product_of, mean_of, concatenation_of)

@@ -6,6 +6,7 @@ the next `quantize` and is known here works on bytes; all else stays in float, b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import tvm
@@ -15,8 +16,8 @@ from edgedeploy.compile.constants import fold_constants
 from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, rewritten
 from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, layer_of
 from edgedeploy.compile.integer_moves import move_integers
-from edgedeploy.compile.integer_operators import OPERATORS
-from edgedeploy.compile.quantisation import Steps, steps_of, to_floats, to_integers
+from edgedeploy.compile.integer_operators import OPERATORS, Surroundings
+from edgedeploy.compile.quantisation import BYTES, Steps, steps_of, to_floats, to_integers
 
 # Whether a layer is computed in integers.
 Choice = Callable[[IntegerLayer], bool]
@@ -39,18 +40,28 @@ def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice =
     """
     taken: list[IntegerLayer] = []
     moved = move_integers(module, storage.activation_type)
-    written = rewritten(_Writer, moved, storage, choice, taken)
+    written = rewritten(_Writer, moved, storage, _type_in_file(module), choice, taken)
     if taken:
         # First what only floats needed vanishes, then what is left at the borders is written out.
         module = rewritten(_Border, relax.transform.CanonicalizeBindings()(written))
     return fold_constants(module)
 
 
+def _type_in_file(module: tvm.IRModule) -> str:
+    """The type of most quantised feature maps of a network."""
+    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+    found = Counter(steps.dtype for steps in map(steps_of, calls) if steps)
+    return max(BYTES, key=lambda dtype: found[dtype])
+
+
 class _Writer(Rewriter):
     """Writes what a `quantize` stands behind in integers."""
 
-    def __init__(self, module: tvm.IRModule, storage: Storage, choice: Choice, taken: list[IntegerLayer]) -> None:
+    def __init__(
+        self, module: tvm.IRModule, storage: Storage, dtype: str, choice: Choice, taken: list[IntegerLayer]
+    ) -> None:
         super().__init__(module)
+        self._dtype = dtype
         self._storage = storage
         self._choice = choice
         self._taken = taken
@@ -76,8 +87,9 @@ class _Writer(Rewriter):
             if layer is not None and self._choice(layer):
                 self._taken.append(layer)
                 return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._storage)
+        surroundings = Surroundings(self.builder_, self._values, self._integers, self._dtype)
         for operator in OPERATORS:
-            result = operator(self.builder_, self._values, found, steps, self._integers)
+            result = operator(surroundings, found, steps)
             if result is not None:
                 return found.moved(self.builder_, result)
         return None
