@@ -316,6 +316,22 @@ def test_products_with_dynamic_scales_of_onnxruntime_give_its_values(tmp_path: P
 
 
 @pytest.mark.compiles
+@pytest.mark.parametrize(("opset", "domain"), [(21, ""), (13, MICROSOFT)])
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16])
+def test_values_of_16_bits_are_read(opset: int, domain: str, dtype: Any, tmp_path: Path) -> None:
+    graph = Quantised(opset=opset)
+    parameters = graph.parameters(dtype, 0.001, 300)
+    rounded = graph.node("QuantizeLinear", graph.input("data", [2, 9]), *parameters, domain=domain)
+    network = read(graph, tmp_path, graph.node("DequantizeLinear", rounded, *parameters, domain=domain))
+    inputs = random_inputs(network)
+    inputs["data"] *= 30
+    [found], [wanted] = results(network, inputs), network.reference(inputs).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    [call] = calls(network, "quantize")
+    assert str(call.ty.dtype) == np.dtype(dtype).name
+
+
+@pytest.mark.compiles
 def test_weights_of_4_bits_and_of_blocks_are_read(tmp_path: Path) -> None:
     graph = Quantised(opset=21)
     narrow = helper.make_tensor("narrow", TensorProto.INT4, [6, 8], graph.random.integers(-8, 8, 48).tolist())
