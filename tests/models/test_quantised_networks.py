@@ -1,4 +1,8 @@
-"""Networks that onnxruntime's own quantiser makes of the development material find what onnxruntime finds."""
+"""Networks that onnxruntime's own quantiser makes of the development material give what onnxruntime gives.
+
+Of quantised operators to the last bit. Of dynamic ones the same class: their scales follow from values, so that changes
+of a few millionths in the input move onnxruntime's own outputs by up to a tenth of the largest.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,9 @@ pytestmark = pytest.mark.skipif(not IMAGES, reason=f"there are no images in {SHA
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("model", "file", "form"), CASES, ids=lambda value: Path(value).stem)
-def test_the_same_class_comes_first(model: str, file: str, form: str, tmp_path: Path) -> None:
+def test_a_quantised_network_gives_onnxruntimes_values_or_its_class(
+    model: str, file: str, form: str, tmp_path: Path
+) -> None:
     path = quantise(SHARED / "models" / file, tmp_path / "net.onnx", FORMS[form], image_samples(model, IMAGES[:8]))
     network = read_onnx(path)
     compiled = compile_network(network, load_board("local"))
@@ -39,5 +45,7 @@ def test_the_same_class_comes_first(model: str, file: str, form: str, tmp_path: 
     for inputs in image_samples(model, IMAGES[::2]):
         [found], [wanted] = outputs_of(compiled, inputs), network.reference(inputs).values()
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        if FORMS[form].kind == "operators":
+            np.testing.assert_array_equal(found, wanted)
         same += int(np.argmax(found) == np.argmax(wanted))
     assert same >= len(IMAGES[::2]) - 1
