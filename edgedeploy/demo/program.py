@@ -16,7 +16,6 @@ from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, called, ima
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
-from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.metadata import ENTRY
@@ -31,7 +30,7 @@ from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file
 from edgedeploy.zoo.labels import load_labels
-from edgedeploy.zoo.source import find_source, users_own
+from edgedeploy.zoo.source import find_source, means_file, users_own
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
@@ -75,7 +74,7 @@ class Part:
         task, else as the demo's own network is, with images of the same size if it leaves that open.
         """
         model = model or stage.model
-        from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
+        from_file = means_file(model)
         entry_name = _entry_of(Path(model), stage.model) if from_file else model
         entry: ZooModel = MODELS.load(entry_name)
         if from_file:
@@ -167,7 +166,7 @@ class Program:
 
         Raises:
             UnknownNameError, ConfigurationError: there is no such demo, model or label set, or it is not as it should.
-            ModelError: the demo needs a network of the user's own, and `model` names none.
+            ModelError: the demo needs a network of the user's own, and `model` names none, or a file that is not there.
         """
         demo = DEMOS.load(name)
         first, *following = demo.stages

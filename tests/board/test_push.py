@@ -10,6 +10,7 @@ from cable import Cable
 from conftest import Command
 from support.board_releases import BASE, Bench, with_manifest
 from support.commands import output_of
+from support.detection_networks import detections
 from support.networks import tiny
 
 from edgedeploy.board import load_board
@@ -157,6 +158,23 @@ def test_several_boards_are_pushed_to_at_once(bench: Bench, board_command: Comma
     assert output_of(board_command, "push", bench.first, "--board", "local", *hosts).count("pushed") == 2
     out = output_of(board_command, "push", bench.first, "--board", "local", *hosts, "--json")
     assert [each["state"] for each in json.loads(out)] == ["already there", "already there"]
+
+
+def test_what_is_left_to_whoever_runs_a_network_with_a_tail_is_said(
+    bench: Bench, board_command: Command, tmp_path: Path
+) -> None:
+    network = detections(tmp_path / "boxes.onnx")
+    package = json.loads(output_of(board_command, "build", network, "--json"))[0]["package"]
+    names = [spec.name for spec in read_manifest(Path(package)).outputs]
+    where = ("--board", "local", "--host", bench.host)
+    out = output_of(board_command, "push", package, *where)
+    assert f"note: on the board boxes ends with {', '.join(names)}" in " ".join(out.split())
+    assert "edgedeploy's Python computes it" in " ".join(out.split())
+    [said] = json.loads(output_of(board_command, "push", package, *where, "--json"))
+    assert said["compiled_up_to"] == names
+    assert "note:" not in output_of(board_command, "push", bench.first, *where)
+    [said] = json.loads(output_of(board_command, "push", bench.first, *where, "--json"))
+    assert said["compiled_up_to"] == []
 
 
 def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command: Command) -> None:
