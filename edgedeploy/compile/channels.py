@@ -105,6 +105,7 @@ class _Padder(Rewriter):
             attrs.padding,
             attrs.dilation,
             groups,
+            out_dtype=str(call.ty.dtype),
         )
         return self._cut(padded, outputs)
 

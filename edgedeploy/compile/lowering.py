@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -25,6 +26,7 @@ from edgedeploy.compile.layers import (
     FirstConvolution,
 )
 from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.types import is_floating
 
 # The attribute of a function that holds a layer, as JSON.
 LAYER_ATTRIBUTE = "edgedeploy.layer"
@@ -51,13 +53,18 @@ class _Lowerer(Rewriter):
 
     def _convolution(self, call: relax.Call) -> relax.Expr:
         data, groups, outputs = call.args[0], int(call.attrs.groups), shape_of(call.args[1])[3]
+        window = _window(call)
         transpose = self.bound_value(data)
         kind: type[AnyAnchorOp] = Convolution
         if shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
             kind = DepthwiseConvolution
         elif groups == 1 and axes_of(transpose) == NHWC_OF_NCHW:
             kind, data = FirstConvolution, transpose.args[0]
-        return self._emit(kind, call, data, call.args[1], window=_window(call))
+        rows = 2 if kind is FirstConvolution else 1
+        pad = self.bound_value(data)
+        if (padded := _with_padding(window, pad, rows)) is not None:
+            window, data = padded, pad.args[0]
+        return self._emit(kind, call, data, call.args[1], window=window)
 
     def _product(self, call: relax.Call) -> relax.Expr | None:
         data, weights = call.args
@@ -95,3 +102,20 @@ def _window(call: relax.Call) -> Window:
     apart_down, apart_across = (int(step) for step in call.attrs.dilation)
     top, left, bottom, right = (int(width) for width in call.attrs.padding)
     return Window((kernel_height, kernel_width), (down, across), (apart_down, apart_across), (top, left, bottom, right))
+
+
+def _with_padding(window: Window, pad: Any, rows: int) -> Window | None:
+    """A window over integers that also pads as an operator before it does; None if there is none.
+
+    Args:
+        window: of a convolution without padding of its own.
+        pad: what computes its data.
+        rows: the axis of the data's rows; that of columns is the next one.
+    """
+    if not is_call(pad, "relax.nn.pad") or pad.attrs.pad_mode != "constant" or any(window.padding):
+        return None
+    widths = [int(width) for width in pad.attrs.pad_width]
+    (top, bottom), (left, right) = (widths[2 * axis : 2 * axis + 2] for axis in (rows, rows + 1))
+    if is_floating(str(pad.ty.dtype)) or sum(widths) != top + bottom + left + right:
+        return None
+    return replace(window, padding=(top, left, bottom, right), padding_value=float(pad.attrs.pad_value))

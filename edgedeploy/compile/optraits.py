@@ -165,6 +165,14 @@ def _dequantise(call: Any, quantised: np.ndarray, scale: np.ndarray, zero_point:
     return (quantised.astype(np.int32) - zero_point.astype(np.int32)) * scale.astype(np.float32)
 
 
+def _quantise(call: Any, value: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    scale, zero_point = (along_axis(each, call.attrs.axis, value.ndim) for each in (scale, zero_point))
+    limits = np.iinfo(str(call.ty.dtype))
+    low, high = (np.asarray(limit - zero_point.astype(np.int64), np.float32) for limit in (limits.min, limits.max))
+    steps = np.rint(np.clip(value.astype(np.float32) / scale.astype(np.float32), low, high))
+    return steps.astype(np.int64) + zero_point
+
+
 def _reshaped(call: Any, a: np.ndarray) -> np.ndarray:
     return a.reshape([int(size) for size in call.ty.shape])
 
@@ -182,7 +190,7 @@ _FUNCTIONS = "acos acosh asin asinh atan atan2 atanh cos cosh exp log sin sinh t
 _WELL_DONE = """
 argmax argmin broadcast_to concat flip full full_like gather_elements gather_nd image.grid_sample image.resize3d matmul
 median nn.conv2d nn.group_norm nn.instance_norm nn.layer_norm nn.log_softmax nn.max_pool1d nn.max_pool3d nn.pad
-nn.rms_norm nn.softmax one_hot ones quantize repeat split stack std strided_slice take tile tril triu variance zeros
+nn.rms_norm nn.softmax one_hot ones repeat split stack std strided_slice take tile tril triu variance zeros
 """
 
 OPERATORS: dict[str, Operator] = {
@@ -222,4 +230,5 @@ OPERATORS: dict[str, Operator] = {
         Kind.OTHER, lambda call, a: a.transpose([int(axis) for axis in call.attrs.axes] if call.attrs.axes else None)
     ),
     "dequantize": Operator(Kind.OTHER, _dequantise),
+    "quantize": Operator(Kind.OTHER, _quantise),
 }

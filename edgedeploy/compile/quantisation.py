@@ -1,10 +1,13 @@
-"""Rounding to the steps of a quantised tensor, in float and by operators that keep any layout.
+"""Quantised tensors: their steps, how floats become integers and back, and rounding to steps in float.
 
-Networks of QuantizeLinear and DequantizeLinear pairs run in float here, rounded where they say. In TVM's own form,
-the pair stops layouts: a transpose stays on each side.
+All of it is written by operators that keep any layout: TVM's own forms of `quantize` and `dequantize` stop layouts, a
+transpose stays on each side. What networks say by pairs of them and `compute-in-integers` leaves, is rounded in float.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tvm
@@ -12,6 +15,120 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten
 from edgedeploy.compile.optraits import along_axis
+
+# The types that quantised feature maps are stored in.
+BYTES = ("uint8", "int8")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What the integers of a tensor stand for: `(integer - zero_point) * scale`.
+
+    Attributes:
+        scale: a float32.
+        zero_point: the integer of 0.0.
+        dtype: of the integers, one of `BYTES`.
+    """
+
+    scale: np.float32
+    zero_point: int
+    dtype: str
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest integer."""
+        found = np.iinfo(self.dtype)
+        return int(found.min), int(found.max)
+
+    def stored_as(self, dtype: str) -> Steps:
+        """The same values by integers of another type."""
+        return Steps(self.scale, self.zero_point + shift_between(self.dtype, dtype), dtype)
+
+    def quantised(self, values: np.ndarray | float) -> np.ndarray:
+        """The integers of values, as QuantizeLinear of ONNX defines them; in int64."""
+        low, high = (np.float32(limit - self.zero_point) for limit in self.limits)
+        steps = np.clip(np.asarray(values, np.float32) / self.scale, low, high)
+        return np.rint(steps).astype(np.int64) + self.zero_point
+
+    def dequantised(self, integers: np.ndarray) -> np.ndarray:
+        """The values of integers, in float32."""
+        return (np.asarray(integers, np.int32) - self.zero_point).astype(np.float32) * self.scale
+
+
+def shift_between(dtype: str, other: str) -> int:
+    """What is added to integers of a type when they are stored as another, so that both have the same bits but one."""
+    return int(np.iinfo(other).min) - int(np.iinfo(dtype).min)
+
+
+def steps_of(call: Any) -> Steps | None:
+    """The steps of a `quantize` or `dequantize`; None if they are no constants, several, or not of bytes."""
+    if not (is_call(call, "relax.quantize") or is_call(call, "relax.dequantize")):
+        return None
+    quantised = call if is_call(call, "relax.quantize") else call.args[0]
+    real = call.args[0] if is_call(call, "relax.quantize") else call
+    parameters = _parameters(call)
+    dtype = str(quantised.ty.dtype)
+    if parameters is None or dtype not in BYTES or str(real.ty.dtype) != "float32":
+        return None
+    scale, zero_point = parameters
+    if scale.size != 1 or zero_point.size != 1 or not scale.item() > 0:
+        return None
+    return Steps(np.float32(scale.item()), int(zero_point.item()), dtype)
+
+
+def quantize(value: relax.Expr, steps: Steps) -> relax.Call:
+    """The operator of Relax."""
+    parameters = constant(steps.scale, "float32"), constant(steps.zero_point, steps.dtype)
+    return relax.op.quantize(value, *parameters, axis=0, out_dtype=steps.dtype)
+
+
+def dequantize(value: relax.Expr, steps: Steps) -> relax.Call:
+    """The operator of Relax."""
+    parameters = constant(steps.scale, "float32"), constant(steps.zero_point, steps.dtype)
+    return relax.op.dequantize(value, *parameters, axis=0, out_dtype="float32")
+
+
+def to_integers(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
+    """The integers of a float32 tensor, elementwise: what ONNX defines as QuantizeLinear."""
+    return rounded(build, build.emit(relax.op.divide(value, constant(steps.scale, "float32"))), steps)
+
+
+def to_floats(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
+    """The float32 values of integers, elementwise."""
+    return relax.op.multiply(centred(build, value, steps), constant(steps.scale, "float32"))
+
+
+def centred(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
+    """Integers less their zero point, in float32."""
+    value = build.emit(relax.op.astype(value, "float32"))
+    if not steps.zero_point:
+        return value
+    return build.emit(relax.op.add(value, constant(-steps.zero_point, "float32")))
+
+
+def rounded(
+    build: relax.BlockBuilder, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None
+) -> relax.Expr:
+    """Float32 values in steps as integers: rounded, halves to even, then moved by the zero point, within bounds.
+
+    Args:
+        build: where it is emitted.
+        value: in steps.
+        steps: of the result.
+        bounds: the least and the greatest integer; those of the type unless given.
+    """
+    low, high = bounds or steps.limits
+    value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
+    value = build.emit(relax.op.round(value))
+    if steps.zero_point:
+        value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
+    return relax.op.astype(value, steps.dtype)
+
+
+def bounded(build: relax.BlockBuilder, value: relax.Expr, low: float, high: float) -> relax.Expr:
+    """A float32 tensor within bounds."""
+    value = build.emit(relax.op.maximum(value, constant(low, "float32")))
+    return build.emit(relax.op.minimum(value, constant(high, "float32")))
 
 
 def round_in_float(module: tvm.IRModule) -> tvm.IRModule:

@@ -62,7 +62,19 @@ def network(tmp_path: Path) -> Network:
     flat = graph.node("Flatten", graph.node("Conv", volume, graph.normal(3, 3, 1, 1, 1)))
     enlarged = graph.node("Resize", value, "", graph.weight(np.float32([1, 1, 2, 2])), mode="linear")
     classes = graph.node("Gemm", flat, graph.normal(9, 5), graph.normal(5))
-    return read_onnx(graph.save(tmp_path / "net.onnx", classes, enlarged))
+    return read_onnx(graph.save(tmp_path / "net.onnx", classes, enlarged, quantised(graph, data)))
+
+
+def quantised(graph: Graph, data: str) -> str:
+    """A convolution of quantised tensors, by powers of two: sums in float are exact as well."""
+    step, zero = graph.weight(np.float32(1 / 64)), graph.weight(np.uint8(128))
+    pair = graph.node("DequantizeLinear", graph.node("QuantizeLinear", data, step, zero), step, zero)
+    stored = graph.weight(graph.random.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8))
+    weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
+    result = [graph.weight(np.float32(1 / 16)), zero]
+    return graph.node(
+        "DequantizeLinear", graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *result), *result
+    )
 
 
 def after_each(network: Network, board: str = "local") -> dict[str, tvm.IRModule]:
@@ -88,7 +100,7 @@ def test_each_pass_leaves_a_well_formed_module_of_the_layout_that_it_states(netw
     found = after_each(network, board)
     assert list(found) == [each.name for each in PASSES if each.applies(load_board(board))]
     assert ("make-views" in found) == (board == "nuc-opencl")
-    for each in PASSES[: len(found)]:
+    for each in (each for each in PASSES if each.name in found):
         relax.analysis.well_formed(found[each.name])
         operators = [call for call in calls(found[each.name]) if isinstance(call, relax.Call)]
         names = {call.op.name for call in operators if isinstance(call.op, tvm.ir.Op)}

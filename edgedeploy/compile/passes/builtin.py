@@ -18,6 +18,7 @@ from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import remove_channels
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
+from edgedeploy.compile.integers import compute_in_integers
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.lowering import lower_layers
 from edgedeploy.compile.one_dimensional import lift_signals
@@ -58,6 +59,19 @@ def _remove_channels(module: tvm.IRModule, compilation: Compilation) -> tvm.IRMo
     module, removed = remove_channels(module)
     compilation.removed += removed
     return fold_scales(module) if removed else module
+
+
+def _fold_constants(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    """Fold constants; a CPU may compute with weights that are stored as integers."""
+    return fold_constants(module, but_quantised_weights=compilation.board.device is None)
+
+
+def _compute_in_integers(module: tvm.IRModule, compilation: Compilation) -> tvm.IRModule:
+    return compute_in_integers(module, host_of(compilation.board))
+
+
+def _round_in_float(module: tvm.IRModule) -> tvm.IRModule:
+    return fold_constants(round_in_float(module))
 
 
 def _convert_layout(module: tvm.IRModule) -> tvm.IRModule:
@@ -108,7 +122,7 @@ PASSES = [
         "Write batch normalisation and other operators of training as those of inference.",
         _alone(decompose),
     ),
-    Pass("fold-constants", "Evaluate operators on constants.", _alone(fold_constants)),
+    Pass("fold-constants", "Evaluate operators on constants.", _fold_constants),
     Pass("unify-operators", "Write in one way what importers write in several.", _alone(unify)),
     Pass("lift-signals", "Write operators on signals as operators on images of one row.", _alone(lift_signals)),
     Pass("lift-volumes", "Write operators on volumes as operators on images.", _alone(lift_volumes)),
@@ -118,9 +132,16 @@ PASSES = [
         _alone(canonicalise),
     ),
     Pass(
+        "compute-in-integers",
+        "Compute quantised layers, and what lies between them, in integers.",
+        _compute_in_integers,
+        _QUANTISED,
+        applies=lambda board: board.device is None,
+    ),
+    Pass(
         "round-in-float",
-        "Round pairs of quantize and dequantize in float.",
-        _alone(round_in_float),
+        "Round other pairs of quantize and dequantize in float.",
+        _alone(_round_in_float),
         _QUANTISED,
         _FLOAT,
     ),

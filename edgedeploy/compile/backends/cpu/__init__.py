@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tvm
 from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.backends.cpu import codegen
-from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Steps, Winograd
+from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
+from edgedeploy.compile.backends.cpu.steps import activation_type, least_weight
 from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
 from edgedeploy.compile.layers import AnyAnchorOp
@@ -23,12 +26,13 @@ from edgedeploy.compile.types import LayerTypes, lanes_for
 class CpuBackend(Backend):
     """A board's CPU, which runs what no other backend takes."""
 
-    forms = (Direct, Winograd, Depthwise, Product)
+    forms = (Direct, Winograd, Depthwise, Product, Steps)
     templates = TEMPLATES
 
     @override
     def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
-        return STRATEGIES[type(layer)](layer, self.board)
+        integers = IntegerStrategy.of(layer, self.board)
+        return integers or STRATEGIES[type(layer)](layer, self.board)
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
         """How many channels a convolution should have to be computed in whole vectors: at least as many as it has.
@@ -40,6 +44,16 @@ class CpuBackend(Backend):
         """
         wanted = padded_count(channels, lanes_for(self.board, types.accumulator))
         return whole_columns(1, channels, wanted, types, self.board) if pixels == 1 else wanted
+
+    @property
+    def activation_type(self) -> str:
+        """In which type quantised feature maps are stored: `uint8` or `int8`."""
+        return activation_type(self.board)
+
+    def weight_type(self, weights: np.ndarray) -> str:
+        """In which type quantised weights, less their zero point, are stored: `int8`, or `int16` if they need it."""
+        fits = least_weight(self.board) <= weights.min(initial=0) and weights.max(initial=0) <= 127
+        return "int8" if fits else "int16"
 
     @override
     def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:

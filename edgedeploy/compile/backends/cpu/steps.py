@@ -1,0 +1,150 @@
+"""Inner steps of sums of integer products: what a CPU multiplies and adds at a time.
+
+A step takes `depth` input channels of one pixel, and the weights of `channels` output channels for them, and adds the
+products to int32 sums. All steps are exact: nothing saturates, nothing wraps. Which ones a CPU has is what LLVM says of
+its name and features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from functools import cache
+
+import tvm
+from tvm.target import codegen
+
+from edgedeploy.board import Board
+from edgedeploy.compile.types import LayerTypes
+
+
+@dataclass(frozen=True)
+class Step:
+    """One way to multiply and add integers.
+
+    Attributes:
+        instruction: the one that multiplies, by which it is known.
+        data, weights: as the instruction reads them. Narrower tensors are widened beforehand.
+        channels: output channels whose weights lie together: a vector of sums.
+        depth: input channels.
+        groups: the weights of `depth / groups` input channels lie together for all output channels, then those of the
+            next group. One group where sums have lanes.
+        lanes: partial sums of each result, which are added up at the end; 1 if there are none.
+        slots: what it costs, in multiply-adds of float vectors.
+    """
+
+    instruction: str
+    data: str
+    weights: str
+    channels: int
+    depth: int
+    groups: int = 1
+    lanes: int = 1
+    slots: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """What its intrinsic of TensorIR is called."""
+        return f"edgedeploy.{self.instruction}.{self.channels}x{self.depth}"
+
+    @property
+    def products(self) -> int:
+        """Multiplications of one step."""
+        return self.channels * self.depth
+
+    @property
+    def block(self) -> tuple[int, ...]:
+        """The shape of the weights of one step."""
+        if self.lanes > 1:
+            return self.channels, self.depth // 8, 4, 2
+        if self.groups > 1:
+            return self.groups, self.channels, self.depth // self.groups
+        return self.channels, self.depth
+
+
+def activation_type(board: Board) -> str:
+    """The type in which a CPU wants quantised feature maps: x86 multiplies uint8 by int8, ARM int8 by int8."""
+    return "uint8" if board.is_x86 else "int8"
+
+
+def least_weight(board: Board) -> int:
+    """The least weight that may be stored in int8; layers with lesser ones store theirs in int16.
+
+    Where two products are added in int16, those of -128 by -128 leave it.
+    """
+    return -127 if any(step.lanes > 1 for step in _all_steps(board)) else -128
+
+
+def steps_for(types: LayerTypes, board: Board) -> list[Step]:
+    """The steps by which a CPU can sum up products of these types, the best first.
+
+    There is none where LLVM is left to find its own instructions.
+    """
+    if (types.accumulator, types.result) != ("int32", "int32"):
+        return []
+    return [
+        step
+        for step in _all_steps(board)
+        if (types.data in (step.data, *_NARROWER[step.data]))
+        and types.weights in (step.weights, *_NARROWER[step.weights])
+    ]
+
+
+def step_of(data: str, channels: int, depth: int, board: Board) -> Step:
+    """The step of so many output and input channels of data that are read as a type."""
+    return next(s for s in _all_steps(board) if (s.data, s.channels, s.depth) == (data, channels, depth))
+
+
+# What copies in a type may be of.
+_NARROWER = {"int16": ("int8", "uint8"), "int8": (), "uint8": ()}
+
+
+@cache
+def _features(triple: str, cpu: str, flags: tuple[str, ...], float_abi: str | None) -> frozenset[str]:
+    target = {"kind": "llvm", "mtriple": triple, "mcpu": cpu, "mattr": list(flags)}
+    if float_abi:
+        target["mfloat-abi"] = float_abi
+    return frozenset(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(target))))
+
+
+def _all_steps(board: Board) -> list[Step]:
+    features = _features(board.triple, board.cpu, tuple(board.features), board.float_abi)
+    family = {"x86_64": _x86_steps, "aarch64": _aarch64_steps, "arm": _arm_steps}.get(board.family)
+    return list(family(features, board.vector.bits)) if family else []
+
+
+def _x86_steps(features: Set[str], bits: int) -> Iterator[Step]:
+    """`vpdpbusd` is VNNI's. The others multiply 16 bits exactly; `vpmaddubsw`, which takes bytes, saturates."""
+    for width in (512, 256, 128):
+        if width > bits:
+            continue
+        has_vnni = "avx512vnni" in features and (width == 512 or "avx512vl" in features)
+        if has_vnni or ("avxvnni" in features and width < 512):
+            yield Step("vpdpbusd", "uint8", "int8", width // 32, 4)
+            yield Step("vpdpwssd", "int16", "int16", width // 32, 2)
+        elif {512: "avx512bw", 256: "avx2", 128: "sse2"}[width] in features:
+            yield Step("vpmaddwd", "int16", "int16", width // 32, 2, slots=2)
+
+
+def _aarch64_steps(features: Set[str], _: int) -> Iterator[Step]:
+    if "neon" not in features:
+        return
+    for groups in (4, 2, 1):
+        if "dotprod" in features:
+            yield Step("sdot", "int8", "int8", 4, 4 * groups, groups, slots=groups)
+    if "dotprod" not in features:
+        yield Step("smull", "int8", "int8", 4, 16, lanes=4, slots=8)
+        yield Step("smull", "int8", "int8", 4, 8, lanes=4, slots=6)
+    yield from _wide_steps("smlal")
+
+
+def _arm_steps(features: Set[str], _: int) -> Iterator[Step]:
+    if "neon" in features:
+        yield Step("vmull.s8", "int8", "int8", 4, 16, lanes=4, slots=8)
+        yield Step("vmull.s8", "int8", "int8", 4, 8, lanes=4, slots=6)
+        yield from _wide_steps("vmlal.s16")
+
+
+def _wide_steps(instruction: str) -> Iterator[Step]:
+    for groups in (8, 4):
+        yield Step(instruction, "int16", "int16", 4, groups, groups, slots=groups)

@@ -1,0 +1,310 @@
+"""Convolutions and products of quantised tensors, as sums of integers and what makes bytes of them.
+
+A layer's result is `clip(rint(float32(sum + bias) * scale) + zero_point)` with `scale = float32(x_scale * w_scale) /
+y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and XNNPACK compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from tvm import relax
+
+from edgedeploy.compile.expressions import constant, constant_value, is_call, is_oihw, shape_of
+from edgedeploy.compile.optraits import Kind, along_axis, evaluate, is_kind, operator_name, tensors_of
+from edgedeploy.compile.quantisation import Steps, rounded
+
+# What may lie between a stored constant and the operator that reads it.
+_MOVES = ("permute_dims", "broadcast_to")
+
+
+class Storage(Protocol):
+    """How a CPU stores quantised tensors."""
+
+    @property
+    def activation_type(self) -> str:
+        """Of feature maps: `uint8` or `int8`."""
+
+    def weight_type(self, weights: np.ndarray) -> str:
+        """Of weights, less their zero point: `int8`, or `int16` if they need it."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A constant that a network stores as integers, as the operator that reads it sees it.
+
+    Attributes:
+        integers: less their zero point; int64.
+        scales: in a shape that broadcasts to theirs; float32.
+    """
+
+    integers: np.ndarray
+    scales: np.ndarray
+
+
+class Values:
+    """What a network's variables are bound to, and how often they are used."""
+
+    def __init__(self, function: relax.Function, uses: Any) -> None:
+        self._bound = {each.var: each.value for block in function.body.blocks for each in block.bindings}
+        self._uses = uses
+
+    def of(self, expression: Any) -> Any:
+        """What a variable is bound to; any other expression is its own value."""
+        return self._bound.get(expression, expression) if isinstance(expression, relax.Var) else expression
+
+    def is_shared(self, expression: Any) -> bool:
+        """Whether a variable is read more than once."""
+        return isinstance(expression, relax.Var) and self._uses[expression] != 1
+
+    def stored(self, expression: Any) -> Stored | None:
+        """A constant that is stored as integers; None if it is something else."""
+        call = self.of(expression)
+        if is_call(call, "relax.dequantize"):
+            integers, scale, zero_point = (constant_value(self.of(each)) for each in call.args)
+            if integers is None or scale is None or zero_point is None:
+                return None
+            scale, zero_point = (along_axis(each, int(call.attrs.axis), integers.ndim) for each in (scale, zero_point))
+            return Stored(integers.astype(np.int64) - zero_point.astype(np.int64), scale.astype(np.float32))
+        if not (operator_name(call) in _MOVES or is_kind(call, Kind.RESHAPE)):
+            return None
+        before = self.stored(tensors_of(call)[0])
+        if before is None:
+            return None
+        scales = np.broadcast_to(before.scales, before.integers.shape)
+        integers, scales = (self._evaluated(call, each) for each in (before.integers, scales))
+        return None if integers is None else Stored(integers, scales)
+
+    @staticmethod
+    def _evaluated(call: relax.Call, value: np.ndarray) -> Any:
+        if is_kind(call, Kind.RESHAPE):
+            return value.reshape(shape_of(call))
+        if operator_name(call) == "broadcast_to":
+            return np.broadcast_to(value, shape_of(call))
+        found = evaluate(call, [value])
+        return None if found is None else np.asarray(found, value.dtype)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """What lies between a layer's sums and the integers of its result, other than rounding.
+
+    Attributes:
+        source: the expression before all that.
+        moves: operators that only move values, the last one first.
+        low, high: the bounds of the values.
+    """
+
+    source: Any
+    moves: tuple[relax.Call, ...] = ()
+    low: float = -np.inf
+    high: float = np.inf
+
+    def bounds(self, steps: Steps) -> tuple[int, int]:
+        """The least and the greatest integer of the result: rounding keeps the order of values."""
+        low, high = (int(steps.quantised(np.float32(each))) for each in (self.low, self.high))
+        return low, high
+
+    def moved(self, build: relax.BlockBuilder, result: relax.Expr) -> relax.Expr:
+        """A result of `source` with the moves behind it."""
+        for move in reversed(self.moves):
+            result = relax.Call(move.op, [build.emit(result), *move.args[1:]], move.attrs)
+        return result
+
+
+def activation_before(values: Values, expression: Any) -> Activation:
+    """Bounds and moves that a value has passed through; up to where it is used elsewhere too."""
+    found = Activation(expression)
+    while not values.is_shared(found.source):
+        call = values.of(found.source)
+        limits = _limits(call)
+        if limits:
+            low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
+            found = Activation(limits[0], found.moves, low, high)
+        elif operator_name(call) == "permute_dims" or is_kind(call, Kind.RESHAPE):
+            found = Activation(call.args[0], (*found.moves, call), found.low, found.high)
+        else:
+            break
+    return found
+
+
+def _limits(call: Any) -> tuple[Any, float, float] | None:
+    """What a bound is put on, and the values between which it lies then."""
+    name = operator_name(call)
+    if name == "nn.relu":
+        return call.args[0], 0.0, np.inf
+    if name == "clip":
+        return call.args[0], *(float(each.value) for each in call.args[1:3])
+    if name not in ("maximum", "minimum"):
+        return None
+    for data, bound in (call.args, list(call.args)[::-1]):
+        value = constant_value(bound)
+        if value is not None and value.size == 1 and len(shape_of(data)) == len(shape_of(call)):
+            limit = float(value.item())
+            return (data, limit, np.inf) if name == "maximum" else (data, -np.inf, limit)
+    return None
+
+
+@dataclass(frozen=True)
+class IntegerLayer:
+    """A convolution or a product that can be computed in integers.
+
+    Attributes:
+        call: its operator, on floats.
+        data: the integers that it reads, a variable of the network.
+        steps: of these.
+        weights: less their zero point.
+        bias: for each of its channels, in products of the steps of data and weights.
+        offset: the same as float32 values, where they are no whole number of such products; else zeros.
+        scales: for each of its channels, the value of such a product; float32.
+        activation: what its sums pass through.
+    """
+
+    call: relax.Call
+    data: relax.Var
+    steps: Steps
+    weights: np.ndarray
+    bias: np.ndarray
+    offset: np.ndarray
+    scales: np.ndarray
+    activation: Activation
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it is no product."""
+        return is_call(self.call, "relax.nn.conv2d")
+
+    def sums(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:
+        """The sums of products of values without their zero points, and the bias, in int32.
+
+        The sum of the products of integers as they are stored, less the zero point times the sum of weights.
+        """
+        weights = constant(self.weights, storage.weight_type(self.weights))
+        if self.is_convolution:
+            attrs, padding = self.call.attrs, [int(width) for width in self.call.attrs.padding]
+            if self.steps.zero_point and any(padding):
+                top, left, bottom, right = padding
+                widths = [0, 0, 0, 0, top, bottom, left, right]
+                data = build.emit(relax.op.nn.pad(data, widths, "constant", float(self.steps.zero_point)))
+                padding = [0, 0, 0, 0]
+            places = attrs.strides, padding, attrs.dilation, int(attrs.groups)
+            sums = build.emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
+        else:
+            sums = build.emit(relax.op.matmul(data, weights, out_dtype="int32"))
+        bias = self.bias - self.steps.zero_point * self.sum_of_weights
+        return build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32"))) if bias.any() else sums
+
+    @property
+    def sum_of_weights(self) -> np.ndarray:
+        """For each channel."""
+        return self.weights.sum(axis=self._summed_axes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether int32 holds every sum on the way, whatever the data."""
+        largest = max(abs(limit) for limit in self.steps.limits)
+        sums = np.abs(self.weights).sum(axis=self._summed_axes) * largest
+        bias = np.abs(self.bias - self.steps.zero_point * self.sum_of_weights)
+        return bool((sums + bias).max(initial=0) < 2**31)
+
+    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
+        """The integers of the result, by its steps."""
+        value = build.emit(self._scaled(build, data, steps.scale, storage))
+        return self.activation.moved(build, rounded(build, value, steps, self.activation.bounds(steps)))
+
+    def floats(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:
+        """The sums and bias in float32, without an activation."""
+        return self._scaled(build, data, np.float32(1), storage)
+
+    def _scaled(self, build: relax.BlockBuilder, data: relax.Expr, scale: np.float32, storage: Storage) -> relax.Expr:
+        """The result in steps of this size."""
+        sums = build.emit(relax.op.astype(self.sums(build, data, storage), "float32"))
+        value = relax.op.multiply(sums, constant(self._by_channel(self.scales / scale), "float32"))
+        if not self.offset.any():
+            return value
+        return relax.op.add(build.emit(value), constant(self._by_channel(self.offset / scale), "float32"))
+
+    @property
+    def _summed_axes(self) -> tuple[int, ...]:
+        return (1, 2, 3) if self.is_convolution else (0,)
+
+    def _by_channel(self, value: np.ndarray) -> np.ndarray:
+        """One value for each channel in a shape that broadcasts to the result; one for all of them as a scalar."""
+        if (value == value.flat[0]).all():
+            return np.asarray(value.flat[0])
+        return value.reshape((1, -1, 1, 1) if self.is_convolution else (1,) * (len(shape_of(self.call)) - 1) + (-1,))
+
+
+def layer_of(values: Values, call: Any, source: Any, activation: Activation = Activation(None)) -> IntegerLayer | None:
+    """The layer whose sums, with its bias, a call computes, if they can be computed in integers.
+
+    Args:
+        values: the network's.
+        call: an operator on floats.
+        source: gives the integers that an expression was dequantised from, and their steps, or None.
+        activation: what the sums pass through.
+    """
+    offset = None
+    if is_call(call, "relax.add"):
+        for data, bias in (call.args, list(call.args)[::-1]):
+            inner = values.of(data)
+            if _is_layer(inner) and not values.is_shared(data) and shape_of(data) == shape_of(call):
+                call, offset = inner, bias
+                break
+    if not _is_layer(call):
+        return None
+    data, weights = source(call.args[0]), values.stored(call.args[1])
+    if data is None or weights is None:
+        return None
+    convolution = is_call(call, "relax.nn.conv2d")
+    if (convolution and not is_oihw(call)) or (not convolution and weights.integers.ndim != 2):
+        return None
+    axis = 0 if convolution else 1
+    scales = np.moveaxis(np.broadcast_to(weights.scales, weights.integers.shape), axis, 0).reshape(
+        weights.integers.shape[axis], -1
+    )
+    if not (scales == scales[:, :1]).all():
+        return None
+    integers, steps = data
+    products = (steps.scale * scales[:, 0]).astype(np.float32)
+    if not ((products > 0) & np.isfinite(products)).all():
+        return None
+    bias = _bias(values, offset, len(products), 1 if convolution else -1, len(shape_of(call)))
+    if bias is None:
+        return None
+    whole, rest = _whole_and_rest(bias, products)
+    layer = IntegerLayer(call, integers, steps, weights.integers, whole, rest, products, activation)
+    return layer if layer.fits else None
+
+
+def _is_layer(call: Any) -> bool:
+    return is_call(call, "relax.nn.conv2d") or is_call(call, "relax.matmul")
+
+
+def _bias(values: Values, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
+    """What is added to a layer's sums, for each channel; None if that is no constant, or not so."""
+    if offset is None:
+        return np.zeros(channels, np.float32)
+    value = constant_value(values.of(offset))
+    if value is None or value.ndim > rank or not np.isfinite(value).all():
+        return None
+    shape = [1] * rank
+    shape[axis] = channels
+    lengths = (1,) * (rank - value.ndim) + value.shape
+    if any(length not in (1, wanted) for length, wanted in zip(lengths, shape, strict=True)):
+        return None
+    return np.broadcast_to(value.reshape(lengths), shape).reshape(-1)
+
+
+def _whole_and_rest(bias: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A bias as whole numbers of products, in int64, or as it is where it is none.
+
+    Networks store it in int32, which float32 holds but for its rounding.
+    """
+    steps = bias.astype(np.float64) / products
+    whole = np.rint(steps)
+    if (np.abs(steps - whole) <= 1e-3 + np.abs(whole) * 2.0**-22).all():
+        return whole.astype(np.int64), np.zeros_like(bias)
+    return np.zeros(len(bias), np.int64), bias

@@ -1,0 +1,121 @@
+"""The pass that makes networks of quantised tensors run in 8-bit integers between their layers.
+
+Networks say by pairs of `quantize` and `dequantize` where tensors are quantised. What lies between a `dequantize` and
+the next `quantize` and is known here works on bytes; all else stays in float, between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.constants import fold_constants
+from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, rewritten
+from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, layer_of
+from edgedeploy.compile.integer_moves import move_integers
+from edgedeploy.compile.integer_operators import OPERATORS
+from edgedeploy.compile.quantisation import Steps, steps_of, to_floats, to_integers
+
+# Whether a layer is computed in integers.
+Choice = Callable[[IntegerLayer], bool]
+
+
+def everywhere(layer: IntegerLayer) -> bool:
+    """Integers wherever a layer and its neighbours allow."""
+    return True
+
+
+def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice = everywhere) -> tvm.IRModule:
+    """Compute in bytes what a network says in quantised tensors; constants that are left are folded.
+
+    A network none of whose layers can be computed so stays as it was.
+
+    Args:
+        module: the network, in NCHW; its weights may be `dequantize` of constants.
+        storage: how the CPU stores quantised tensors.
+        choice: which of the layers that could be are computed in integers.
+    """
+    taken: list[IntegerLayer] = []
+    moved = move_integers(module, storage.activation_type)
+    written = rewritten(_Writer, moved, storage, choice, taken)
+    if taken:
+        # First what only floats needed vanishes, then what is left at the borders is written out.
+        module = rewritten(_Border, relax.transform.CanonicalizeBindings()(written))
+    return fold_constants(module)
+
+
+class _Writer(Rewriter):
+    """Writes what a `quantize` stands behind in integers."""
+
+    def __init__(self, module: tvm.IRModule, storage: Storage, choice: Choice, taken: list[IntegerLayer]) -> None:
+        super().__init__(module)
+        self._storage = storage
+        self._choice = choice
+        self._taken = taken
+        self._values = Values(module["main"], self.uses)
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if is_call(original, "relax.quantize"):
+            steps = steps_of(original)
+            return None if steps is None else self._quantised(original.args[0], steps)
+        layer = layer_of(self._values, original, self._source)
+        if layer is not None and self._choice(layer):
+            self._taken.append(layer)
+            return layer.floats(self.builder_, self.visit_expr(layer.data), self._storage)
+        return None
+
+    def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
+        """The integers of a value that is computed from integers."""
+        if steps.dtype != self._storage.activation_type:
+            return None
+        found = activation_before(self._values, value)
+        if not self._values.is_shared(found.source):
+            layer = layer_of(self._values, self._values.of(found.source), self._source, found)
+            if layer is not None and self._choice(layer):
+                self._taken.append(layer)
+                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._storage)
+        for operator in OPERATORS:
+            result = operator(self.builder_, self._values, found, steps, self._integers)
+            if result is not None:
+                return found.moved(self.builder_, result)
+        return None
+
+    def _integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """As `_source`, in the network as it is now."""
+        found = self._source(expression)
+        return None if found is None else (self.visit_expr(found[0]), found[1])
+
+    def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """The integers that an expression was dequantised from, in the network as it was, and their steps."""
+        call = self._values.of(expression)
+        if not is_call(call, "relax.dequantize") or constant_value(call.args[0]) is not None:
+            return None
+        steps = steps_of(call)
+        return None if steps is None or steps.dtype != self._storage.activation_type else (call.args[0], steps)
+
+
+class _Border(Rewriter):
+    """Writes out the conversions between what is in integers and what is in float."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        bindings = [each for block in module["main"].body.blocks for each in block.bindings]
+        dequantised = [each.value.args[0] for each in bindings if is_call(each.value, "relax.dequantize")]
+        # Those whose integers nothing needs: they are rounded in float.
+        self._in_float = {
+            each.var: each.value
+            for each in bindings
+            if is_call(each.value, "relax.quantize") and self.uses[each.var] == dequantised.count(each.var)
+        }
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        steps = steps_of(call)
+        if steps is None:
+            return None
+        if is_call(call, "relax.quantize"):
+            kept = any(original.same_as(each) for each in self._in_float.values())
+            return None if kept else to_integers(self.builder_, call.args[0], steps)
+        kept = original.args[0] in self._in_float or constant_value(call.args[0]) is not None
+        return None if kept else to_floats(self.builder_, call.args[0], steps)

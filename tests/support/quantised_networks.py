@@ -1,0 +1,155 @@
+"""Networks quantised by onnxruntime's own quantiser, in each of the forms that it writes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.version_converter
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from edgedeploy.frontends.onnx_functions import opset_of
+from edgedeploy.vision.image import read_image
+from edgedeploy.vision.preprocess import place, to_tensor
+from edgedeploy.zoo.entry import MODELS
+
+Inputs = Mapping[str, np.ndarray]
+
+# As of this one DequantizeLinear has a scale for each channel.
+_PER_CHANNEL_OPSET = 13
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a network is quantised.
+
+    Attributes:
+        kind: `pairs` of QuantizeLinear and DequantizeLinear around float operators, quantised `operators`
+            (QLinearConv, QGemm, QLinearAdd...), or `dynamic`: scales of activations are computed as it runs.
+        activations, weights: their dtypes.
+        per_channel: whether each output channel of weights has a scale of its own.
+    """
+
+    kind: str
+    activations: str = "uint8"
+    weights: str = "int8"
+    per_channel: bool = False
+
+
+# Those that people use. Weights of int8 with activations of uint8 are what x86 computes fastest, int8 of both ARM.
+FORMS = {
+    "pairs-u8s8": Form("pairs"),
+    "pairs-u8s8-channels": Form("pairs", per_channel=True),
+    "pairs-s8s8-channels": Form("pairs", "int8", per_channel=True),
+    "pairs-u8u8": Form("pairs", weights="uint8"),
+    "operators-u8s8-channels": Form("operators", per_channel=True),
+    "operators-s8s8": Form("operators", "int8"),
+    "operators-u8u8": Form("operators", weights="uint8"),
+    "dynamic-s8": Form("dynamic"),
+    "dynamic-u8-channels": Form("dynamic", weights="uint8", per_channel=True),
+}
+
+_TYPES = {"uint8": QuantType.QUInt8, "int8": QuantType.QInt8}
+
+
+def quantise(source: Path, target: Path, form: Form, samples: Iterable[Inputs] = (), **options: Any) -> Path:
+    """Write a float ONNX network quantised.
+
+    Args:
+        source: its file, with fixed shapes of inputs.
+        target: the file that is written.
+        form: how.
+        samples: inputs to calibrate with, by min-max; `dynamic` needs none.
+        options: further ones of `quantize_static`, or `quantize_dynamic`.
+
+    Returns:
+        `target`.
+    """
+    prepared = target.with_suffix(".prepared.onnx")
+    with _quiet():
+        _prepare(source, prepared)
+        if form.kind == "dynamic":
+            quantize_dynamic(
+                prepared, target, per_channel=form.per_channel, weight_type=_TYPES[form.weights], **options
+            )
+        else:
+            quantize_static(
+                prepared,
+                target,
+                _Reader(samples),
+                quant_format=QuantFormat.QDQ if form.kind == "pairs" else QuantFormat.QOperator,
+                per_channel=form.per_channel,
+                activation_type=_TYPES[form.activations],
+                weight_type=_TYPES[form.weights],
+                **options,
+            )
+    prepared.unlink()
+    return target
+
+
+def random_samples(path: Path, count: int = 4) -> Iterator[Inputs]:
+    """Normally distributed float32 inputs of a network; the same every time."""
+    random = np.random.default_rng(0)
+    given = onnx.load(path, load_external_data=False).graph
+    weights = {weight.name for weight in given.initializer}
+    for _ in range(count):
+        yield {
+            value.name: random.standard_normal([size.dim_value for size in value.type.tensor_type.shape.dim]).astype(
+                np.float32
+            )
+            for value in given.input
+            if value.name not in weights
+        }
+
+
+def image_samples(model: str, images: Iterable[Path]) -> Iterator[Inputs]:
+    """Images as a network of the zoo takes them.
+
+    Args:
+        model: its entry, such as `mobilenet_v1`.
+        images: files.
+    """
+    spec = MODELS.load(model).input
+    height, width = spec.shape[2:] if spec.layout == "NCHW" else spec.shape[1:3]
+    for image in images:
+        pixels, _ = place(read_image(image), (height, width), "stretch")
+        yield {spec.name: to_tensor(pixels, spec)}
+
+
+class _Reader(CalibrationDataReader):
+    def __init__(self, samples: Iterable[Inputs]) -> None:
+        self._samples = iter(samples)
+
+    def get_next(self) -> Inputs | None:
+        return next(self._samples, None)
+
+
+def _prepare(source: Path, target: Path) -> None:
+    """Infer shapes and fold batch normalisation, without which the quantiser leaves operators in float."""
+    model = onnx.load(source)
+    weights = {weight.name for weight in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]  # old files list weights among them
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    if opset_of(model) < _PER_CHANNEL_OPSET:
+        model = onnx.version_converter.convert_version(model, _PER_CHANNEL_OPSET)
+    onnx.save(model, target)
+    quant_pre_process(target, target, skip_symbolic_shape=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the quantiser's advice to prepare networks, which it does not see was followed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
