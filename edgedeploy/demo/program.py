@@ -68,17 +68,13 @@ class Part:
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place.
-
-        A file is fed as it says itself if edgedeploy wrote it, else as the zoo says if it has the same one for this
-        task, else as the demo's own network is, with images of the same size if it leaves that open.
-        """
+        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
+        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has, and of its own
+        files the zoo knows it."""
         model = model or stage.model
         from_file = means_file(model)
         entry_name = _entry_of(Path(model), stage.model) if from_file else model
         entry: ZooModel = MODELS.load(entry_name)
-        if from_file:
-            entry = known_file(Path(model), entry.task) or entry
         if not from_file and not entry.has_form:
             raise users_own(MODELS.find(model).stem, entry)
         return Part(stage, model, entry, entry_name, load_labels(entry.labels) if entry.labels else [], from_file)
@@ -142,8 +138,8 @@ class Part:
 def _entry_of(file: Path, otherwise: str) -> str:
     """The zoo's entry that says how images become the input of a file's network."""
     found, description = describing(file)
-    name = found.metadata([description]).get(ENTRY, otherwise)
-    return name if name in MODELS.names() else otherwise
+    name = found.metadata([description]).get(ENTRY, "")
+    return name if name in MODELS.names() else known_file(file, MODELS.load(otherwise).task) or otherwise
 
 
 @dataclass(frozen=True)
