@@ -231,7 +231,7 @@ def _classes(folder: Path, usage: Usage) -> Classes:
                 why=f"folders in {folder} are named after classes, and it lies in none of them",
                 hints=[f"put it into a folder such as {folder / (label_of(list(usage.labels), 0))}"],
             )
-        images.append((file, _class_of(place.parts[0], names, folder)))
+        images.append((file, _class_of(place.parts[0], names, len(usage.labels), folder)))
     if not images:
         raise InputError(
             f"there is no image below {folder}", hints=["give a folder with one folder of images for each class"]
@@ -252,11 +252,12 @@ def _class_numbers(labels: Sequence[str]) -> dict[str, set[int]]:
     return numbers
 
 
-def _class_of(name: str, numbers: Mapping[str, set[int]], folder: Path) -> int:
+def _class_of(name: str, numbers: Mapping[str, set[int]], count: int, folder: Path) -> int:
+    """The class that a folder is named after; of a network without names, `count` is 0."""
     found = numbers.get(_plain(name), set())
     if len(found) == 1:
         return next(iter(found))
-    if not found and name.isdecimal():
+    if not found and name.isdecimal() and (not count or int(name) < count):
         return int(name)
     why = f"classes {', '.join(map(str, sorted(found)))} are all called so" if found else "no class is called so"
     raise InputError(

@@ -123,6 +123,7 @@ def test_folders_are_named_after_classes_or_their_numbers(tmp_path: Path) -> Non
     [
         ("unicorn/a.png", "no class is called so"),
         ("crane/a.png", "classes 134, 517"),
+        ("1000/a.png", "no class"),
         ("a.png", "lies in none of them"),
     ],
 )
