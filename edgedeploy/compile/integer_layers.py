@@ -107,6 +107,12 @@ class Activation:
         low, high = (int(steps.quantised(np.float32(each))) for each in (self.low, self.high))
         return low, high
 
+    def moved(self, build: relax.BlockBuilder, result: relax.Expr) -> relax.Expr:
+        """A result of `source` with the moves behind it."""
+        for move in reversed(self.moves):
+            result = relax.Call(move.op, [build.emit(result), *move.args[1:]], move.attrs)
+        return result
+
 
 def activation_before(values: Values, expression: Any) -> Activation:
     """Bounds and moves that a value has passed through; up to where it is used elsewhere too."""
@@ -151,6 +157,7 @@ class IntegerLayer:
         steps: of these.
         weights: less their zero point.
         bias: for each of its channels, in products of the steps of data and weights.
+        offset: the same as float32 values, where they are no whole number of such products; else zeros.
         scales: for each of its channels, the value of such a product; float32.
         activation: what its sums pass through.
     """
@@ -160,6 +167,7 @@ class IntegerLayer:
     steps: Steps
     weights: np.ndarray
     bias: np.ndarray
+    offset: np.ndarray
     scales: np.ndarray
     activation: Activation
 
@@ -201,15 +209,22 @@ class IntegerLayer:
         bias = np.abs(self.bias - self.steps.zero_point * self.sum_of_weights)
         return bool((sums + bias).max(initial=0) < 2**31)
 
-    def result(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
+    def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
         """The integers of the result, by its steps."""
+        value = build.emit(self._scaled(build, data, steps.scale, storage))
+        return self.activation.moved(build, rounded(build, value, steps, self.activation.bounds(steps)))
+
+    def floats(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:
+        """The sums and bias in float32, without an activation."""
+        return self._scaled(build, data, np.float32(1), storage)
+
+    def _scaled(self, build: relax.BlockBuilder, data: relax.Expr, scale: np.float32, storage: Storage) -> relax.Expr:
+        """The result in steps of this size."""
         sums = build.emit(relax.op.astype(self.sums(build, data, storage), "float32"))
-        scales = constant(self._by_channel(self.scales / steps.scale), "float32")
-        value = build.emit(relax.op.multiply(sums, scales))
-        result = rounded(build, value, steps, self.activation.bounds(steps))
-        for move in reversed(self.activation.moves):
-            result = relax.Call(move.op, [build.emit(result), *move.args[1:]], move.attrs)
-        return result
+        value = relax.op.multiply(sums, constant(self._by_channel(self.scales / scale), "float32"))
+        if not self.offset.any():
+            return value
+        return relax.op.add(build.emit(value), constant(self._by_channel(self.offset / scale), "float32"))
 
     @property
     def _summed_axes(self) -> tuple[int, ...]:
@@ -222,18 +237,16 @@ class IntegerLayer:
         return value.reshape((1, -1, 1, 1) if self.is_convolution else (1,) * (len(shape_of(self.call)) - 1) + (-1,))
 
 
-def layer_before(values: Values, expression: Any, source: Any) -> IntegerLayer | None:
-    """The layer whose result a value is, after bias and activation, if it can be computed in integers.
+def layer_of(values: Values, call: Any, source: Any, activation: Activation = Activation(None)) -> IntegerLayer | None:
+    """The layer whose sums, with its bias, a call computes, if they can be computed in integers.
 
     Args:
         values: the network's.
-        expression: the value.
+        call: an operator on floats.
         source: gives the integers that an expression was dequantised from, and their steps, or None.
+        activation: what the sums pass through.
     """
-    activation = activation_before(values, expression)
-    call, offset = values.of(activation.source), None
-    if values.is_shared(activation.source):
-        return None
+    offset = None
     if is_call(call, "relax.add"):
         for data, bias in (call.args, list(call.args)[::-1]):
             inner = values.of(data)
@@ -258,10 +271,11 @@ def layer_before(values: Values, expression: Any, source: Any) -> IntegerLayer |
     products = (steps.scale * scales[:, 0]).astype(np.float32)
     if not ((products > 0) & np.isfinite(products)).all():
         return None
-    bias = _bias(values, offset, products, 1 if convolution else -1, len(shape_of(call)))
+    bias = _bias(values, offset, len(products), 1 if convolution else -1, len(shape_of(call)))
     if bias is None:
         return None
-    layer = IntegerLayer(call, integers, steps, weights.integers, bias, products, activation)
+    whole, rest = _whole_and_rest(bias, products)
+    layer = IntegerLayer(call, integers, steps, weights.integers, whole, rest, products, activation)
     return layer if layer.fits else None
 
 
@@ -269,21 +283,28 @@ def _is_layer(call: Any) -> bool:
     return is_call(call, "relax.nn.conv2d") or is_call(call, "relax.matmul")
 
 
-def _bias(values: Values, offset: Any, products: np.ndarray, axis: int, rank: int) -> np.ndarray | None:
-    """What is added to a layer's sums, for each channel, in the values of products; None if that cannot be said.
-
-    Networks store it so, in int32 and exactly: in float32 it has an error of less than half of a product.
-    """
+def _bias(values: Values, offset: Any, channels: int, axis: int, rank: int) -> np.ndarray | None:
+    """What is added to a layer's sums, for each channel; None if that is no constant, or not so."""
     if offset is None:
-        return np.zeros(len(products), np.int64)
+        return np.zeros(channels, np.float32)
     value = constant_value(values.of(offset))
     if value is None or value.ndim > rank or not np.isfinite(value).all():
         return None
     shape = [1] * rank
-    shape[axis] = len(products)
+    shape[axis] = channels
     lengths = (1,) * (rank - value.ndim) + value.shape
     if any(length not in (1, wanted) for length, wanted in zip(lengths, shape, strict=True)):
         return None
+    return np.broadcast_to(value.reshape(lengths), shape).reshape(-1)
 
-    value = np.broadcast_to(value.reshape(lengths), shape).reshape(-1)
-    return np.rint(value.astype(np.float64) / products).astype(np.int64)
+
+def _whole_and_rest(bias: np.ndarray, products: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A bias as whole numbers of products, in int64, or as it is where it is none.
+
+    Networks store it in int32, which float32 holds but for its rounding.
+    """
+    steps = bias.astype(np.float64) / products
+    whole = np.rint(steps)
+    if (np.abs(steps - whole) <= 1e-3 + np.abs(whole) * 2.0**-22).all():
+        return whole.astype(np.int64), np.zeros_like(bias)
+    return np.zeros(len(bias), np.int64), bias

@@ -13,8 +13,9 @@ from tvm import relax
 
 from edgedeploy.compile.constants import fold_constants
 from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, rewritten
-from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, layer_before
+from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, layer_of
 from edgedeploy.compile.integer_moves import move_integers
+from edgedeploy.compile.integer_operators import OPERATORS
 from edgedeploy.compile.quantisation import Steps, steps_of, to_floats, to_integers
 
 # Whether a layer is computed in integers.
@@ -56,14 +57,35 @@ class _Writer(Rewriter):
         self._values = Values(module["main"], self.uses)
 
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        steps = steps_of(original) if is_call(original, "relax.quantize") else None
-        if steps is None or steps.dtype != self._storage.activation_type:
-            return None
-        layer = layer_before(self._values, original.args[0], self._source)
+        if is_call(original, "relax.quantize"):
+            steps = steps_of(original)
+            return None if steps is None else self._quantised(original.args[0], steps)
+        layer = layer_of(self._values, original, self._source)
         if layer is not None and self._choice(layer):
             self._taken.append(layer)
-            return layer.result(self.builder_, self.visit_expr(layer.data), steps, self._storage)
+            return layer.floats(self.builder_, self.visit_expr(layer.data), self._storage)
         return None
+
+    def _quantised(self, value: relax.Expr, steps: Steps) -> relax.Expr | None:
+        """The integers of a value that is computed from integers."""
+        if steps.dtype != self._storage.activation_type:
+            return None
+        found = activation_before(self._values, value)
+        if not self._values.is_shared(found.source):
+            layer = layer_of(self._values, self._values.of(found.source), self._source, found)
+            if layer is not None and self._choice(layer):
+                self._taken.append(layer)
+                return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._storage)
+        for operator in OPERATORS:
+            result = operator(self.builder_, self._values, found, steps, self._integers)
+            if result is not None:
+                return found.moved(self.builder_, result)
+        return None
+
+    def _integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
+        """As `_source`, in the network as it is now."""
+        found = self._source(expression)
+        return None if found is None else (self.visit_expr(found[0]), found[1])
 
     def _source(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """The integers that an expression was dequantised from, in the network as it was, and their steps."""

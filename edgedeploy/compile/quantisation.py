@@ -117,22 +117,18 @@ def rounded(
         steps: of the result.
         bounds: the least and the greatest integer; those of the type unless given.
     """
-    value = _bounded(build, value, bounds or steps.limits, steps.zero_point)
+    low, high = bounds or steps.limits
+    value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
     value = build.emit(relax.op.round(value))
     if steps.zero_point:
         value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
     return relax.op.astype(value, steps.dtype)
 
 
-def moved_and_rounded(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
-    """As `rounded`, of values that the zero point was added to already."""
-    value = _bounded(build, value, steps.limits, 0)
-    return relax.op.astype(build.emit(relax.op.round(value)), steps.dtype)
-
-
-def _bounded(build: relax.BlockBuilder, value: relax.Expr, bounds: tuple[int, int], zero_point: int) -> relax.Expr:
-    low, high = (constant(bound - zero_point, "float32") for bound in bounds)
-    return build.emit(relax.op.minimum(build.emit(relax.op.maximum(value, low)), high))
+def bounded(build: relax.BlockBuilder, value: relax.Expr, low: float, high: float) -> relax.Expr:
+    """A float32 tensor within bounds."""
+    value = build.emit(relax.op.maximum(value, constant(low, "float32")))
+    return build.emit(relax.op.minimum(value, constant(high, "float32")))
 
 
 def round_in_float(module: tvm.IRModule) -> tvm.IRModule:

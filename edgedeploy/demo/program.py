@@ -25,6 +25,7 @@ from edgedeploy.runtime.opening import Opened, Place, opening
 from edgedeploy.tensors import TensorSpec
 from edgedeploy.vision.decoder import Decoder, Described
 from edgedeploy.vision.draw import draw
+from edgedeploy.vision.fits import LineFit
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
@@ -97,6 +98,12 @@ class Part:
         if isinstance(self.stage.fit, str) or self.stage.fit.one_size:
             return None
         return find_source(self.model, options=options).open_input() if self.from_file else self.entry.input.name
+
+    def lengths(self, sized: str | None) -> dict[str, int]:
+        """By input, the axis that the network is to be told the length of: the width of lines of text."""
+        if sized is None or not isinstance(self.stage.fit, LineFit):
+            return {}
+        return {sized: 3 if self.entry.input.layout == "NCHW" else 2}
 
     def output_names(self, decoder: Decoder) -> Sequence[str]:
         """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
@@ -201,7 +208,8 @@ class Program:
         def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, tuple[Stage, list[str]]]:
             part, name = self.parts[index], sized[index]
             shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(asked[index])
-            prepared = prepare(part.model, place.board, input_shapes=shapes, options=asked[index], progress=progress)
+            of_part = replace(asked[index], lengths=part.lengths(name))
+            prepared = prepare(part.model, place.board, input_shapes=shapes, options=of_part, progress=progress)
             return prepared, part.fitted(prepared.manifest)
 
         ready = {index: built(index) for index, name in enumerate(sized) if not name} or {0: built(0)}
