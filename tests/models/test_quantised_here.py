@@ -5,6 +5,7 @@ Photographs are few, so that limits are wide; figures stand in docs/quantisation
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from edgedeploy.build import Built, build
 from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.quantize.agreement import Runs
 from edgedeploy.quantize.evaluation import Classes, find_evaluation
 from edgedeploy.quantize.making import Made, Settings, Task, find_task, make
 from edgedeploy.quantize.samples import evenly
@@ -76,6 +78,29 @@ def test_faces_are_found_in_the_same_places(shared: Path) -> None:
     assert made.record.agreement is not None
     assert made.record.agreement.of == "boxes"
     assert made.record.agreement.value > 0.9
+
+
+def test_precision_is_measured_against_boxes_beside_the_images(shared: Path, tmp_path: Path) -> None:
+    """What the float network finds is taken for the truth: it has all of it, and of the quantised one it is known how
+    many of its boxes agree."""
+    found = task(shared, "retinaface", ".")
+    assert found.usage is not None
+    images, annotations = [], []
+    run = Runs(found.prepared.stated)
+    for number, sample in enumerate(found.samples):
+        if not sample.frame or not (faces := found.usage.results(run(sample.tensors), sample.frame)):
+            continue
+        (tmp_path / sample.file.name).symlink_to(sample.file)
+        images.append({"id": number, "file_name": sample.file.name})
+        for x1, y1, x2, y2 in (face.box for face in faces if face.box):
+            annotations.append({"image_id": number, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1]})
+    document = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "face"}]}
+    (tmp_path / "faces.json").write_text(json.dumps(document))
+    evaluation = find_evaluation(tmp_path, found.usage)
+    quantised = make(found, Settings()).model
+    before, after = (evaluation.score(Runs(model)).value for model in (found.prepared.stated, quantised))
+    assert before == pytest.approx(1)
+    assert 0.85 < after <= 1
 
 
 def test_objects_are_found_in_the_same_places_with_some_layers_in_float(shared: Path) -> None:

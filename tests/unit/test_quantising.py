@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -319,6 +320,15 @@ def test_what_is_quantised_already_is_refused(made: Made, tmp_path: Path) -> Non
     made.write(tmp_path / "net-int8.onnx")
     with pytest.raises(InputError, match="is quantised already"):
         prepared_of(tmp_path / "net-int8.onnx")
+
+
+def test_a_package_that_the_quantiser_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.startswith("onnxruntime.quantization")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(UnsupportedError, match="ml_dtypes") as raised:
+        prepared_of(network(tmp_path / "net.onnx"))
+    assert "pip install ml_dtypes" in raised.value.hints
 
 
 def test_a_network_without_weights_has_nothing_to_quantise(tmp_path: Path, samples: Samples) -> None:
