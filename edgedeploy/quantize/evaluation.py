@@ -310,6 +310,8 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
             hints=["it has the lists images, annotations and categories: docs/quantisation.md"],
         ) from error
     numbers = _class_numbers(usage.labels)
+    if not numbers and len(document.categories) == 1:  # a network of one thing, such as faces, may not name it
+        numbers = {_plain(document.categories[0].name): {0}}
     classes = {each.id: _class_of_category(each, numbers, path) for each in document.categories}
     truths: dict[int | str, list[Truth]] = {each.id: [] for each in document.images}
     for each in document.annotations:
@@ -326,9 +328,13 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
 
 def _class_of_category(category: _Category, numbers: Mapping[str, set[int]], path: Path) -> int:
     found = numbers.get(_plain(category.name), set())
+    if not numbers and category.name.isdecimal():
+        found = {int(category.name)}
     if len(found) != 1:
         raise InputError(
             f"{path}: category {category.name!r} is no class of the network",
-            why=f"its classes: {', '.join(list(numbers)[:8])}{'...' if len(numbers) > 8 else ''}",
+            why=f"its classes: {', '.join(list(numbers)[:8])}{'...' if len(numbers) > 8 else ''}"
+            if numbers
+            else "its classes have no names: give their numbers, from 0",
         )
     return next(iter(found))
