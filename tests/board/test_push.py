@@ -14,8 +14,11 @@ from support.detection_networks import detections
 from support.networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import BoardBusyError, PackageError, ReleaseError, UnsuitableBoardError
+from edgedeploy.errors import BoardBusyError, InaccurateReleaseError, PackageError, ReleaseError, UnsuitableBoardError
 from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.manifest import FORMAT
+from edgedeploy.quantised import Agreement, Quantisation
+from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import push
@@ -116,6 +119,22 @@ def test_a_package_for_a_processor_with_more_features_is_refused_before_anything
         push(connection, bench.release(package))
     assert connection.sent < 4000
     assert bench.current() == before.id
+
+
+def test_a_network_that_lost_too_much_is_refused_before_anything_is_sent(bench: Bench) -> None:
+    before = bench.push(bench.first)
+    agreeing = Quantisation(method="minmax", samples=50, agreement=Agreement(of="top-1", value=0.9, samples=50))
+    package = with_manifest(bench.first, "inaccurate.tar.gz", quantisation=agreeing, format=FORMAT)
+    with bench.connected() as connection:
+        sent = connection.sent
+        for rule in (AccuracyRule(minimum=0.95), AccuracyRule(max_loss=0.05)):
+            with pytest.raises(InaccurateReleaseError, match=r"90\.00%"):
+                push(connection, bench.release(package), accuracy=rule)
+        assert connection.sent == sent
+        assert bench.current() == before.id
+        pushed = push(connection, bench.release(package), accuracy=AccuracyRule(minimum=0.9, max_loss=0.11))
+    assert bench.current() == pushed.id
+    assert bench.current_works()
 
 
 def test_a_package_with_a_name_that_is_a_path_is_refused(bench: Bench) -> None:
