@@ -81,6 +81,7 @@ class Board(Record):
         devices: that networks run on beside the CPU, which is always there; at most one.
         health_check: a shell command that checks, on the board, whether the release in use works.
         health_check_s: how long that may take, in seconds.
+        max_accuracy_loss: by how much quantisation may have lowered a network's accuracy for it to be pushed.
     """
 
     description: str
@@ -101,6 +102,7 @@ class Board(Record):
     devices: Annotated[list[AnyDevice], Field(max_length=1)] = []
     health_check: Annotated[str, AfterValidator(check_command)] | None = None
     health_check_s: Annotated[int, Field(gt=0, le=86400)] = HEALTH_CHECK_S
+    max_accuracy_loss: Annotated[float, Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -9,12 +9,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from edgedeploy import quantised
 from edgedeploy.build_key import build_key, versions
 from edgedeploy.errors import PackageError, UnsupportedError
 from edgedeploy.facts import Facts
 from edgedeploy.files import is_file, replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.kept import Kept
+from edgedeploy.metadata import OWN
 from edgedeploy.package.entry import Entry, TailMember
 from edgedeploy.package.manifest import (
     FORMAT,
@@ -250,13 +252,15 @@ def _build(
         for reason in misfits(abi, Facts(glibc=board.glibc), "the board's profile"):
             progress.note(f"boards may refuse this package: {reason}; toolchain zig links for any glibc")
         first, *further = records_of
+        quantisation = quantised.recorded(network.metadata, quantised=network.quantised)
         manifest = Manifest(
-            format=FORMAT if first.tail or further else PLAIN_FORMAT,
+            format=FORMAT if first.tail or further or quantisation else PLAIN_FORMAT,
             model=source.name,
             model_sha256=source.sha256[0],
             weights=source.options.weights,
             heads=list(network.heads),
-            metadata=dict(network.metadata),
+            metadata={key: value for key, value in network.metadata.items() if key not in OWN},
+            quantisation=quantisation,
             board=resolved.label,
             build_key=key,
             tuning_records=records.sha256 if records else None,

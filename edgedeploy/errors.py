@@ -141,6 +141,12 @@ class ReleaseError(EdgedeployError):
     exit_code = 16
 
 
+class InaccurateReleaseError(EdgedeployError):
+    """A quantised network lost more accuracy than is allowed, or it is not recorded how much; nothing was sent."""
+
+    exit_code = 25
+
+
 class UnhealthyReleaseError(EdgedeployError):
     """A release was switched to and failed its checks; the board went back to what was in use before."""
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from edgedeploy.documents import Listed, Record
+
+# Under which name an ONNX file keeps what was said of its heads among its `metadata_props`, as JSON.
+KEY = "edgedeploy.heads"
 
 Side = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -28,3 +32,19 @@ class Head(Record):
     anchors: Annotated[Listed[tuple[Side, Side]], Field(min_length=1)]
     classes: Annotated[int, Field(gt=0)] | None = None
     scale_x_y: Side = 1.0
+
+
+_HEADS: TypeAdapter[list[Head]] = TypeAdapter(Listed[Head])
+
+
+def dumped(heads: Sequence[Head]) -> str:
+    """Heads as an ONNX file that edgedeploy writes has them."""
+    return _HEADS.dump_json(list(heads)).decode()
+
+
+def loaded(metadata: Mapping[str, str]) -> list[Head]:
+    """The heads that such a file names; none of any other, or if they cannot be read."""
+    try:
+        return _HEADS.validate_json(metadata[KEY])
+    except (KeyError, ValidationError):
+        return []

@@ -23,6 +23,7 @@ from edgedeploy.cli import (
     models,
     package,
     push,
+    quantize,
     records,
     releases,
     rpc,
@@ -47,6 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("build")(build.build)
+app.command("quantize")(quantize.quantize)
 app.command("push")(push.push)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
@@ -63,7 +65,7 @@ app.add_typer(virtual.app, name="virtual")
 app.add_typer(rpc.app, name="rpc")
 
 # The commands that load the compiler or its runtime.
-_LARGE = {"build", "run", "demo", "bench", "tune"}
+_LARGE = {"build", "run", "demo", "bench", "tune", "quantize"}
 
 _verbosity = 0
 

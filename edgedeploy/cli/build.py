@@ -11,6 +11,7 @@ import typer
 from edgedeploy.cli.options import (
     BatchOption,
     BoardOption,
+    DemoOption,
     EpsilonOption,
     InputShapesOption,
     JsonOption,
@@ -30,8 +31,10 @@ from edgedeploy.cli.passes import DisablePassOption, ListPassesOption, PassTimes
 if TYPE_CHECKING:
     from edgedeploy.board import Board, Overrides
     from edgedeploy.build import Built
+    from edgedeploy.frontends.format import ImportOptions, Shapes
     from edgedeploy.progress import Progress
     from edgedeploy.resolved import ResolvedBoard
+    from edgedeploy.zoo.source import Source
 
 
 @overridable
@@ -53,6 +56,15 @@ def build(
     set_inputs: SetOption = None,
     weights: WeightsOption = Weights.file,
     epsilon: EpsilonOption = None,
+    quantize: Annotated[
+        Path | None,
+        typer.Option(
+            "--quantize",
+            metavar="FOLDER",
+            help="Quantise the network first, calibrated with the images below this folder; see `edgedeploy quantize`.",
+        ),
+    ] = None,
+    demo: DemoOption = None,
     tuning_records: TuningRecordsOption = None,
     *,
     overrides: Overrides,
@@ -107,6 +119,8 @@ def build(
 
     Examples: edgedeploy build --board rpi4 --toolchain gnu-aarch64; edgedeploy build --board rpi4 --mcpu cortex-a73
 
+    Example: edgedeploy build mobilenet_v1 --quantize photos/ --board rpi4
+
     Example: edgedeploy build --board rpi4 --cross-compiler clang --cross-compiler-options "--target=aarch64-linux-gnu
     -fuse-ld=lld"
     """
@@ -119,7 +133,7 @@ def build(
     from edgedeploy.demo.spec import DEMOS, all_demos
     from edgedeploy.errors import InputError
     from edgedeploy.resolved import resolve
-    from edgedeploy.zoo.source import Source, find_source, note_weights
+    from edgedeploy.zoo.source import find_source, note_weights
 
     if list_passes:
         passes.show_passes(disable_pass or (), json_output)
@@ -135,10 +149,20 @@ def build(
     check_one_model(names, "built", shapes, options, batches)
     resolved = resolve(board, overrides)
     progress = quiet_if(json_output)
+    if demo and not quantize:
+        raise InputError("--demo goes with --quantize", why="a float network is built without images")
+    if quantize and (len(names) > 1 or further or batches or options.values or options.weights != "file"):
+        raise InputError(
+            "--quantize needs one network of one shape, with its own weights",
+            hints=["quantise each with `edgedeploy quantize`, and build the files"],
+        )
     # All names are resolved before anything is built.
     sources: dict[str, Source] = {}
     for name in names:
-        source = find_source(name, shapes, progress, options).with_further(further, batches)
+        if quantize:
+            source = _quantised(name, quantize, demo, shapes, options, progress)
+        else:
+            source = find_source(name, shapes, progress, options).with_further(further, batches)
         note_weights(source, options, progress)
         if sources.setdefault(source.name, source).file != source.file:
             raise InputError(
@@ -162,7 +186,7 @@ def build(
             make_agent=True,
             progress=progress,
         )
-        size = built.path.stat().st_size
+        size, record = built.path.stat().st_size, built.manifest.quantisation
         error = check(built.path) if check else built.error
         explanation = explained(built.compiled) if explain else {}
         results.append(
@@ -174,6 +198,7 @@ def build(
                 "target": built.manifest.target,
                 "linker": built.manifest.linker,
                 "tuning_records": built.manifest.tuning_records,
+                "quantisation": record.model_dump(mode="json") if record else None,
                 "disabled_passes": built.manifest.disabled_passes,
                 "abi": built.manifest.abi.model_dump(),
                 "memory": built.manifest.memory.model_dump(),
@@ -199,6 +224,8 @@ def build(
             for line in test.raised(built.manifest.outputs):
                 stdout().print(f"tolerance: {line}")
             stdout().print(f"memory: {built.manifest.memory.line()}")
+            for line in record.lines() if record else []:
+                stdout().print(f"quantised: {line}")
             for path in built.dumps:
                 stdout().print(str(path))
             if print_pass_times:
@@ -211,6 +238,17 @@ def build(
         agent_for(resolved.profile, progress=progress)
     if json_output:
         print_json(results)
+
+
+def _quantised(
+    name: str, folder: Path, demo: str | None, shapes: Shapes, options: ImportOptions, progress: Progress
+) -> Source:
+    """The network, quantised with the usual settings; one that was made before is taken."""
+    from edgedeploy.quantize.keeping import quantised_source
+    from edgedeploy.quantize.making import find_task
+
+    task = find_task(name, folder, demo=demo, shapes=shapes, options=options, progress=progress)
+    return quantised_source(task, progress)
 
 
 def _checker(board: ResolvedBoard, progress: Progress) -> Callable[[Path], float]:

@@ -309,6 +309,15 @@ EpsilonOption = Annotated[
         help="What batch normalisation adds to the variance, for Darknet networks; 1e-5 unless given, OpenCV has 1e-6.",
     ),
 ]
+DemoOption = Annotated[
+    str | None,
+    typer.Option(
+        "--demo",
+        metavar="NAME",
+        help="The demo that says how images become inputs, and outputs results; by default one of this network.",
+        autocompletion=complete("edgedeploy.demo.spec:DEMOS"),
+    ),
+]
 _HOST = "Where the board is, if not where its profile says"
 VirtualOption = Annotated[
     bool, typer.Option("--virtual", help="Use the virtual board of this profile; it is started if need be.")

@@ -57,6 +57,7 @@ def show(
         **_entries(manifest),
         "heads": foreign(*map(_head, manifest.heads)),
         "metadata": foreign(*(f"{key}  {shorten(value, 90)}" for key, value in manifest.metadata.items())),
+        "quantised": foreign(*(manifest.quantisation.lines() if manifest.quantisation else [])),
         "threads": str(manifest.threads),
         "memory": manifest.memory.line(),
         "self-test": foreign(

@@ -49,6 +49,17 @@ def push(
     ] = False,
     keep: Annotated[int, typer.Option("--keep", min=1, help="How many releases of a model to keep on the board.")] = 3,
     health: Health,
+    min_accuracy: Annotated[
+        float | None,
+        typer.Option(
+            "--min-accuracy",
+            metavar="X",
+            min=0.0,
+            max=1.0,
+            help="Refuse packages whose recorded accuracy, or agreement with the float network, is below X, such as "
+            "0.9, or that record none.",
+        ),
+    ] = None,
     overrides: Overrides,
     json_output: JsonOption = False,
 ) -> None:
@@ -58,20 +69,27 @@ def push(
     board; until then, and if anything goes wrong, the one in use stays. After the switch it is tested once more, and by
     the health check if there is one; if it fails, the board goes back to what was in use before.
 
+    Quantised networks that lost more accuracy than the board's profile allows (`max_accuracy_loss`), or than
+    --min-accuracy asks for, are refused before anything is sent (docs/quantisation.md).
+
     Several boards are served at the same time; one that fails does not stop the others.
 
     Examples: edgedeploy push digits --board rpi4; edgedeploy push --board rpi4 --host pi@10.0.0.7 --host pi@10.0.0.8
+
+    Example: edgedeploy push dist/rpi4/mobilenet_v1-int8.tar.gz --board rpi4 --min-accuracy 0.9
 
     Example: edgedeploy push digits --board rpi4 --health-check 'systemctl --user restart reader && curl -fs localhost'
     """
     from edgedeploy.cli.console import foreign, print_json, print_table, quiet_if, stdout
     from edgedeploy.errors import EdgedeployError, InputError
+    from edgedeploy.release.gate import AccuracyRule
 
     if overrides and (not models or any(name.endswith(".tar.gz") for name in models)):
         raise InputError("--toolchain and the options after it do not go with packages", why="they are built already")
     progress = quiet_if(json_output)
     resolved = board_or_last(board, progress, overrides)
-    options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved)}
+    rule = AccuracyRule(min_accuracy, resolved.profile.max_accuracy_loss)
+    options = {"dry_run": dry_run, "keep": keep, "health": health.of(resolved), "accuracy": rule}
     names = models or _built_packages(resolved)
     targets, strict = where.addresses(resolved, progress), where.strict_host_key
     results = _push_all(

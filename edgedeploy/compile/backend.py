@@ -78,16 +78,19 @@ class Backend(ABC):
         template = next((template for template in self.templates if template.matches(kernel)), None)
         if template is None:
             return None
-        if template.partitions:
+        if template.narrows:
             kernel = Kernel(with_narrow_indices(function), packable, configuration)
         packing = template.apply(kernel, self.board)
         # The attribute makes TVM's pipeline leave the function as it is.
         scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
-        return Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
+        tile = str(kernel.configuration) if kernel.configuration else ""
+        done = Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
+        return replace(done, tile=tile)
 
     def configured(self, group: FusedFunction, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""
         strategy = self.strategy(group.layer)
         scheduled = self.schedule(group.lower(strategy, configuration), packable, configuration)
         assert scheduled is not None, "every layer has a template"
-        return replace(scheduled, packing=after(group.packing(strategy, configuration), scheduled.packing))
+        packing = after(group.packing(strategy, configuration), scheduled.packing)
+        return replace(scheduled, packing=packing, tile=strategy.described(configuration))

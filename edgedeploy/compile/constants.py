@@ -19,17 +19,41 @@ from edgedeploy.compile.optraits import Kind, evaluate, is_kind, operator_name, 
 _OF_WEIGHTS = ("nn.conv1d", "nn.conv2d", "matmul")
 
 
-def fold_constants(module: tvm.IRModule, *, but_quantised_weights: bool = False) -> tvm.IRModule:
-    """Replace each operator whose arguments are all constant by its value.
+class ConstantFolder(Rewriter):
+    """Folds in one walk; operators on constants that numpy does not compute join those that are left over."""
+
+    def __init__(self, module: tvm.IRModule, left_over: list[relax.Call], kept: list[relax.Call]) -> None:
+        super().__init__(module)
+        self._left_over = left_over
+        self._kept = kept
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        """The value of a call on constants."""
+        found = [constant_value(self.bound_value(argument)) for argument in tensors_of(call)]
+        values = [value for value in found if value is not None]
+        if not values or len(values) < len(found) or any(original.same_as(each) for each in self._kept):
+            return None
+        result = evaluate(self.builder_.normalize(call), values)
+        if result is None:
+            self._left_over.append(call)
+            return None
+        return constant(result)
+
+
+def fold_constants(
+    module: tvm.IRModule, folder: type[ConstantFolder] = ConstantFolder, *, but_quantised_weights: bool = False
+) -> tvm.IRModule:
+    """Replace each operator whose arguments are all constant by its value, as far as `folder` does.
 
     Args:
         module: the network.
+        folder: what folds.
         but_quantised_weights: whether `dequantize` of the weights of layers stays, and what moves them behind it.
     """
     left_over: list[relax.Call] = []
     kept = _dequantised_weights(module) if but_quantised_weights else []
     # Constants take the place of the variables they are bound to, where later passes look for them.
-    module = relax.transform.CanonicalizeBindings()(rewritten(_ConstantFolder, module, left_over, kept))
+    module = relax.transform.CanonicalizeBindings()(rewritten(folder, module, left_over, kept))
     return relax.transform.FoldConstant()(module) if left_over else module
 
 
@@ -66,23 +90,3 @@ class _SubnormalFlusher(Rewriter):
             return argument
         subnormal = (value != 0) & (np.abs(value) < np.finfo(np.float32).tiny)
         return constant(np.where(subnormal, np.float32(0), value)) if subnormal.any() else argument
-
-
-class _ConstantFolder(Rewriter):
-    """Folds in one walk; operators on constants that numpy does not compute join those that are left over."""
-
-    def __init__(self, module: tvm.IRModule, left_over: list[relax.Call], kept: list[relax.Call]) -> None:
-        super().__init__(module)
-        self._left_over = left_over
-        self._kept = kept
-
-    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
-        found = [constant_value(self.bound_value(argument)) for argument in tensors_of(call)]
-        values = [value for value in found if value is not None]
-        if not values or len(values) < len(found) or any(original.same_as(each) for each in self._kept):
-            return None
-        result = evaluate(self.builder_.normalize(call), values)
-        if result is None:
-            self._left_over.append(call)
-            return None
-        return constant(result)

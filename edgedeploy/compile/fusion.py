@@ -86,14 +86,14 @@ class FusedFunction:
     def lower(self, strategy: Strategy[Any], configuration: Configuration) -> tvm.tirx.PrimFunc:
         """The group as one function, its layer in a configuration."""
         form, types = strategy.lower(configuration), self.layer.types
-        weights, packed = self.weights, strategy.packed_shape(configuration)
+        weights, packed = self.weights, (strategy.packed_shape(configuration), strategy.packed_type(configuration))
         if not isinstance(self.function, relax.Function):
-            tensors = [te.placeholder(self.layer.data, types.data), te.placeholder(packed, types.weights)]
+            tensors = [te.placeholder(self.layer.data, types.data), te.placeholder(*packed)]
             function = te.create_prim_func([*tensors, form(*tensors)], index_dtype_override="int64")
             return function.without_attr("global_symbol")
         builder = relax.BlockBuilder()
         parameters = [relax.Var(each.name, each.ty) for each in self.function.params]
-        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(packed, types.weights))
+        parameters[weights] = relax.Var(parameters[weights].name, relax.TensorType(*packed))
         values = dict(zip(self.function.params, parameters, strict=True))
         with builder.function("group", parameters, attrs=dict(self.function.attrs), private=True):
             with builder.dataflow():

@@ -58,5 +58,6 @@ class _Replacer(Rewriter):
         if packing is not None:
             value = constant_value(arguments[packing.parameter])
             assert value is not None, "only constants are packed"
-            arguments[packing.parameter] = relax.const(packing.pack(value), str(value.dtype))
+            packed = packing.pack(value)
+            arguments[packing.parameter] = relax.const(packed, str(packed.dtype))
         return relax.call_tir(self._added[name], relax.Tuple(arguments), result_types(call))

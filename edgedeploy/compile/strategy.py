@@ -68,3 +68,11 @@ class Strategy(ABC, Generic[Anchor]):
     def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
         """The shape of the weights as the lowered form takes them."""
         return self.layer.weights
+
+    def packed_type(self, configuration: Configuration) -> str:
+        """The type of the weights as the lowered form takes them."""
+        return self.layer.types.weights
+
+    def described(self, configuration: Configuration) -> str:
+        """What reports say of a configuration."""
+        return str(configuration)

@@ -34,6 +34,10 @@ class Tile:
 ONE_BY_ONE = Tile(1, 1, 1)
 
 
+# Of steps of a convolution's sum, each of up to thirty multiply-adds.
+_MOST_WRITTEN_OUT = 16
+
+
 @dataclass(frozen=True)
 class WeightOrder:
     """How a convolution goes through its weights.
@@ -49,6 +53,15 @@ class WeightOrder:
     by_channels: bool = False
     slices: int = 1
     interval: int = 0
+
+    @property
+    def written_out(self) -> int:
+        """How many steps of the sum follow each other in the code: up to `interval`, which they divide.
+
+        Which step fetches is known of these when the code is generated. More of them take LLVM seconds for each
+        function, and the first cache of instructions does not hold them.
+        """
+        return max(count for count in divisors(max(1, self.interval)) if count <= _MOST_WRITTEN_OUT)
 
 
 def round_up(number: int, step: int) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from edgedeploy.demo.spec import NextStage, Stage
 from edgedeploy.demo.tracking import Sighting, Tracker
 from edgedeploy.errors import InputError
+from edgedeploy.frontends.format import length_name
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
 from edgedeploy.tensors import TensorSpec
@@ -68,6 +69,7 @@ class Network:
         model_input: how an image becomes its input; the size is the runner's.
         labels: the names of its classes; numbers stand for those it does not reach.
         output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
+        length: how much of its input's width counts, for a network that is told.
     """
 
     stage: Stage
@@ -77,10 +79,11 @@ class Network:
     model_input: ModelInput
     labels: list[str]
     output_names: Sequence[str] = ()
+    length: int | None = None
 
-    def suiting(self, image: np.ndarray) -> Network:
-        """The network for an image: there is one."""
-        return self
+    def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
+        """The network for each of several images: there is one."""
+        return [self] * len(images)
 
 
 @dataclass(frozen=True)
@@ -101,15 +104,18 @@ class SizedNetwork:
     size: tuple[int, int]
     of_size: Callable[[tuple[int, int]], Network]
 
-    def suiting(self, image: np.ndarray) -> Network:
-        """The network for an image.
+    def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
+        """The network for each of several images that are looked at together.
 
         Raises:
-            EdgedeployError: it cannot be built or opened.
+            EdgedeployError: one cannot be built or opened.
         """
-        assert isinstance(self.stage.fit, ScaledFit | LineFit)
-        height, width = image.shape[:2]
-        return self.of_size(self.stage.fit.size((height, width), self.size))
+        fit, sizes = self.stage.fit, [(image.shape[0], image.shape[1]) for image in images]
+        if isinstance(fit, LineFit):
+            lengths = fit.lengths(sizes, self.size)
+            return [replace(self.of_size((self.size[0], fit.width(length))), length=length) for length in lengths]
+        assert isinstance(fit, ScaledFit)
+        return [self.of_size(fit.size(size)) for size in sizes]
 
 
 @dataclass(frozen=True)
@@ -162,13 +168,7 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    size = input_size(model_input, tensor)
-    if rectangle:
-        pixels, frame = rectangle.place(image, size)
-    else:
-        fit = stage.fit
-        pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
-    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
+    tensors, frame = placed(image, stage, model_input, tensor, rectangle, network.length)
     times.append(perf_counter())
     outputs = runner.run(tensors)
     outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
@@ -178,6 +178,31 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
     timing = runner.measure(tensors, repeat=repeat) if repeat else Timing((parts.inference_ms,))
     return Outcome(detections, timing, parts, network, frame)
+
+
+def placed(
+    image: np.ndarray,
+    stage: Stage,
+    model_input: ModelInput,
+    tensor: TensorSpec,
+    rectangle: Rectangle | None = None,
+    length: int | None = None,
+) -> tuple[dict[str, np.ndarray], Frame]:
+    """The inputs of a demo's network for an image, or a part of it, and how the image lies in its `tensor`.
+
+    A network that is told how much of its width counts gets that `length`.
+    """
+    height, width = input_size(model_input, tensor)
+    size = height, length or width
+    if rectangle:
+        pixels, frame = rectangle.place(image, size)
+    else:
+        fit = stage.fit
+        pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
+    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
+    if length:
+        tensors[length_name(tensor.name)] = np.array([length])
+    return tensors, frame
 
 
 def infer_with(
@@ -207,16 +232,10 @@ def infer_with(
         return _moved(infer_with(view.pixels, networks, repeat=repeat, tracker=tracker), view)
     first, *following = networks
     if tracker is None or tracker.needs_detector:
-        outcome = infer(image, first.suiting(image), repeat=repeat)
+        outcome = infer(image, first.suiting([image])[0], repeat=repeat)
     else:
-        outcome = _nothing(image, first.suiting(image))
-    if not following:
-        return outcome
-    stage = following[0].stage
-    assert isinstance(stage, NextStage)
-    if isinstance(stage.crop, RotatedCrop):
-        return _infer_turned(image, outcome, following[0].suiting(image), stage.crop, repeat, tracker)
-    return replace(outcome, then=tuple(_infer_part(image, found, following, repeat) for found in outcome.detections))
+        outcome = _nothing(image, first.suiting([image])[0])
+    return _followed([image], [outcome], following, repeat, tracker)[0]
 
 
 def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
@@ -227,11 +246,13 @@ def called(outputs: Sequence[str], by_the_demo: Sequence[str]) -> Sequence[str]:
 
 
 def image_input(inputs: Sequence[TensorSpec], model_input: ModelInput) -> TensorSpec:
-    """The one input of a network, which must take images.
+    """The one input of a network, beside one for its length; it must take images.
 
     Raises:
         InputError: there are more, or it takes something else.
     """
+    lengths = {length_name(tensor.name) for tensor in inputs}
+    inputs = [tensor for tensor in inputs if tensor.name not in lengths]
     if len(inputs) != 1:
         names = ", ".join(tensor.name for tensor in inputs)
         raise InputError(
@@ -249,6 +270,40 @@ def _nothing(image: np.ndarray, network: Network) -> Outcome:
     return Outcome([], Timing((0.0,)), Parts(), network, Frame(image.shape[:2], size, (1.0, 1.0)))
 
 
+def _followed(
+    images: Sequence[np.ndarray],
+    outcomes: Sequence[Outcome],
+    networks: Sequence[Network | SizedNetwork],
+    repeat: int,
+    tracker: Tracker | None = None,
+) -> list[Outcome]:
+    """The outcomes of images with what the next networks make of what was found in them.
+
+    Each network has looked at everything before the next one begins: how it looks at one thing may depend on others.
+    """
+    if not networks:
+        return list(outcomes)
+    network, *following = networks
+    stage = network.stage
+    assert isinstance(stage, NextStage)
+    crop = stage.crop
+    if isinstance(crop, RotatedCrop):
+        each_with = zip(images, outcomes, network.suiting(images), strict=True)
+        return [_infer_turned(image, outcome, suited, crop, repeat, tracker) for image, outcome, suited in each_with]
+    views = [
+        [crop.view(image, found) for found in outcome.detections]
+        for image, outcome in zip(images, outcomes, strict=True)
+    ]
+    parts = [view.pixels for of_image in views for view in of_image]
+    seen = [infer(part, suited, repeat=repeat) for part, suited in zip(parts, network.suiting(parts), strict=True)]
+    rest = iter(_followed(parts, seen, following, repeat))
+    moved = [
+        tuple(_moved(next(rest), view, found) for view, found in zip(of_image, outcome.detections, strict=True))
+        for outcome, of_image in zip(outcomes, views, strict=True)
+    ]
+    return [replace(outcome, then=then) for outcome, then in zip(outcomes, moved, strict=True)]
+
+
 def _infer_turned(
     image: np.ndarray, outcome: Outcome, network: Network, crop: RotatedCrop, repeat: int, tracker: Tracker | None
 ) -> Outcome:
@@ -261,17 +316,6 @@ def _infer_turned(
     if tracker is not None:
         tracker.update([(each, seen.detections) for each, seen in zip(sightings, then, strict=True)])
     return replace(outcome, detections=[each.found for each in sightings], then=then)
-
-
-def _infer_part(
-    image: np.ndarray, found: Detection, networks: Sequence[Network | SizedNetwork], repeat: int
-) -> Outcome:
-    """What networks make of what was found in an image."""
-    stage = networks[0].stage
-    assert isinstance(stage, NextStage)
-    assert not isinstance(stage.crop, RotatedCrop)
-    view = stage.crop.view(image, found)
-    return _moved(infer_with(view.pixels, networks, repeat=repeat), view, found)
 
 
 def _moved(outcome: Outcome, view: View, found: Detection | None = None) -> Outcome:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -18,11 +18,14 @@ from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines
 from edgedeploy.demo.tracking import Tracker
 from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
-from edgedeploy.package.manifest import Manifest
+from edgedeploy.frontends.formats import describing
+from edgedeploy.metadata import ENTRY
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Opened, Place, opening
-from edgedeploy.vision.decoder import Decoder
+from edgedeploy.tensors import TensorSpec
+from edgedeploy.vision.decoder import Decoder, Described
 from edgedeploy.vision.draw import draw
+from edgedeploy.vision.fits import LineFit
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
@@ -37,6 +40,13 @@ Weights = Literal["file", "random"]
 _MOST_SIZES = 8
 
 
+class Stated(Described, Protocol):
+    """What a network says of itself, with its inputs: a package's manifest, for one."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Part:
     """One network of a demo, as it was named: what is known before anything is built.
@@ -45,6 +55,7 @@ class Part:
         stage: what the demo says of it.
         model: it as the user named it, or the demo's own.
         entry: the entry of the zoo that says how images become its input.
+        entry_name: its name or file.
         labels: the names of its classes.
         from_file: whether it is a file, of which the zoo says nothing.
     """
@@ -52,19 +63,21 @@ class Part:
     stage: Stage
     model: str
     entry: ZooModel
+    entry_name: str
     labels: list[str]
     from_file: bool
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
         """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
-        the same size if it leaves that open."""
+        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has."""
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
-        entry: ZooModel = MODELS.load(stage.model if from_file else model)
+        entry_name = _entry_of(Path(model), stage.model) if from_file else model
+        entry: ZooModel = MODELS.load(entry_name)
         if not from_file and not entry.has_form:
             raise users_own(MODELS.find(model).stem, entry)
-        return Part(stage, model, entry, load_labels(entry.labels) if entry.labels else [], from_file)
+        return Part(stage, model, entry, entry_name, load_labels(entry.labels) if entry.labels else [], from_file)
 
     def shapes(self, options: ImportOptions) -> Shapes:
         """The shape of the input that a file leaves open.
@@ -86,21 +99,27 @@ class Part:
             return None
         return find_source(self.model, options=options).open_input() if self.from_file else self.entry.input.name
 
+    def lengths(self, sized: str | None) -> dict[str, int]:
+        """By input, the axis that the network is to be told the length of: the width of lines of text."""
+        if sized is None or not isinstance(self.stage.fit, LineFit):
+            return {}
+        return {sized: 3 if self.entry.input.layout == "NCHW" else 2}
+
     def output_names(self, decoder: Decoder) -> Sequence[str]:
         """What the demo's decoder calls the network's outputs, unless it has taken their names from the network."""
         return MODELS.load(self.stage.model).outputs if decoder is self.stage.decoder else ()
 
-    def fitted(self, manifest: Manifest) -> tuple[Stage, list[str]]:
+    def fitted(self, network: Stated) -> tuple[Stage, list[str]]:
         """What the demo says, with what the network says of itself, and the names of its classes.
 
         Raises:
             InputError: the network does not take and give what the demo makes and reads.
         """
-        tensor = image_input(manifest.inputs, self.entry.input)
-        suited = self.stage.decoder.fitted(manifest)
+        tensor = image_input(network.inputs, self.entry.input)
+        suited = self.stage.decoder.fitted(network)
         decoder = suited.decoder
-        names = called([spec.name for spec in manifest.results], self.output_names(decoder))
-        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(manifest.results, names, strict=True)]
+        names = called([spec.name for spec in network.results], self.output_names(decoder))
+        outputs = [spec.model_copy(update={"name": name}) for spec, name in zip(network.results, names, strict=True)]
         decoder.check(outputs, input_size(self.entry.input, tensor))
         stage = self.stage.model_copy(update={"decoder": decoder, "fit": suited.fit or self.stage.fit})
         return stage, self.labels or suited.labels
@@ -110,6 +129,13 @@ class Part:
         stage, labels = fitted
         names = self.output_names(stage.decoder)
         return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names)
+
+
+def _entry_of(file: Path, otherwise: str) -> str:
+    """The zoo's entry that says how images become the input of a file's network."""
+    found, description = describing(file)
+    name = found.metadata([description]).get(ENTRY, otherwise)
+    return name if name in MODELS.names() else otherwise
 
 
 @dataclass(frozen=True)
@@ -182,7 +208,8 @@ class Program:
         def built(index: int, size: tuple[int, int] | None = None) -> tuple[Prepared, tuple[Stage, list[str]]]:
             part, name = self.parts[index], sized[index]
             shapes = {name: part.entry.input.shape_of(size)} if name and size else part.shapes(asked[index])
-            prepared = prepare(part.model, place.board, input_shapes=shapes, options=asked[index], progress=progress)
+            of_part = replace(asked[index], lengths=part.lengths(name))
+            prepared = prepare(part.model, place.board, input_shapes=shapes, options=of_part, progress=progress)
             return prepared, part.fitted(prepared.manifest)
 
         ready = {index: built(index) for index, name in enumerate(sized) if not name} or {0: built(0)}

@@ -38,11 +38,14 @@ class ImportOptions:
         epsilon: what batch normalisation adds to the variance, for formats that do not say; None is the format's
             own.
         values: by input, the value that it always has: it becomes a constant. Arrays are kept as lists.
+        lengths: by input, an axis of which another input, `length_name`, says how much counts: what comes out is what
+            the network built for that length gives, followed by zeros.
     """
 
     weights: Literal["file", "random"] = "file"
     epsilon: float | None = None
     values: Values = field(default_factory=dict)
+    lengths: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Keep numbers and lists, which can be part of a key and of a manifest."""
@@ -51,6 +54,11 @@ class ImportOptions:
 
 
 AS_THE_FILE_SAYS = ImportOptions()
+
+
+def length_name(name: str) -> str:
+    """What the input is called that says how much of the input `name` counts: int64, of shape 1."""
+    return f"{name}.length"
 
 
 def check_given_shapes(path: Path, shapes: Shapes, inputs: Sequence[str]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tvm
 
 from edgedeploy.compile.canonical import canonicalise
-from edgedeploy.compile.constants import fold_constants
+from edgedeploy.compile.integer_constants import fold_beside_integers
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
+from edgedeploy.compile.spelled import has_quantisation, recognise, spell_out
 
 _LAYOUTS = {
     "relax.image.resize2d": ["NCHW"],
@@ -18,7 +19,9 @@ _LAYOUTS = {
 def in_nchw(module: tvm.IRModule) -> tvm.IRModule:
     """The module with convolutions and resizing of NHWC feature maps in NCHW, weights in OIHW.
 
-    What lies between them follows, so that transposes remain at the edges only.
+    What lies between them follows, so that transposes remain at the edges only. Quantised weights stay integers.
     """
-    converted = convert_layout(canonicalise(fold_constants(module)), _LAYOUTS)
-    return remove_transposes(fold_constants(converted))
+    quantised = has_quantisation(module)
+    module = fold_beside_integers(spell_out(module) if quantised else module)
+    module = remove_transposes(fold_beside_integers(convert_layout(canonicalise(module), _LAYOUTS)))
+    return recognise(module) if quantised else module

@@ -24,7 +24,9 @@ from edgedeploy.frontends.format import (
 )
 from edgedeploy.frontends.onnx_functions import opset_of
 from edgedeploy.frontends.onnx_layout import put_time_first
-from edgedeploy.frontends.onnx_settings import fixed_values
+from edgedeploy.frontends.onnx_settings import fixed_values, with_values
+from edgedeploy.frontends.onnx_widened import widen
+from edgedeploy.heads import loaded
 from edgedeploy.metadata import kept
 from edgedeploy.network import Network
 
@@ -69,8 +71,11 @@ class Onnx(ConvertedFormat):
         """The model with fixed shapes and without habits of old exporters."""
         model = _load(files[0])
         values = fixed_values(files[0], model.graph, options.values, shapes)
+        if options.lengths:
+            return Converted(_with_lengths(files[0], model, shapes, values, options.lengths), metadata=_metadata(model))
         if not values:
-            return Converted(fixed(files[0], model, shapes), metadata=_metadata(model))
+            metadata = _metadata(model)
+            return Converted(fixed(files[0], model, shapes), loaded(metadata), metadata=metadata)
         # onnxruntime infers the shapes of both branches of an `If`, one of which may not suit the shapes of inputs.
         stated = _runnable(onnx.ModelProto.FromString(model.SerializeToString()))
         shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
@@ -102,6 +107,19 @@ def fixed(path: Path, model: onnx.ModelProto, shapes: Shapes) -> onnx.ModelProto
     """
     _fix_shapes(path, model.graph, shapes)
     return _runnable(model)
+
+
+def _with_lengths(
+    path: Path, model: onnx.ModelProto, shapes: Shapes, values: Mapping[str, np.ndarray], lengths: Mapping[str, int]
+) -> onnx.ModelProto:
+    """The model with inputs that say how much of others counts; it is changed in place."""
+    from edgedeploy.frontends.onnx_lengths import with_length
+
+    shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
+    model = with_values(fixed(path, model, shapes), values)
+    for name, axis in lengths.items():
+        model = with_length(model, name, axis)
+    return model
 
 
 def _runnable(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -148,6 +166,7 @@ def _load(path: Path) -> onnx.ModelProto:
         ) from error
     if not model.graph.node or not model.graph.output:
         raise ModelError(f"{path} is not a complete ONNX file", why="it has no nodes or no outputs")
+    widen(model)
     # Old exporters list the weights among the inputs.
     weights = {weight.name for weight in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]

@@ -47,6 +47,7 @@ class TfLite(Format):
         with importing(path, _HINTS):
             content, cut_off = _divided(content)
             module, inputs, outputs = _imported(content)
+            quantised = _is_quantised(content)
         given, returned = specifications(path, module["main"], inputs, outputs)
         check_shapes(path, given, shapes)
         name = f"LiteRT {version('ai-edge-litert')}"
@@ -56,7 +57,7 @@ class TfLite(Format):
             module,
             given,
             returned,
-            False,
+            quantised,
             reference(content, inputs, outputs),
             name,
             other_kernels=others,
@@ -76,6 +77,15 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     with _reading():
         model, inputs, outputs = _checked(content)
     return in_nchw(import_model(model)), inputs, outputs
+
+
+def _is_quantised(content: bytes) -> bool:
+    import tflite
+
+    from edgedeploy.frontends.tflite_quantised import is_quantised
+
+    graph = tflite.Model.GetRootAs(content, 0).Subgraphs(0)
+    return is_quantised([graph.Tensors(index) for index in range(graph.TensorsLength())])
 
 
 def _divided(content: bytes) -> tuple[bytes, CutOff | None]:
@@ -118,25 +128,15 @@ def _most(content: bytes) -> int:
 
 
 def _tensors(content: bytes, graph: Any) -> list[Any]:
-    """The tensors of a graph, whose shapes and dtypes make sense.
+    """The tensors of a graph, whose shapes make sense.
 
     Raises:
-        ModelError: one is quantised, or has no possible shape.
+        ModelError: one has no possible shape.
     """
-    import tflite
-
     if graph.TensorsLength() > _most(content):
         raise ModelError("it is not complete", why=f"it claims {graph.TensorsLength():,} tensors")
     tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
-    integers = (tflite.TensorType.UINT8, tflite.TensorType.INT8, tflite.TensorType.INT16, tflite.TensorType.INT4)
     for tensor in tensors:
-        quantisation = tensor.Quantization()
-        if tensor.Type() in integers and quantisation is not None and quantisation.ScaleLength() > 0:
-            raise ModelError(
-                "quantised networks in TensorFlow Lite's format are not imported",
-                why=f"tensor {_name(tensor)!r} holds integers that stand for real numbers",
-                hints=["take the network in float", "or export it to ONNX with QuantizeLinear and DequantizeLinear"],
-            )
         if tensor.ShapeLength() > _most(content):
             raise ModelError("it is not complete", why=f"a tensor claims {tensor.ShapeLength():,} dimensions")
         shape = [int(tensor.Shape(axis)) for axis in range(tensor.ShapeLength())]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import tvm
 from tvm.relax.frontend.tflite import from_tflite
-from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter
 
 from edgedeploy.errors import ModelError, last_line
 from edgedeploy.frontends.tflite_operators import TRANSLATIONS
+from edgedeploy.frontends.tflite_quantised import QuantisedConverter
 from edgedeploy.frontends.tflite_recurrent import conversions
 
 _HINTS = ["convert the network without it, or cut the network before this node"]
@@ -44,7 +44,7 @@ def import_model(model: Any) -> tvm.IRModule:
     return module
 
 
-class _Converter(OperatorConverter):
+class _Converter(QuantisedConverter):
     """Adds our translations, and names the operator and its node in every failure.
 
     Nodes of these files have no names: they are called by their first output.
@@ -65,28 +65,37 @@ class _Converter(OperatorConverter):
         return custom if custom in TRANSLATIONS else str(_known_name(super().get_op_code_str, op, custom))
 
     def check_unsupported_ops(self) -> None:
-        """Refuse the first operator that nobody translates, naming its node."""
+        """Refuse the first operator that nobody translates, or that has a malformed tensor, naming its node."""
         for index in range(self.subgraph.OperatorsLength()):
             operator = self.subgraph.Operators(index)
             name = self.get_op_code_str(operator)
             if name not in self.convert_map:
                 raise ModelError(f"operator {name} is not supported", why=self._needed_by(operator), hints=_HINTS)
+            with self._naming(name, operator):
+                self.get_input_tensors(operator)
+                self.get_output_tensors(operator)
 
     def _ours(self, translation: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
         return lambda op: translation(self, op)
 
     def _named(self, name: str, convert: Callable[..., Any]) -> Callable[[Any], Any]:
         def converted(op: Any) -> Any:
-            try:
+            with self._naming(name, op):
+                self.prepare(name, op)
                 made = convert(op=op)
-                return None if made is None else self.bb.normalize(made)
-            except Exception as error:
-                why = str(error) if isinstance(error, ModelError) else last_line(error)
-                raise ModelError(
-                    f"operator {name} cannot be imported", why=f"node {self._node(op)!r}: {why}", hints=_HINTS
-                ) from error
+                return None if made is None else self.quantised(name, op, self.bb.normalize(made))
 
         return converted
+
+    @contextmanager
+    def _naming(self, name: str, op: Any) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            why = str(error) if isinstance(error, ModelError) else last_line(error)
+            raise ModelError(
+                f"operator {name} cannot be imported", why=f"node {self._node(op)!r}: {why}", hints=_HINTS
+            ) from error
 
     def _needed_by(self, op: Any) -> str:
         return f"node {self._node(op)!r} needs it"

@@ -18,6 +18,7 @@ from edgedeploy.documents import Listed, Record
 from edgedeploy.errors import UnsupportedError
 from edgedeploy.heads import Head
 from edgedeploy.package.entry import Case, Entry, MemberName, SelfTest, TailMember, bytes_of, checked_tensors
+from edgedeploy.quantised import Quantisation
 from edgedeploy.tensors import TensorSpec
 
 MANIFEST_NAME = "manifest.json"
@@ -27,7 +28,7 @@ TAIL_NAME = "tail.json"
 # later one adds are written in the earlier one, so that earlier versions of edgedeploy read them.
 PLAIN_FORMAT: Literal[2] = 2
 FORMAT: Literal[3] = 3
-_LATER_FIELDS = ("tail", "further")
+_LATER_FIELDS = ("tail", "further", "quantisation")
 # The program that a board runs packages with, which lies among the package's files there.
 AGENT_NAME = "agent"
 
@@ -142,6 +143,7 @@ class Manifest(Record):
         further: the same network for other shapes of its inputs; most packages have one shape.
         heads: what the network's file says of its detection heads.
         metadata: what it says of how it is used; see `edgedeploy.metadata`.
+        quantisation: how it was quantised, and what that cost; None for a float network.
         abi: what the library needs.
         memory: how much of it a run takes.
         selftest: how the package checks itself.
@@ -173,6 +175,7 @@ class Manifest(Record):
     further: Annotated[Listed[Entry], Field(max_length=MAXIMUM_ENTRIES - 1)] = []
     heads: Listed[Head] = []
     metadata: dict[str, str] = {}
+    quantisation: Quantisation | None = None
     abi: Abi
     memory: Memory
     selftest: SelfTest

@@ -21,7 +21,7 @@ from edgedeploy.facts import Facts
 from edgedeploy.package.archive import read_manifest
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.release import board as steps
-from edgedeploy.release.gate import check_abi, check_space
+from edgedeploy.release.gate import AccuracyRule, check_abi, check_space
 from edgedeploy.release.health import HealthCheck
 from edgedeploy.release.layout import RELEASES, STAGING, TRIALS, Release
 from edgedeploy.release.lock import locked
@@ -30,6 +30,7 @@ from edgedeploy.remote.connection import Connection
 from edgedeploy.remote.facts import probe
 
 DEFAULT_KEEP = 3
+ANY_ACCURACY = AccuracyRule()
 
 State = Literal["pushed", "already there", "would be pushed"]
 
@@ -98,6 +99,7 @@ def push(
     dry_run: bool = False,
     keep: int = DEFAULT_KEEP,
     health: HealthCheck | None = None,
+    accuracy: AccuracyRule = ANY_ACCURACY,
     progress: Progress = SILENT,
 ) -> Pushed:
     """Put a release on a board, have it test itself there, switch to it, and confirm it.
@@ -107,8 +109,10 @@ def push(
         dry_run: send nothing; say what would be sent.
         keep: how many releases of the model to keep, the one in use always among them.
         health: the user's own check of the release in use.
+        accuracy: how accurate the network must be.
 
     Raises:
+        InaccurateReleaseError: it is less accurate; nothing was sent.
         UnsuitableBoardError: the board cannot run it; nothing was sent.
         BoardBusyError: somebody else pushes to the board.
         UnhealthyReleaseError: it failed a check after the switch; what was in use before is again.
@@ -117,6 +121,7 @@ def push(
         BoardConnectionError: the connection broke.
     """
     started, sent_before = perf_counter(), connection.sent
+    accuracy.check(release.manifest)
     facts = _suitable(connection, release, progress)
 
     def outcome(identity: str | None, state: State, uploaded: dict[str, int], **said: Any) -> Pushed:

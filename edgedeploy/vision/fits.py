@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Annotated, Literal
 
@@ -10,7 +11,8 @@ import numpy as np
 from pydantic import Field
 
 from edgedeploy.documents import Record
-from edgedeploy.vision.page import Side, scaled_size
+from edgedeploy.errors import InputError
+from edgedeploy.vision.page import LONGEST, Side, scaled_size
 from edgedeploy.vision.preprocess import Frame, place
 
 
@@ -31,7 +33,7 @@ class ScaledFit(Record):
         """Whether the network has the same size for all images."""
         return False
 
-    def size(self, image: tuple[int, int], network: tuple[int, int]) -> tuple[int, int]:
+    def size(self, image: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the network's input for an image of this height and width.
 
         Raises:
@@ -47,26 +49,58 @@ class ScaledFit(Record):
 class LineFit(Record):
     """The image is scaled to the network's height with its aspect ratio kept, and ends where the network goes on.
 
-    What is beyond its right edge is 0 in the network's input. A longer line than the widest network takes is squeezed.
+    What is beyond its right edge is 0 in the network's input. A longer line than the network takes is squeezed.
 
     Attributes:
-        widths: of the networks that are built; the first one that is wide enough is taken. Without them there is one,
+        widths: of the networks that are built, which are told how much of their width counts; the first one that is
+            wide enough is taken, and beyond the last one twice, four times, ... its width. Without them there is one,
             of the width that the network's entry states.
+        batch: for how many lines, in the order of their aspect ratios, the same width counts: what the widest of them
+            needs, or the width that the network's entry states. PaddleOCR's networks give the same texts as elsewhere
+            only if the same lines share a width.
     """
 
     kind: Literal["line"]
     widths: Annotated[list[Side], Field(min_length=1)] | None = None
+    batch: Annotated[int, Field(gt=0)] = 1
 
     @property
     def one_size(self) -> bool:
         """Whether the network has the same size for all images."""
         return self.widths is None
 
-    def size(self, image: tuple[int, int], network: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the network's input for an image of this height and width."""
-        width = network[0] * (image[1] / image[0])
-        widths = sorted(self.widths or [network[1]])
-        return network[0], next((each for each in widths if each >= int(width)), widths[-1])
+    def lengths(self, images: Sequence[tuple[int, int]], network: tuple[int, int]) -> list[int]:
+        """How much of the input's width counts for each of several images of a height and a width.
+
+        The order is that of numpy's own sort, as in RapidOCR: it decides which of equals share a batch.
+        """
+        ratios = np.array([width / height for height, width in images])
+        order = np.argsort(ratios)
+        found = [0] * len(images)
+        for start in range(0, len(images), self.batch):
+            together = order[start : start + self.batch]
+            width = int(network[0] * max(network[1] / network[0], ratios[together].max()))
+            for index in together:
+                found[index] = width
+        return found
+
+    def width(self, length: int) -> int:
+        """The width of the network that is built for a length.
+
+        Raises:
+            InputError: it is longer than any image is.
+        """
+        assert self.widths
+        widths = sorted(self.widths)
+        while widths[-1] < length:
+            widths.append(2 * widths[-1])
+        if length > LONGEST:
+            raise InputError(
+                "a line of text is too long",
+                why=f"scaled to the height that the network takes it has {length:,} pixels; {LONGEST:,} are the most",
+                hints=["cut the image into pieces"],
+            )
+        return next(each for each in widths if each >= length)
 
     def place(self, image: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, Frame]:
         """The image, as wide as it becomes or as the network."""

@@ -45,11 +45,17 @@ class Source:
     further: tuple[Shapes, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse values of inputs that the format cannot make constants of.
+        """Refuse values of inputs that the format cannot make constants of, and lengths that it cannot leave open.
 
         Raises:
             InputError: there are such.
         """
+        if self.options.lengths and not self.format.sets_inputs:
+            raise InputError(
+                f"{self.file} takes inputs of one length",
+                why=f"ONNX files can be built for several, and it is of {self.format.name}",
+                hints=["export the network to ONNX"],
+            )
         if self.options.values and not self.format.sets_inputs:
             raise InputError(
                 f"{self.file}: input {next(iter(self.options.values))!r} cannot be set",

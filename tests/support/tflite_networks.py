@@ -49,21 +49,19 @@ class Writer:
         return self.builder.CreateString(value) if isinstance(value, str) else value
 
 
-def small(*, quantised: bool = False, rows: int = 8) -> bytes:
+def small(*, rows: int = 8) -> bytes:
     """Convolution with ReLU6, average pooling and softmax of an NHWC image."""
     random, write = np.random.default_rng(0), Writer()
     weights = (random.standard_normal((8, 3, 3, 3)) * 0.3).astype(np.float32)
     bias = random.standard_normal(8).astype(np.float32)
     buffers = [write.table("Buffer", Data=content) for content in (None, weights.tobytes(), bias.tobytes())]
-    scale = write.table("QuantizationParameters", Scale=[0.1]) if quantised else None
     tensors = [
         write.table(
             "Tensor",
             Name=name,
             Shape=shape,
-            Type=tflite.TensorType.INT8 if quantised and name == "weights" else tflite.TensorType.FLOAT32,
+            Type=tflite.TensorType.FLOAT32,
             Buffer=buffer,
-            Quantization=scale if name == "weights" else None,
         )
         for name, shape, buffer in (
             ("image", [1, rows, 8, 3], 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,21 @@ import tflite
 
 from support.tflite_networks import Writer
 
-_TYPES = {"float32": "FLOAT32", "float16": "FLOAT16", "int32": "INT32"}
+
+@dataclass(frozen=True)
+class Steps:
+    """What the integers of a quantised tensor stand for: one scale, or one for each place on an axis."""
+
+    dtype: str
+    scale: float | Sequence[float]
+    zero_point: int = 0
+    axis: int = 0
+
+    def table(self, write: Writer) -> int:
+        """The record of it in a file."""
+        scales = [float(each) for each in np.atleast_1d(self.scale)]
+        zeros = np.full(len(scales), self.zero_point, np.int64)
+        return write.table("QuantizationParameters", Scale=scales, ZeroPoint=zeros, QuantizedDimension=self.axis)
 
 
 def of_one(
@@ -23,6 +38,7 @@ def of_one(
     custom: bytes | None = None,
     version: int = 1,
     body: str = "",
+    steps: Mapping[str, Steps] | None = None,
 ) -> bytes:
     """A file of one operator.
 
@@ -35,7 +51,9 @@ def of_one(
         custom: options of a custom operator.
         version: of the operator.
         body: the operator of two values that it reduces by, as a graph of its own.
+        steps: of quantised tensors, by name.
     """
+    steps = steps or {}
     write = Writer()
     buffers = [write.table("Buffer")]
 
@@ -44,13 +62,14 @@ def of_one(
         if held:
             buffers.append(write.table("Buffer", Data=value.tobytes()))
         shape = list(value.shape) if held else list(value)
-        kind = _TYPES[str(value.dtype)] if held else "FLOAT32"
+        dtype = str(value.dtype) if held else steps[name].dtype if name in steps else "float32"
         return write.table(
             "Tensor",
             Name=name,
             Shape=shape or None,
-            Type=getattr(tflite.TensorType, kind),
+            Type=getattr(tflite.TensorType, dtype.upper()),
             Buffer=len(buffers) - 1 if held else 0,
+            Quantization=steps[name].table(write) if name in steps else None,
         )
 
     tensors = [tensor(f"given{place}", value) for place, value in enumerate(inputs)]

@@ -69,15 +69,18 @@ def check(path: Path) -> None:
         (APART, {"scale": 0.3}),
         (APART, {"is_causal": 1}),
         ([*FOLDED, None, *PAST], {**GROUPED, "is_causal": 1, "outputs": 3}),
+        ([*APART, (5, 7)], {}),
+        ([*APART, (4, 5, 7)], {}),
+        ([*APART, (2, 1, 5, 7)], {"kinds": {3: TensorProto.BOOL}, "is_causal": 1}),
+        ([*FOLDED, (5, 10), *PAST], {**GROUPED, "kinds": {3: TensorProto.BOOL}, "outputs": 3}),
     ],
-    ids=["folded", "folded causal", "apart", "apart causal", "past"],
+    ids=["folded", "folded causal", "apart", "apart causal", "past", "mask", "mask by head", "truths", "past truths"],
 )
-def test_attention_without_a_mask_is_two_products_and_a_softmax(
-    shapes: list[Any], attributes: dict[str, Any], tmp_path: Path
-) -> None:
+def test_attention_is_two_products_and_a_softmax(shapes: list[Any], attributes: dict[str, Any], tmp_path: Path) -> None:
     path = attention(tmp_path, shapes, **attributes)
     operators = [node.op_type for node in folded(onnx.load(path)).graph.node]
-    assert sorted(set(operators) - {"Add", "Concat", "Identity", "Reshape", "Transpose"}) == [
+    of_masks = {"Equal", "ReduceMax", "Where"}
+    assert sorted(set(operators) - {"Add", "Concat", "Identity", "Reshape", "Transpose"} - of_masks) == [
         "MatMul",
         "Mul",
         "Softmax",
@@ -87,20 +90,20 @@ def test_attention_without_a_mask_is_two_products_and_a_softmax(
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(
-    ("shapes", "kinds", "attributes"),
-    [
-        ([*APART, (5, 7)], {}, {}),
-        ([*APART, (2, 1, 5, 7)], {3: TensorProto.BOOL}, {"is_causal": 1}),
-        ([*FOLDED, (5, 10), *PAST], {}, {**GROUPED, "outputs": 3}),
-        (APART, {}, {"softcap": 2.0}),
-    ],
-    ids=["mask", "truths", "past", "softcap"],
-)
-def test_attention_with_more_gives_onnxruntime_values(
-    shapes: list[Any], kinds: dict[int, int], attributes: dict[str, Any], tmp_path: Path
-) -> None:
-    check(attention(tmp_path, shapes, kinds, **attributes))
+def test_rows_that_a_mask_hides_are_zeros(tmp_path: Path) -> None:
+    path = attention(tmp_path, [*APART, (1, 1, 5, 7)], {3: TensorProto.BOOL})
+    network = read_onnx(path)
+    inputs = {spec.name: RANDOM.standard_normal(spec.shape).astype(np.float32) for spec in network.inputs}
+    inputs["given3"] = np.tri(5, 7, -1, dtype=bool).reshape(1, 1, 5, 7)
+    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    [wanted] = network.reference(inputs).values()
+    assert not found[:, :, 0].any()
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.compiles
+def test_attention_with_a_soft_cap_gives_onnxruntime_values(tmp_path: Path) -> None:
+    check(attention(tmp_path, [*APART, (5, 7)], softcap=2.0))
 
 
 @pytest.mark.compiles

@@ -1,4 +1,4 @@
-"""TensorFlow Lite files: recognised, imported in NCHW, equal to LiteRT; what is integer or damaged is refused."""
+"""TensorFlow Lite files: recognised, imported in NCHW, equal to LiteRT; what is damaged is refused."""
 
 from __future__ import annotations
 
@@ -108,12 +108,6 @@ def test_what_lies_between_convolutions_of_nhwc_images_needs_no_transpose() -> N
         builder.emit_func_output(output)
     network = Network(Path("net"), in_nchw(builder.get()), [], [], False, lambda inputs: {}, "nothing")
     assert transposes(lower_network(network, load_board("local"))) == {"edges": 0, "inside": 0}
-
-
-@needed
-def test_integer_networks_are_refused_by_the_tensors_name(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"quantised networks.*'weights'"):
-        FORMAT.read([network_file(tmp_path, quantised=True)], {})
 
 
 @needed

@@ -87,6 +87,14 @@ def test_weights_come_from_memory_once_and_slice_by_slice(size: int, inputs: int
         assert 2 * 4 * kernel * kernel * inputs * tile.channels // order.slices <= second_cache
 
 
+@pytest.mark.parametrize("interval", [0, 1, 8, 16, 17, 30, 240, 512])
+def test_of_steps_between_two_fetches_a_few_are_written_out_one_by_one(interval: int) -> None:
+    count = WeightOrder(True, 1, interval).written_out
+    assert count <= 16
+    assert max(interval, 1) % count == 0
+    assert count == max(each for each in range(1, 17) if max(interval, 1) % each == 0)
+
+
 @pytest.mark.parametrize("board", BOARDS[:4])
 def test_nothing_is_fetched_ahead_where_it_was_not_measured(board: str) -> None:
     profile = load_board(board)

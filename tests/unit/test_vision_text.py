@@ -190,27 +190,46 @@ def test_a_network_for_regions_is_built_for_the_size_of_the_image(
     image: tuple[int, int], network: tuple[int, int]
 ) -> None:
     fit = ScaledFit(kind="scaled", shortest=736, multiple=32)
-    assert fit.size(image, (0, 0)) == network
+    assert fit.size(image) == network
     pixels, frame = fit.place(np.zeros((*image, 3), np.uint8), network)
     assert pixels.shape[:2] == network
     assert frame.to_image(np.array([network[::-1]], np.float64))[0] == pytest.approx(image[::-1])
 
 
 @pytest.mark.parametrize(
-    ("image", "width", "inner"),
-    [((24, 100), 320, 200), ((24, 160), 320, 320), ((24, 161), 640, 322), ((24, 1000), 640, 640)],
+    ("image", "length", "inner", "width"),
+    [
+        ((24, 100), 320, 200, 320),
+        ((24, 160), 320, 320, 320),
+        ((24, 161), 322, 322, 640),
+        ((25, 168), 322, 322, 640),  # 322.56: cut off for the input, and then the line is squeezed into it
+        ((24, 641), 1282, 1282, 2560),
+    ],
 )
-def test_a_line_has_the_first_width_that_holds_it(image: tuple[int, int], width: int, inner: int) -> None:
+def test_a_line_has_the_first_width_that_holds_it(image: tuple[int, int], length: int, inner: int, width: int) -> None:
     fit = LineFit(kind="line", widths=[320, 640])
     assert not fit.one_size
-    assert fit.size(image, (48, 320)) == (48, width)
-    assert fit.place(np.zeros((*image, 3), np.uint8), (48, width))[0].shape == (48, inner, 3)
+    assert fit.lengths([image], (48, 320)) == [length]
+    assert fit.width(length) == width
+    assert fit.place(np.zeros((*image, 3), np.uint8), (48, length))[0].shape == (48, inner, 3)
+
+
+def test_a_line_that_is_longer_than_any_image_is_refused() -> None:
+    with pytest.raises(InputError, match="a line of text is too long"):
+        LineFit(kind="line", widths=[320]).width(16385)
+
+
+def test_lines_next_to_each_other_in_aspect_ratio_share_a_length() -> None:
+    images = [(48, 900), (48, 100), (24, 400), (48, 500), (48, 330)]
+    fit = LineFit(kind="line", widths=[320], batch=2)
+    assert fit.lengths(images, (48, 320)) == [900, 330, 800, 800, 330]
+    assert LineFit(kind="line", widths=[320], batch=9).lengths(images, (48, 320)) == [900] * 5
+    assert LineFit(kind="line", widths=[320]).lengths(images, (48, 320)) == [900, 320, 800, 500, 330]
+    assert fit.lengths([], (48, 320)) == []
 
 
 def test_a_line_without_widths_has_that_of_the_network() -> None:
-    fit = LineFit(kind="line")
-    assert fit.one_size
-    assert fit.size((10, 1000), (48, 192)) == (48, 192)
+    assert LineFit(kind="line").one_size
 
 
 def test_large_pages_are_scaled_and_wide_ones_get_rows_of_black() -> None:
@@ -230,7 +249,7 @@ def test_large_pages_are_scaled_and_wide_ones_get_rows_of_black() -> None:
 @pytest.mark.parametrize("size", [(1, 2000), (2000, 1)], ids=str)
 def test_an_image_too_narrow_to_be_enlarged_is_refused_before_it_takes_memory(size: tuple[int, int]) -> None:
     with pytest.raises(InputError, match="the image is too narrow: it has"):
-        ScaledFit(kind="scaled", shortest=736, multiple=32).size(size, (0, 0))
+        ScaledFit(kind="scaled", shortest=736, multiple=32).size(size)
     with pytest.raises(InputError, match="the image is too narrow: it has"):
         Page(shortest=60).view(np.zeros((*size, 3), np.uint8))
 

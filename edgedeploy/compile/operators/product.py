@@ -43,7 +43,7 @@ def product(
     def sum_of_products(row: Any, column: Any) -> Any:
         first = tirx.floormod(row, tile_rows) == 0
         weight = prefetched(weights, (term, column), 0, first, prefetch)
-        place = (*_unravelled(_within(row, rows, tile_rows), shape), term)
+        place = (*unravelled(_within(row, rows, tile_rows), shape), term)
         return te.sum(types.product(data[place], weight), [term])
 
     whole = te.compute((round_up(rows, tile_rows), whole_columns), sum_of_products, name=MATMUL)
@@ -154,7 +154,7 @@ def _within(row: Any, rows: int, tile_rows: int) -> Any:
     return row if rows % tile_rows == 0 else tirx.min(row, rows - 1)
 
 
-def _unravelled(index: Any, shape: Sequence[int]) -> list[Any]:
+def unravelled(index: Any, shape: Sequence[int]) -> list[Any]:
     """The indices of the element of an array that comes at a place in memory."""
     if len(shape) == 1:
         return [index]

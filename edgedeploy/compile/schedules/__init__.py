@@ -24,13 +24,13 @@ class Template:
         name: what reports call it.
         matches: whether it can schedule a function.
         apply: schedules the function in place; returns how its weights must be packed, if they must.
-        partitions: whether it marks loops by `Kernel.partition`.
+        narrows: whether loops have to be of int32: it marks them by `Kernel.partition`, or puts intrinsics into them.
     """
 
     name: str
     matches: Callable[[Kernel], bool]
     apply: Callable[[Kernel, Board], Packing | None]
-    partitions: bool = False
+    narrows: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Scheduled:
         parallel: whether any part of it runs on all threads.
         tuned: whether measurements decided how.
         exact: whether a faster form of the layer was passed over for its rounding errors.
+        tile: the sizes of the layer's tile and its inner step, for reports; empty where there is no layer.
     """
 
     function: tvm.tirx.PrimFunc
@@ -56,11 +57,7 @@ class Scheduled:
     parallel: bool
     tuned: bool = False
     exact: bool = False
-
-    @property
-    def tile(self) -> str:
-        """The sizes of the layer's tile, for reports; empty where there is none."""
-        return str(self.configuration) if self.configuration else ""
+    tile: str = ""
 
 
 def with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:

@@ -1,4 +1,4 @@
-"""Weights that are stored in half precision, or without their zeros."""
+"""Weights that are stored in half precision, or without their zeros; and steps between types."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ _MOST_VALUES = 1 << 25
 
 
 def _dequantize(converter: Any, op: Any) -> Any:
-    """DEQUANTIZE of weights in half precision; integers that stand for real numbers are TVM's."""
-    from tflite import TensorType
-
+    """DEQUANTIZE of weights in half precision, or of a quantised tensor, whose real numbers it gives."""
     (tensor,) = converter.get_input_tensors(op)
-    if tensor.tensor.Type() != TensorType.FLOAT16:
-        return converter.convert_dequantize(op)
     expression = converter.get_tensor_expr(tensor)
     value = constant_value(expression)
     return relax.op.astype(expression, "float32") if value is None else constant(value.astype(np.float32))
+
+
+def _quantize(converter: Any, op: Any) -> Any:
+    """QUANTIZE, of real numbers or of a quantised tensor: that its output is quantised says all."""
+    (tensor,) = converter.get_input_tensors(op)
+    return converter.get_tensor_expr(tensor)
 
 
 def _densify(converter: Any, op: Any) -> Any:
@@ -104,4 +106,8 @@ def _vector(table: Any, kind: int) -> np.ndarray:
     return np.atleast_1d(vector.ValuesAsNumpy()).astype(np.int64)
 
 
-TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {"DENSIFY": _densify, "DEQUANTIZE": _dequantize}
+TRANSLATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "DENSIFY": _densify,
+    "DEQUANTIZE": _dequantize,
+    "QUANTIZE": _quantize,
+}

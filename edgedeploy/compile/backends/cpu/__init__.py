@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.backends.cpu import codegen
-from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Steps, Winograd
+from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.steps import activation_type, least_weight
 from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
@@ -25,12 +26,13 @@ from edgedeploy.compile.types import LayerTypes, lanes_for
 class CpuBackend(Backend):
     """A board's CPU, which runs what no other backend takes."""
 
-    forms = (Direct, Winograd, Depthwise, Product)
+    forms = (Direct, Winograd, Depthwise, Product, Steps)
     templates = TEMPLATES
 
     @override
     def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
-        return STRATEGIES[type(layer)](layer, self.board)
+        integers = IntegerStrategy.of(layer, self.board)
+        return integers or STRATEGIES[type(layer)](layer, self.board)
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
         """How many channels a convolution should have to be computed in whole vectors: at least as many as it has.

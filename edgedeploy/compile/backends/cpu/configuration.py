@@ -79,6 +79,24 @@ class Depthwise(Tiled):
     copied: bool
 
 
+class Steps(Tiled):
+    """A convolution or product of integers as sums of steps.
+
+    Attributes:
+        tile: whose sums are in registers at the same time.
+        depth: input channels of a step.
+        vector: output channels of a step.
+        by_channels: whether all pixels use a tile's weights before the next tile's, as in `WeightOrder`.
+        rows_per_task: rows of tiles that a thread takes at a time.
+    """
+
+    form: Literal["steps"] = "steps"
+    depth: Positive
+    vector: Positive
+    by_channels: bool
+    rows_per_task: Positive
+
+
 class Product(Configuration):
     """A product of matrices.
 

@@ -55,14 +55,11 @@ class Step:
     @property
     def block(self) -> tuple[int, ...]:
         """The shape of the weights of one step."""
+        if self.lanes > 1:
+            return self.channels, self.depth // 8, 4, 2
         if self.groups > 1:
             return self.groups, self.channels, self.depth // self.groups
         return self.channels, self.depth
-
-    @property
-    def data_bits(self) -> int:
-        """Of the input channels of a step."""
-        return self.depth * (16 if self.data == "int16" else 8)
 
 
 def activation_type(board: Board) -> str:
@@ -91,6 +88,11 @@ def steps_for(types: LayerTypes, board: Board) -> list[Step]:
         if (types.data in (step.data, *_NARROWER[step.data]))
         and types.weights in (step.weights, *_NARROWER[step.weights])
     ]
+
+
+def step_of(data: str, channels: int, depth: int, board: Board) -> Step:
+    """The step of so many output and input channels of data that are read as a type."""
+    return next(s for s in _all_steps(board) if (s.data, s.channels, s.depth) == (data, channels, depth))
 
 
 # What copies in a type may be of.

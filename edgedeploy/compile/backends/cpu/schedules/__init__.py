@@ -9,6 +9,7 @@ from edgedeploy.compile.backends.cpu.schedules import (
     convolution,
     depthwise,
     general,
+    integers,
     matmul,
     recurrence,
     rows,
@@ -18,11 +19,12 @@ from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 
 TEMPLATES = (
+    Template("integer steps", integers.matches, integers.apply, narrows=True),
     Template("convolution", is_convolution, convolution.apply),
     Template("winograd convolution", winograd.matches, winograd.apply),
     Template("depthwise convolution", is_depthwise, depthwise.apply),
     Template("matmul", is_product, matmul.apply),
     Template("recurrence", recurrence.matches, recurrence.apply),
     Template("rows", rows.matches, rows.apply),
-    Template("general", general.matches, general.apply, partitions=True),
+    Template("general", general.matches, general.apply, narrows=True),
 )

@@ -53,7 +53,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     if order.slices > 1:
         _accumulate_slices(kernel, convolution, task, tile, order, lanes)
     else:
-        kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2, steps=max(1, order.interval))
+        kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2, steps=order.written_out)
     if order.by_channels:
         for name in padding:
             copy = kernel.block(name)
@@ -74,6 +74,6 @@ def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, 
     column, column_in = schedule.split(column, [None, tile.columns])
     schedule.reorder(elements, batch, row, column, row_in, column_in, channel)
     kernel.unroll_tile([row_in, column_in, channel], lanes)
-    kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=max(1, order.interval))
+    kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=order.written_out)
     schedule.decompose_reduction(convolution, elements)
     schedule.set_scope(convolution, 0, "local")

@@ -1,0 +1,203 @@
+"""`edgedeploy quantize`: float networks into networks of 8-bit integers."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgedeploy.cli.options import (
+    DemoOption,
+    EpsilonOption,
+    InputShapeOption,
+    JsonOption,
+    complete_model,
+    file_option,
+    parse_shapes,
+)
+
+if TYPE_CHECKING:
+    from edgedeploy.quantize.making import Made
+
+# How many of the worst layers are listed.
+_WORST = 10
+
+
+class RangeMethod(str, Enum):
+    """How ranges of activations are chosen."""
+
+    minmax = "minmax"
+    entropy = "entropy"
+    percentile = "percentile"
+
+
+def quantize(
+    network: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK", help="A name of the zoo, or a network's file.", autocompletion=complete_model
+        ),
+    ],
+    calibrate: Annotated[
+        Path,
+        typer.Option(
+            "--calibrate",
+            metavar="FOLDER",
+            help="What the ranges of activations are measured with: images below a folder, a video, or .npz files with "
+            "one array for each input.",
+        ),
+    ],
+    output: Annotated[
+        Path | None, file_option("--output", "-o", what="The ONNX file to write; NETWORK-int8.onnx by default.")
+    ] = None,
+    demo: DemoOption = None,
+    evaluate: Annotated[
+        Path | None,
+        typer.Option(
+            "--evaluate",
+            metavar="FOLDER",
+            help="State the accuracy before and after on labelled images: in folders named after their classes, or "
+            "with boxes in a .json file as COCO has it.",
+        ),
+    ] = None,
+    method: Annotated[
+        RangeMethod, typer.Option("--method", help="How ranges of activations are chosen.")
+    ] = RangeMethod.minmax,
+    images: Annotated[
+        int | None,
+        typer.Option(
+            "--images", metavar="N", min=1, help="Calibrate with at most N images, evenly chosen; 300 unless given."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep",
+            metavar="LAYER",
+            help="Leave this layer in float; a name, or a pattern such as '/model.22/*'. May be given several times.",
+        ),
+    ] = None,
+    auto: Annotated[
+        bool,
+        typer.Option("--auto", help="Leave the layers that hurt most in float until the loss is at most --max-loss."),
+    ] = False,
+    max_loss: Annotated[
+        float | None,
+        typer.Option(
+            "--max-loss",
+            metavar="X",
+            min=0.0,
+            max=1.0,
+            help="The loss that --auto allows: of accuracy with --evaluate, else of agreement; 0.01 unless given.",
+        ),
+    ] = None,
+    input_shape: InputShapeOption = None,
+    epsilon: EpsilonOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Quantise a float network to 8-bit integers, and say what that costs.
+
+    The ranges of activations are measured on images that are prepared as the network's demo prepares them. The ONNX
+    file that is written goes wherever a network goes: build, demo, bench, push. It records how it was quantised.
+
+    Reported are the agreement with the float network (the best class, or boxes that overlap by half), the outputs'
+    signal to noise, the layers that lose the most, and the sizes; with --evaluate the accuracy before and after.
+
+    Example: edgedeploy quantize mobilenet_v1 --calibrate photos/
+
+    Example: edgedeploy quantize net.onnx --demo yolo --calibrate street.mp4 --auto --max-loss 0.02 -o net-int8.onnx
+
+    Example: edgedeploy quantize mobilenet_v1 --calibrate photos/ --evaluate labelled/ --method percentile --json
+
+    Example: edgedeploy quantize sounds.onnx --calibrate inputs/ --keep '/decoder/*'
+    """
+    from edgedeploy.cli.console import print_json, quiet_if
+    from edgedeploy.errors import InputError
+    from edgedeploy.frontends.format import ImportOptions
+    from edgedeploy.quantize.making import MAX_LOSS, MOST_SAMPLES, Settings, find_task, make
+    from edgedeploy.vision.image import check_place
+
+    if max_loss is not None and not auto:
+        raise InputError("--max-loss goes with --auto", why="without it, all layers but those of --keep are quantised")
+    progress = quiet_if(json_output)
+    most = images or MOST_SAMPLES
+    task = find_task(
+        network,
+        calibrate,
+        demo=demo,
+        evaluation=evaluate,
+        shapes=parse_shapes(input_shape),
+        options=ImportOptions(epsilon=epsilon),
+        most=most,
+        progress=progress,
+    )
+    path = output or Path(f"{task.source.name}-int8.onnx")
+    check_place(path)
+    allowed = (MAX_LOSS if max_loss is None else max_loss) if auto else None
+    made = make(task, Settings(method.value, most, keep or (), allowed), progress)
+    written = made.write(path)
+    if json_output:
+        print_json(_as_dict(made, network, path, written))
+    else:
+        _print(made, path, written)
+
+
+def _as_dict(made: Made, network: str, path: Path, written: int) -> dict[str, Any]:
+    scores = made.scores
+    return {
+        "network": network,
+        "output": str(path),
+        "bytes_before": made.bytes_before,
+        "bytes": written,
+        "quantisation": made.record.model_dump(mode="json"),
+        "loss": made.record.loss,
+        "signal_to_noise_db": {name: noise.ratio_db for name, noise in made.comparison.noise.items()},
+        "accuracy": scores
+        and {
+            which: {"value": score.value, **score.more}
+            for which, score in zip(("before", "after"), scores, strict=True)
+        },
+        "layers": made.layers,
+        "worst_layers": [
+            {"layer": each.layer.name, "operator": each.layer.operator, "signal_to_noise_db": each.ratio_db}
+            for each in made.worst[:_WORST]
+        ],
+    }
+
+
+def _print(made: Made, path: Path, written: int) -> None:
+    from edgedeploy.cli.console import foreign, print_table, stdout
+
+    kept = {layer.name for layer in made.kept}
+    rows = [
+        [
+            foreign(each.layer.name),
+            each.layer.operator,
+            f"{each.ratio_db:.1f}",
+            "float" if each.layer.name in kept else "",
+        ]
+        for each in made.worst[:_WORST]
+    ]
+    print_table(
+        ["layer", "operator", "signal to noise, dB", ""], rows, right=["signal to noise, dB"], title="worst layers"
+    )
+    outputs = [[foreign(name), f"{noise.ratio_db:.1f}"] for name, noise in made.comparison.noise.items()]
+    print_table(["output", "signal to noise, dB"], outputs, right=["signal to noise, dB"])
+    console = stdout()
+    console.print(foreign(*made.record.lines()))
+    for name, values in _further(made).items():
+        console.print(f"{name}: {values[0]:.2%} before, {values[1]:.2%} after")
+    console.print(
+        f"{path}  {written:,} bytes, {written / made.bytes_before:.0%} of {made.bytes_before:,}; "
+        f"{made.layers - len(made.kept)} of {made.layers} layers quantised"
+    )
+
+
+def _further(made: Made) -> dict[str, tuple[float, float]]:
+    """Numbers of an evaluation beside the one that is recorded, before and after."""
+    if made.scores is None:
+        return {}
+    before, after = made.scores
+    return {name: (value, after.more[name]) for name, value in before.more.items()}

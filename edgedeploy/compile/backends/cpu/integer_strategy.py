@@ -1,0 +1,186 @@
+"""How CPUs compute convolutions and products of integers: by which inner step, in which tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+from typing_extensions import override
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.configuration import Steps
+from edgedeploy.compile.backends.cpu.integers import IntegerLayer, StepForm
+from edgedeploy.compile.backends.cpu.steps import Step, steps_for
+from edgedeploy.compile.backends.cpu.tiles import (
+    MAX_ROWS,
+    MEMORY_BYTES,
+    ConvolutionShape,
+    choose_order,
+    rows_per_task,
+    tile_registers,
+)
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, FirstConvolution, Form
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.tiles import Tile, divisors, imbalance
+from edgedeploy.compile.types import bytes_of
+
+# Configurations that the model says take so many times as long as the best are not worth a trial.
+WORTH_TRYING = 1.6
+
+# Vectors of output channels that a tile may have; the first of those that are as good is taken.
+_VECTORS = (2, 1, 4, 3, 5, 7)
+
+# Cycles to make results of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
+_RESULT_CYCLES = 4
+# More for each pixel, or each result, that is stored under a condition: where tiles reach beyond the feature map or the
+# output channels.
+_CROPPED_CYCLES = 8
+
+
+class IntegerStrategy(Strategy[IntegerLayer]):
+    """Convolutions and products with constant weights of integers, on a CPU that has steps for them."""
+
+    @classmethod
+    def of(cls, layer: AnyAnchorOp, board: Board) -> IntegerStrategy | None:
+        """The strategy, if it is one for such a layer."""
+        if not layer.constant or not isinstance(layer, Convolution | FirstConvolution | Dense):
+            return None
+        return cls(layer, board) if steps_for(layer.types, board) else None
+
+    @override
+    def default(self) -> Configuration:
+        return min(self._possible(), key=self.estimate)
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        costs = {each: self.estimate(each) for each in self._possible()}
+        best = min(costs.values())
+        near = [each for each, cost in costs.items() if cost <= WORTH_TRYING * best]
+        yield self.default()
+        seen = {self.default()}
+        for each in near:
+            for by_channels in (False, True):
+                for rows in divisors(self._tiles_down(each.tile)):
+                    other = each.model_copy(update={"by_channels": by_channels, "rows_per_task": rows})
+                    if other not in seen:
+                        seen.add(other)
+                        yield other
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        assert isinstance(configuration, Steps)
+        form, step, tile = self._form(configuration), self._step(configuration), configuration.tile
+        rows, columns = self.layer.size
+        whole_rows, whole_columns = tile.whole(rows, columns)
+        pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
+        tiles = whole_rows * whole_columns // pixels * form.groups * form.whole_outputs // tile.channels
+        steps = math.prod(form.window.kernel) * form.deep
+        cycles = steps * _step_cycles(step, pixels, vectors, self.board) + pixels * vectors * _RESULT_CYCLES
+        if tile.useful(rows, columns) < 1:
+            cycles += _CROPPED_CYCLES * pixels
+        if form.outputs < form.whole_outputs:
+            cycles += _CROPPED_CYCLES * pixels * tile.channels
+        weights = math.prod(form.packed_shape) * bytes_of(step.weights)
+        total = self.layer.batch * tiles * cycles + weights / MEMORY_BYTES
+        tasks = self.layer.batch * self._tiles_down(tile) // configuration.rows_per_task
+        tasks *= form.packed_shape[0] if configuration.by_channels else 1
+        return total * imbalance(tasks, self.board.cores)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        if not isinstance(configuration, Steps):
+            return False
+        step = next((each for each in self._steps if self._is(each, configuration)), None)
+        return (
+            step is not None
+            and configuration.tile.channels % step.channels == 0
+            and _fits(step, configuration.tile, self.board)
+            and self._tiles_down(configuration.tile) % configuration.rows_per_task == 0
+        )
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self._form(configuration).compute
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        return self._form(configuration).packed(weights)
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        return self._form(configuration).packed_shape
+
+    @override
+    def packed_type(self, configuration: Configuration) -> str:
+        return self._step(configuration).weights
+
+    @override
+    def described(self, configuration: Configuration) -> str:
+        step = self._step(configuration)
+        rate = step.products * self.board.fma.per_cycle / step.slots
+        return f"{configuration}, {step.instruction}, {rate:g} products per cycle"
+
+    @cached_property
+    def _steps(self) -> list[Step]:
+        return steps_for(self.layer.types, self.board)
+
+    @staticmethod
+    def _is(step: Step, configuration: Steps) -> bool:
+        return (step.channels, step.depth) == (configuration.vector, configuration.depth)
+
+    def _step(self, configuration: Configuration) -> Step:
+        assert isinstance(configuration, Steps)
+        return next(each for each in self._steps if self._is(each, configuration))
+
+    def _form(self, configuration: Configuration) -> StepForm:
+        assert isinstance(configuration, Steps)
+        return StepForm(self.layer, configuration.tile, self._step(configuration))
+
+    def _tiles_down(self, tile: Tile) -> int:
+        return -(-self.layer.size[0] // tile.rows)
+
+    def _possible(self) -> Iterator[Steps]:
+        """All tiles of all steps, each in the order and tasks that suit it."""
+        for step in self._steps:
+            for tile in self._tiles(step):
+                order, down = self._by_channels(tile), self._tiles_down(tile)
+                rows = down if order else rows_per_task(down, 1, self.board.cores)
+                yield Steps(tile=tile, depth=step.depth, vector=step.channels, by_channels=order, rows_per_task=rows)
+
+    def _tiles(self, step: Step) -> Iterator[Tile]:
+        rows, columns = self.layer.size
+        for vectors in _VECTORS:
+            for down in range(1, min(MAX_ROWS, rows) + 1):
+                for across in range(1, columns + 1):
+                    tile = Tile(down, across, vectors * step.channels)
+                    if not _fits(step, tile, self.board):
+                        break
+                    yield tile
+
+    def _by_channels(self, tile: Tile) -> bool:
+        layer = self.layer
+        if isinstance(layer, Dense):
+            return True
+        if isinstance(layer, FirstConvolution):
+            return False
+        shape = ConvolutionShape(*layer.size, layer.channels, layer.window.kernel, layer.inputs, layer.types)
+        return choose_order(shape, tile, self.board).by_channels
+
+
+def _fits(step: Step, tile: Tile, board: Board) -> bool:
+    """Whether a tile's sums fit the registers beside its weights and what else a step keeps in registers."""
+    pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
+    # x86 multiplies one pixel's data, in a register, by weights in registers; ARM reads weights as they are used.
+    others = vectors + 1 if board.is_x86 else pixels + 2
+    return pixels * vectors * step.lanes + others + (step.slots == 2) <= tile_registers(board)
+
+
+def _step_cycles(step: Step, pixels: int, vectors: int, board: Board) -> float:
+    """What one step of all of a tile's sums costs, as `tiles.step_cycles` has it for floats."""
+    loads = pixels + vectors * (step.lanes if step.lanes > 1 else step.groups)
+    chain = board.fma.latency * (step.groups if step.lanes == 1 else 1)
+    arithmetic = max(pixels * vectors * step.slots / board.fma.per_cycle, chain)
+    return max(arithmetic + 0.1 * loads + 0.1 * vectors, 0.8 * loads)

@@ -1,0 +1,212 @@
+"""Convolutions and products of integers as sums of steps, in TVM's tensor expressions, with weights as these read them.
+
+A product is a convolution of one pixel's kernel on a feature map of one row. What a step reads is padded: the
+feature map to whole tiles, as `operators.direct` has it, input channels to the step's depth, by weights of zero, and
+output channels to whole tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
+from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.operators.product import unravelled
+from edgedeploy.compile.tiles import Tile, ravelled, round_up
+
+# What the template looks for: the blocks that copy the data, that sum up products, and that add up lanes.
+COPY, SUMS, LANES = "copied_data", "integer_sums", "integer_lanes"
+
+IntegerLayer = Convolution | FirstConvolution | Dense
+
+_ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+
+# From a feature map's index, row, column, group, and input channel of the group, to the value there.
+_Reader = Callable[[Any, Any, Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class StepForm:
+    """A layer as sums of steps.
+
+    Attributes:
+        layer: it.
+        tile: what the template computes at a time; its channels are vectors of the step's.
+        step: by which instructions.
+    """
+
+    layer: IntegerLayer
+    tile: Tile
+    step: Step
+
+    @property
+    def window(self) -> Window:
+        """Of the kernel."""
+        return _ONE_PIXEL if isinstance(self.layer, Dense) else self.layer.window
+
+    @property
+    def groups(self) -> int:
+        """Of channels."""
+        return 1 if isinstance(self.layer, Dense) else self.layer.groups
+
+    @property
+    def inputs(self) -> int:
+        """Input channels of a group."""
+        return self.layer.weights[-2]
+
+    @property
+    def deep(self) -> int:
+        """Steps over the input channels."""
+        return -(-self.inputs // self.step.depth)
+
+    @property
+    def outputs(self) -> int:
+        """Output channels of a group."""
+        return self.layer.channels // self.groups
+
+    @property
+    def whole_outputs(self) -> int:
+        """Those that are computed, in whole tiles."""
+        return round_up(self.outputs, self.tile.channels)
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        """Tiles of outputs x kernel height x kernel width x steps x vectors of a tile x what a step reads."""
+        tiles, vectors = (
+            self.groups * self.whole_outputs // self.tile.channels,
+            self.tile.channels // self.step.channels,
+        )
+        return tiles, *self.window.kernel, self.deep, vectors, *self.step.block
+
+    def packed(self, weights: np.ndarray) -> np.ndarray:
+        """Weights, kernel height x kernel width x inputs x outputs or inputs x outputs, in the order of their use."""
+        step, vectors = self.step, self.tile.channels // self.step.channels
+        grouped = weights.reshape(*self.window.kernel, self.inputs, self.groups, self.outputs)
+        added = self.deep * step.depth - self.inputs, self.whole_outputs - self.outputs
+        whole = np.pad(grouped, ((0, 0), (0, 0), (0, added[0]), (0, 0), (0, added[1])))
+        parts = step.groups, step.depth // step.groups, -1, vectors, step.channels
+        # ky kx ko g k tile vector channel -> tile ky kx ko vector g channel k
+        ordered = whole.reshape(*self.window.kernel, self.deep, *parts).transpose(5, 0, 1, 2, 6, 3, 7, 4)
+        return np.ascontiguousarray(ordered.reshape(self.packed_shape).astype(step.weights))
+
+    def compute(self, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
+        """The layer's sums, of its data and its packed weights."""
+        read, step, window = self._reader(data), self.step, self.window
+        vectors, per_group = self.tile.channels // step.channels, self.whole_outputs // step.channels
+        ky, kx = te.reduce_axis((0, window.kernel[0]), "ry"), te.reduce_axis((0, window.kernel[1]), "rx")
+        ko = te.reduce_axis((0, self.deep), "rs")
+
+        def product(n: Any, y: Any, x: Any, vector: Any, channel: Any, *inner: Any) -> Any:
+            row = y * window.strides[0] + ky * window.dilation[0]
+            column = x * window.strides[1] + kx * window.dilation[1]
+            group = tirx.floordiv(vector, per_group) if self.groups > 1 else 0
+            place = (tirx.floordiv(vector, vectors), ky, kx, ko, tirx.floormod(vector, vectors), *inner)
+            value = read(n, row, column, group, ko * step.depth + channel)
+            return value.astype("int32") * weights[place].astype("int32")
+
+        shape = (self._batch, *self._whole, self.groups * per_group, step.channels)
+        k = te.reduce_axis((0, 2 if step.lanes > 1 else step.depth // step.groups), "rk")
+        if step.lanes > 1:
+            eight, lane = te.reduce_axis((0, step.depth // 8), "re"), te.reduce_axis((0, step.lanes), "rl")
+
+            def lane_of_products(n: Any, y: Any, x: Any, v: Any, c: Any, j: Any) -> Any:
+                return te.sum(product(n, y, x, v, eight * 8 + j * 2 + k, c, eight, j, k), axis=[ky, kx, ko, eight, k])
+
+            parts = te.compute((*shape, step.lanes), lane_of_products, name=SUMS)
+            sums = te.compute(shape, lambda *place: te.sum(parts(*place, lane), axis=lane), name=LANES)
+        elif step.groups > 1:
+            part = te.reduce_axis((0, step.groups), "rg")
+
+            def group_of_products(n: Any, y: Any, x: Any, v: Any, c: Any) -> Any:
+                channel = part * (step.depth // step.groups) + k
+                return te.sum(product(n, y, x, v, channel, part, c, k), axis=[ky, kx, ko, part, k])
+
+            sums = te.compute(shape, group_of_products, name=SUMS)
+        else:
+            sums = te.compute(
+                shape, lambda n, y, x, v, c: te.sum(product(n, y, x, v, k, c, k), axis=[ky, kx, ko, k]), name=SUMS
+            )
+        return self._cropped(sums)
+
+    @property
+    def _batch(self) -> int:
+        return self.layer.batch
+
+    @cached_property
+    def _whole(self) -> tuple[int, int]:
+        """Rows and columns of the result that are computed."""
+        return self.tile.whole(*self.layer.size)
+
+    @property
+    def _read_size(self) -> tuple[int, int]:
+        """Rows and columns of the data, as they are read without padding."""
+        if isinstance(self.layer, Dense):
+            return self.layer.size
+        _, rows, columns, last = self.layer.data
+        return (columns, last) if isinstance(self.layer, FirstConvolution) else (rows, columns)
+
+    def _reader(self, data: te.Tensor) -> _Reader:
+        """A function that reads the data as if they were padded; a copy only where one is needed."""
+        (height, width), inputs = self._read_size, self.inputs
+        top, left, _, _ = self.window.padding
+        rows, columns = self.window.input_size(*self._whole)
+        shape = self.layer.data[:-1]
+
+        def at(n: Any, y: Any, x: Any, channel: Any) -> Any:
+            if isinstance(self.layer, Dense):
+                return data(*unravelled(x, shape), channel)
+            return data[n, channel, y, x] if isinstance(self.layer, FirstConvolution) else data[n, y, x, channel]
+
+        if not self.copies:
+            # Rows and columns beyond the feature map are cropped: any values do.
+            def clamped(place: Any, whole: int, size: int) -> Any:
+                return place if whole <= size else tirx.min(place, size - 1)
+
+            return lambda n, y, x, group, channel: at(
+                n, clamped(y, rows, height), clamped(x, columns, width), group * inputs + channel
+            )
+        outside = tirx.const(int(self.window.padding_value), self.step.data)
+
+        def value(n: Any, y: Any, x: Any, group: Any, channel: Any) -> Any:
+            inside = [y >= top, y < top + height, x >= left, x < left + width]
+            if inputs % self.step.depth:
+                inside.append(channel < inputs)
+            stored = at(n, y - top, x - left, group * inputs + channel).astype(self.step.data)
+            return tirx.if_then_else(tirx.all(*inside), stored, outside)
+
+        # TVM reads no more of a buffer than there is: at least the whole feature map.
+        shape_copied = (max(rows, top + height), max(columns, left + width))
+        copy = te.compute((self._batch, *shape_copied, self.groups, self.deep * self.step.depth), value, name=COPY)
+        return lambda n, y, x, group, channel: copy[n, y, x, group, channel]
+
+    @property
+    def copies(self) -> bool:
+        """Whether the data are copied: padded, widened, or with other channels."""
+        top, left, _, _ = self.window.padding
+        rows, columns = self.window.input_size(*self.layer.size)
+        (height, width), layer = self._read_size, self.layer
+        plain = (top, left) == (0, 0) and rows <= height and columns <= width and layer.types.data == self.step.data
+        return not plain or isinstance(layer, FirstConvolution) or self.inputs % self.step.depth > 0
+
+    def _cropped(self, sums: te.Tensor) -> te.Tensor:
+        """The first pixels and channels of the sums, in the shape of the layer's result."""
+        step, outputs, whole = self.step, self.outputs, self.whole_outputs
+
+        def of(n: Any, y: Any, x: Any, channel: Any) -> Any:
+            if outputs != whole and self.groups > 1:
+                channel = tirx.floordiv(channel, outputs) * whole + tirx.floormod(channel, outputs)
+            return sums[n, y, x, tirx.floordiv(channel, step.channels), tirx.floormod(channel, step.channels)]
+
+        if isinstance(self.layer, Dense):
+            shape = self.layer.data[:-1]
+            return te.compute(
+                (*shape, outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name="crop"
+            )
+        return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name="crop")

@@ -1,0 +1,110 @@
+"""Convolutions and products of integers: a register tile whose innermost block is one of the CPU's inner steps.
+
+The sums of a tile stay in vector registers over the whole reduction. Weights come in the order in which they are read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.configuration import Steps
+from edgedeploy.compile.backends.cpu.integers import COPY, LANES, SUMS
+from edgedeploy.compile.backends.cpu.step_code import intrinsic, lanes_intrinsic
+from edgedeploy.compile.backends.cpu.steps import step_of
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import ravelled
+
+# Results that are made of sums together: a whole register of bytes.
+RESULTS = 16
+
+
+def matches(kernel: Kernel) -> bool:
+    """A layer that is written as sums of steps."""
+    return isinstance(kernel.configuration, Steps)
+
+
+def apply(kernel: Kernel, board: Board) -> Packing | None:
+    """Schedule the sums and everything fused with them; the weights were packed with the form."""
+    schedule, chosen, sums = kernel.schedule, kernel.chosen(Steps), kernel.block(SUMS)
+    tile, step = chosen.tile, step_of(kernel.dtypes(sums)[0], chosen.vector, chosen.depth, board)
+    operations = 2 * math.prod(kernel.extents(sums))
+    last = kernel.block(LANES) if step.lanes > 1 else sums
+    anchor = LANES if step.lanes > 1 else SUMS
+
+    *maps, column, channel = _result_loops(kernel, last, kernel.output_of(anchor))
+    column, column_in = schedule.split(column, [None, tile.columns])
+    channel, channel_in = schedule.split(channel, [None, tile.channels])
+    tasks, rows, pixels = maps[:1], [], [column_in]
+    if maps:
+        row, row_in = schedule.split(maps[1], [None, tile.rows])
+        block, row = schedule.split(row, [None, chosen.rows_per_task])
+        tasks, rows, pixels = [maps[0], block], [row], [row_in, column_in]
+    tiles = [*rows, column]
+    (tasks if chosen.by_channels else tiles).append(channel)
+    schedule.reorder(*tasks, *tiles, *pixels, channel_in)
+    task = kernel.parallelize(tasks, operations)
+    kernel.unroll_tile([*pixels, channel_in], RESULTS)
+
+    if step.lanes > 1:
+        schedule.compute_at(last, tiles[-1], preserve_unit_loops=True)
+    schedule.compute_at(sums, tiles[-1], preserve_unit_loops=True)
+    if COPY in kernel.names:  # before steps hide who reads it
+        if chosen.by_channels:
+            kernel.pad_first([COPY], board)
+        else:
+            kernel.pad_inside([COPY], task, board)
+    _accumulate(kernel, sums, intrinsic(step), lanes=step.lanes > 1)
+    if step.lanes > 1:
+        _add_lanes(kernel, last, lanes_intrinsic(step))
+    return None
+
+
+def _result_loops(kernel: Kernel, sums: Any, output: Any) -> list[Any]:
+    """The loops over feature maps, rows, columns and channels; of a product over columns, its rows, and channels."""
+    schedule, extents = kernel.schedule, kernel.extents(output)
+    batch, rows, *_ = kernel.extents(sums)
+    if len(extents) == 4 and extents[0] == batch and extents[1] <= rows:
+        return list(schedule.get_loops(output))
+    if len(extents) == 2:
+        return list(schedule.get_loops(output))
+    shape = extents[:-1]
+
+    def flat(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
+        return [ravelled(indices[:-1], shape), indices[-1]]
+
+    schedule.transform_block_layout(output, tvm.tirx.IndexMap.from_func(flat, ndim=len(extents), index_dtype="int32"))
+    return list(schedule.get_loops(output))
+
+
+def _accumulate(kernel: Kernel, sums: Any, name: str, *, lanes: bool) -> None:
+    """Steps over the kernel's elements and the input channels around the tile's pixels and vectors."""
+    schedule = kernel.schedule
+    dimensions = len(schedule.get(sums).iter_vars)
+    _, *pixels, vectors, channels = schedule.get_loops(sums)[-dimensions:][:5]
+    rest = schedule.get_loops(sums)[-dimensions:][5:]
+    of_lanes, reduced, inside = rest[: int(lanes)], rest[int(lanes) : int(lanes) + 3], rest[int(lanes) + 3 :]
+    schedule.reorder(*reduced, *pixels, vectors, channels, *of_lanes, *inside)
+    for loop in (*pixels, vectors):
+        schedule.unroll(loop)
+    zero = schedule.decompose_reduction(sums, reduced[0])
+    schedule.set_scope(sums, 0, "local")
+    schedule.tensorize(channels, name)
+    *around, last = schedule.get_loops(zero)
+    schedule.vectorize(last)
+    for loop in around[-4 if lanes else -3 :]:
+        schedule.unroll(loop)
+
+
+def _add_lanes(kernel: Kernel, block: Any, name: str) -> None:
+    schedule = kernel.schedule
+    *_, row, column, vectors, channels, _ = schedule.get_loops(block)
+    for loop in (row, column, vectors):
+        schedule.unroll(loop)
+    zero = schedule.decompose_reduction(block, row)
+    schedule.set_scope(block, 0, "local")
+    schedule.tensorize(channels, name)
+    schedule.vectorize(schedule.get_loops(zero)[-1])

@@ -1,0 +1,228 @@
+"""The instructions of `steps`, as intrinsics of TensorIR: LLVM does not find most of them by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T  # noqa: N812
+
+from edgedeploy.compile.backends.cpu.steps import Step
+
+# From a step and the buffers of its data, weights and sums, to what its instructions store.
+MultiplyAdd = Callable[["Step", Any, Any, Any], None]
+
+
+@cache
+def intrinsic(step: Step) -> str:
+    """The name of a step's intrinsic, which is registered by the first call."""
+    data, weights, sums = _Operand((step.depth,), step.data), _Operand(step.block, step.weights), _sums_of(step)
+    terms = [step.depth // 8, 2] if step.lanes > 1 else [step.depth] if step.groups == 1 else [step.groups, -1]
+    if terms[-1] == -1:
+        terms[-1] = step.depth // step.groups
+
+    def product(data: Any, weights: Any, spatial: list[Any], reduced: list[Any]) -> Any:
+        if step.lanes > 1:
+            (channel, lane), (eight, pair) = spatial, reduced
+            place, weight = eight * 8 + lane * 2 + pair, weights[channel, eight, lane, pair]
+        elif step.groups > 1:
+            [channel], (group, each) = spatial, reduced
+            place, weight = group * terms[1] + each, weights[group, channel, each]
+        else:
+            [channel], [place] = spatial, reduced
+            weight = weights[channel, place]
+        return T.cast(data[place], "int32") * T.cast(weight, "int32")
+
+    plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, terms, product))
+    written = _function([data, weights], sums, lambda *buffers: _MULTIPLY_ADDS[step.instruction](step, *buffers))
+    TensorIntrin.register(step.name, plain, written)
+    return step.name
+
+
+@cache
+def lanes_intrinsic(step: Step) -> str:
+    """The name of the intrinsic that adds up the partial sums of a step's results."""
+    name, sums, results = f"{step.name}.lanes", _sums_of(step), _Operand((step.channels,), "int32", "local")
+    add_lanes = {"smull": _addp, "vmull.s8": _vpadd}[step.instruction]
+
+    def written(partial: Any, total: Any) -> None:
+        each = [partial.vload([channel, 0], "int32x4") for channel in range(step.channels)]
+        _store(total, [0], _load(total, [0], step.channels) + add_lanes(each))
+
+    def value(partial: Any, spatial: list[Any], reduced: list[Any]) -> Any:
+        return partial[spatial[0], reduced[0]]
+
+    plain = _function([sums], results, lambda *buffers: _summed(buffers, results.shape, [step.lanes], value))
+    TensorIntrin.register(name, plain, _function([sums], results, written))
+    return name
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A buffer of an intrinsic."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scope: str = "global"
+
+    @property
+    def whole(self) -> tuple[slice, ...]:
+        return tuple(slice(0, size) for size in self.shape)
+
+
+def _sums_of(step: Step) -> _Operand:
+    return _Operand((step.channels, step.lanes) if step.lanes > 1 else (step.channels,), "int32", "local")
+
+
+def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None]) -> Any:
+    """A function that reads operands and adds to sums, as `TensorIntrin` wants it."""
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        handles = [T.arg(f"operand{index}", T.handle()) for index in range(len(read) + 1)]
+        buffers = [
+            T.match_buffer(handle, each.shape, each.dtype, scope=each.scope, offset_factor=1)
+            for handle, each in zip(handles, [*read, sums], strict=True)
+        ]
+        with T.sblock("root"):
+            T.reads(buffers[-1][sums.whole], *(buffer[each.whole] for buffer, each in zip(buffers, read, strict=False)))
+            T.writes(buffers[-1][sums.whole])
+            body(*buffers)
+    return builder.get()
+
+
+def _summed(buffers: Sequence[Any], shape: Sequence[int], terms: Sequence[int], value: Callable[..., Any]) -> None:
+    """Sums of values, one by one: what an intrinsic takes the place of."""
+    *read, sums = buffers
+    with T.grid(*shape, *terms) as loops, T.sblock("update"):
+        axes = T.axis.remap("S" * len(shape) + "R" * len(terms), list(loops))
+        spatial, reduced = axes[: len(shape)], axes[len(shape) :]
+        T.buffer_store(sums, sums[tuple(spatial)] + value(*read, list(spatial), list(reduced)), list(spatial))
+
+
+def _load(buffer: Any, place: Sequence[int], values: int) -> Any:
+    dtype = str(buffer.dtype)
+    return buffer.vload(list(place), f"{dtype}x{values}")
+
+
+def _store(buffer: Any, place: Sequence[int], value: Any) -> None:
+    lanes = int(value.ty.dtype.lanes)
+    T.buffer_store(buffer, value, [*place[:-1], T.ramp(place[-1], 1, lanes)])
+
+
+def _call(dtype: str, name: str, *arguments: Any) -> Any:
+    return T.call_llvm_pure_intrin(T.llvm_lookup_intrinsic_id(f"llvm.{name}"), *arguments, dtype=dtype)
+
+
+def _repeated(buffer: Any, values: int, times: int) -> Any:
+    """The first values of a buffer, 32 bits of them, as a vector of many copies."""
+    word = tirx.reinterpret("int32", _load(buffer, [0], values))
+    return tirx.reinterpret(f"{buffer.dtype}x{values * times}", tirx.Broadcast(word, times))
+
+
+def _dot_product(name: str) -> MultiplyAdd:
+    """x86's VNNI: products of 32 bits of data by 32 bits of weights, added to each sum."""
+
+    def multiply_add(step: Step, data: Any, weights: Any, sums: Any) -> None:
+        channels, depth = step.channels, step.depth
+        factors = _repeated(data, depth, channels), _load(weights, [0, 0], depth * channels)
+        instruction = f"x86.avx512.{name}.{32 * channels}"
+        _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
+
+    return multiply_add
+
+
+# LLVM's names of `vpmaddwd`, by the number of sums.
+_PMADDWD = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
+
+
+def _vpmaddwd(step: Step, data: Any, weights: Any, sums: Any) -> None:
+    channels = step.channels
+    factors = _repeated(data, 2, channels), _load(weights, [0, 0], 2 * channels)
+    _store(sums, [0], _load(sums, [0], channels) + _call(f"int32x{channels}", _PMADDWD[channels], *factors))
+
+
+def _sdot(step: Step, data: Any, weights: Any, sums: Any) -> None:
+    """A dot product of four bytes for each group, with one element of a vector of input channels."""
+    found, groups = _load(sums, [0], 4), step.groups
+    words = tirx.reinterpret("int32" if groups == 1 else f"int32x{groups}", _load(data, [0], step.depth))
+    for group in range(groups):
+        repeated = tirx.Broadcast(words, 4) if groups == 1 else tirx.Shuffle([words, words], [group] * 4)
+        place = [group, 0, 0] if groups > 1 else [0, 0]
+        factors = _load(weights, place, 16), tirx.reinterpret("int8x16", repeated)
+        found = _call("int32x4", "aarch64.neon.sdot.v4i32.v16i8", found, *factors)
+    _store(sums, [0], found)
+
+
+def _by_element(step: Step, data: Any, weights: Any, sums: Any) -> None:
+    """`smlal` by lane: four products of 16 bits with one input channel; LLVM finds the instruction."""
+    found, values = _load(sums, [0], 4), _load(data, [0], step.depth)
+    for group in range(step.groups):
+        repeated = tirx.Shuffle([values], [group] * 4)
+        found = found + T.cast(_load(weights, [group, 0, 0], 4), "int32x4") * T.cast(repeated, "int32x4")
+    _store(sums, [0], found)
+
+
+def _in_16_bits(step: Step, data: Any, weights: Any) -> Any:
+    """`smull` and `smlal`: eight sums of one or two products of int8; two fit int16 unless all four are -128."""
+
+    def product(half: Callable[..., Any]) -> Any:
+        return T.cast(half(data, dtype="int8x8"), "int16x8") * T.cast(half(weights, dtype="int8x8"), "int16x8")
+
+    if step.depth == 8:
+        return T.cast(data, "int16x8") * T.cast(weights, "int16x8")
+    return product(T.vectorlow) + product(T.vectorhigh)
+
+
+def _lanes_of_products(add_pairs: Callable[[Any, Any], Any]) -> MultiplyAdd:
+    """Sums of four lanes for each channel; lane j has the products of the inputs 2j and 2j + 1 of each eight."""
+
+    def multiply_add(step: Step, data: Any, weights: Any, sums: Any) -> None:
+        for channel in range(step.channels):
+            products = _in_16_bits(step, _load(data, [0], step.depth), _load(weights, [channel, 0, 0, 0], step.depth))
+            _store(sums, [channel, 0], add_pairs(_load(sums, [channel, 0], 4), products))
+
+    return multiply_add
+
+
+def _sadalp(sums: Any, products: Any) -> Any:
+    """LLVM makes `sadalp` of it: with `smull` and `smlal2`, 16 products in three instructions."""
+    return sums + _call("int32x4", "aarch64.neon.saddlp.v4i32.v8i16", products)
+
+
+def _vpadal(sums: Any, products: Any) -> Any:
+    """The same in 32-bit code: `vmull.s8`, `vmlal.s8`, `vpadal.s16`."""
+    return _call("int32x4", "arm.neon.vpadals.v4i32.v8i16", sums, products)
+
+
+def _addp(sums: list[Any]) -> Any:
+    def pairs(low: Any, high: Any) -> Any:
+        return _call("int32x4", "aarch64.neon.addp.v4i32", low, high)
+
+    return pairs(pairs(sums[0], sums[1]), pairs(sums[2], sums[3]))
+
+
+def _vpadd(sums: list[Any]) -> Any:
+    def pairs(low: Any, high: Any) -> Any:
+        return _call("int32x2", "arm.neon.vpadd.v2i32", low, high)
+
+    def folded(four: Any) -> Any:
+        return pairs(T.vectorlow(four, dtype="int32x2"), T.vectorhigh(four, dtype="int32x2"))
+
+    halves = [pairs(folded(sums[0]), folded(sums[1])), pairs(folded(sums[2]), folded(sums[3]))]
+    return T.vectorcombine(*halves, dtype="int32x4")
+
+
+_MULTIPLY_ADDS: dict[str, MultiplyAdd] = {
+    "vpdpbusd": _dot_product("vpdpbusd"),
+    "vpdpwssd": _dot_product("vpdpwssd"),
+    "vpmaddwd": _vpmaddwd,
+    "sdot": _sdot,
+    "smull": _lanes_of_products(_sadalp),
+    "vmull.s8": _lanes_of_products(_vpadal),
+    "smlal": _by_element,
+    "vmlal.s16": _by_element,
+}

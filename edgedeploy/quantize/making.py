@@ -1,0 +1,241 @@
+"""Makes a quantised network of a float one: calibrates, compares, and leaves in float what must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from edgedeploy.errors import InputError
+from edgedeploy.files import replacing
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
+from edgedeploy.heads import KEY as HEADS
+from edgedeploy.heads import dumped
+from edgedeploy.metadata import ENTRY
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.quantised import KEY, Method, Quantisation
+from edgedeploy.quantize.agreement import Comparison, Runs, compare
+from edgedeploy.quantize.evaluation import Evaluation, Score, find_evaluation
+from edgedeploy.quantize.losses import LayerNoise, by_harm, fewest_kept, worst_layers
+from edgedeploy.quantize.preparing import Prepared, check_same, prepare
+from edgedeploy.quantize.quantising import Layer, Ranges, calibrate, chosen, layers_of, quantise
+from edgedeploy.quantize.samples import FEW, Samples, find_samples
+from edgedeploy.quantize.usage import Usage, find_part
+from edgedeploy.zoo.source import Source, find_source
+
+# How many images are taken of a folder that has more.
+MOST_SAMPLES = 300
+
+# What `--auto` allows the accuracy to fall by.
+MAX_LOSS = 0.01
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a network is to be quantised.
+
+    Attributes:
+        method: how ranges of activations are chosen.
+        samples: how many images are taken at most.
+        keep: names of layers, or patterns of them, that stay in float.
+        max_loss: layers are left in float until the loss is at most so much; None leaves what it is.
+    """
+
+    method: Method = "minmax"
+    samples: int = MOST_SAMPLES
+    keep: Sequence[str] = ()
+    max_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network, what it is calibrated with, and how it is compared.
+
+    Attributes:
+        source: the network.
+        prepared: the same, as the quantiser takes it.
+        usage: how images become its input; None of inputs that are arrays.
+        samples: what it is calibrated with.
+        evaluation: labelled images, if there are any.
+    """
+
+    source: Source
+    prepared: Prepared
+    usage: Usage | None
+    samples: Samples
+    evaluation: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Made:
+    """A quantised network.
+
+    Attributes:
+        model: it, with the record in its metadata.
+        record: what it cost.
+        comparison: with the float network.
+        scores: of the float and the quantised network on labelled images, if there are any.
+        worst: its layers, those with the least signal to noise first.
+        kept: the layers that stayed in float.
+        layers: how many there are.
+        bytes_before: the size of the float network's files.
+    """
+
+    model: onnx.ModelProto
+    record: Quantisation
+    comparison: Comparison
+    scores: tuple[Score, Score] | None
+    worst: Sequence[LayerNoise]
+    kept: Sequence[Layer]
+    layers: int
+    bytes_before: int
+
+    def write(self, path: Path) -> int:
+        """Write the network as an ONNX file; gives its size in bytes.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        content = self.model.SerializeToString()
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
+        return len(content)
+
+
+def find_task(
+    model: str,
+    calibration: Path,
+    *,
+    demo: str | None = None,
+    evaluation: Path | None = None,
+    shapes: Shapes | None = None,
+    options: ImportOptions = AS_THE_FILE_SAYS,
+    most: int = MOST_SAMPLES,
+    progress: Progress = SILENT,
+) -> Task:
+    """Find all that quantising a network needs, before the long work.
+
+    Args:
+        model: a name of the zoo, or a path.
+        calibration: a folder of images or arrays, or a video.
+        demo: the demo that says how images become inputs, and outputs results.
+        evaluation: a folder of labelled images.
+        shapes: of inputs that the network's files leave open.
+        options: what else they leave open.
+        most: how many samples are taken at most.
+        progress: is told of each step.
+
+    Raises:
+        EdgedeployError: as `find_source`, `find_part`, `prepare`, `find_samples` and `find_evaluation`.
+    """
+    part = find_part(model, demo)
+    if part and not shapes:
+        shapes = part.shapes(options)
+    source = find_source(model, shapes, progress, options)
+    prepared = prepare(source, progress)
+    usage = Usage.of(part, prepared) if part else None
+    samples = find_samples(calibration, prepared.inputs, usage.feed if usage else None, most, progress)
+    check_same(prepared, next(iter(samples)).tensors)
+    if len(samples) < FEW:
+        progress.note(
+            f"{len(samples)} samples are few: values that none of them reaches are cut off. Take 100 or more that are "
+            "as what the network will see"
+        )
+    if evaluation is None:
+        return Task(source, prepared, usage, samples, None)
+    if usage is None:
+        raise InputError(
+            "--evaluate needs to know how images become inputs of the network",
+            why="neither the zoo nor a demo says it",
+            hints=["name a demo that uses such a network: --demo classification"],
+        )
+    return Task(source, prepared, usage, samples, find_evaluation(evaluation, usage))
+
+
+def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
+    """Quantise a network.
+
+    Raises:
+        InputError: activations have no range, or no choice of layers loses as little as is asked for.
+        UnsupportedError: there is nothing to quantise.
+        UnknownNameError: there is no layer of a name that is to stay in float.
+    """
+    prepared, samples, usage, evaluation = task.prepared, task.samples, task.usage, task.evaluation
+    model, layers = prepared.model, layers_of(prepared.model)
+    asked = chosen(layers, settings.keep)
+    ranges = calibrate(model, samples, settings.method, progress)
+    before = evaluation.score(Runs(prepared.stated), progress, "evaluate the float network") if evaluation else None
+
+    def tried(kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
+        """The network with some layers in float, and what it costs."""
+        made = quantise(model, ranges, layers, kept)
+        compared = compare(prepared.stated, made, samples, usage, progress, f"compare, {len(kept)} layers in float")
+        score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
+        accuracy = evaluation.accuracy(before, score) if evaluation and before and score else None
+        names = [layer.name for layer in layers if layer in kept]
+        record = Quantisation(
+            method=settings.method,
+            samples=len(samples),
+            kept=names,
+            agreement=compared.agreement,
+            accuracy=accuracy,
+        )
+        return made, compared, score, record
+
+    kept: Sequence[Layer] = asked
+    if settings.max_loss is not None:
+        kept = _kept_for(task, settings, asked, layers, ranges, tried, progress)
+    made, compared, after, record = tried(kept)
+    worst = worst_layers(model, made, layers, samples, progress)
+    _describe(made, prepared, usage, record)
+    sizes = sum(path.stat().st_size for path in task.source.files)
+    scores = (before, after) if before and after else None
+    return Made(made, record, compared, scores, worst, kept, len(layers), sizes)
+
+
+def _kept_for(
+    task: Task,
+    settings: Settings,
+    asked: Sequence[Layer],
+    layers: Sequence[Layer],
+    ranges: Ranges,
+    tried: Callable[[Sequence[Layer]], tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]],
+    progress: Progress,
+) -> Sequence[Layer]:
+    """The layers that stay in float for the loss to be as small as is asked for."""
+    most = settings.max_loss
+    assert most is not None
+
+    def loss_of(more: Sequence[Layer]) -> float:
+        loss = tried([*asked, *more])[3].loss
+        assert loss is not None
+        return loss
+
+    if loss_of(()) <= most:
+        return asked
+    others = [layer for layer in layers if layer not in asked]
+    ranked = by_harm(task.prepared.model, ranges, others, task.samples, progress)
+    count = fewest_kept(ranked, loss_of, most)
+    if count is None:
+        raise InputError(
+            f"the loss is above {most:g} however many layers stay in float",
+            why="the network's own preparation changes results by more",
+            hints=["allow more with --max-loss"],
+        )
+    return [*asked, *ranked[:count]]
+
+
+def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, record: Quantisation) -> None:
+    """Write into a model what its network's files say of it, and what its quantisation cost."""
+    del model.metadata_props[:]
+    metadata = {entry.key: entry.value for entry in prepared.stated.metadata_props}
+    metadata |= {KEY: record.model_dump_json(exclude_none=True)}
+    if prepared.heads:
+        metadata[HEADS] = dumped(prepared.heads)
+    if usage:
+        metadata[ENTRY] = usage.part.entry_name
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    model.producer_name = "edgedeploy"

@@ -1,0 +1,259 @@
+"""What a network is calibrated and compared with: images below a folder, a video, or arrays of its inputs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from edgedeploy.errors import InputError
+from edgedeploy.files import digest_of, is_file, is_folder
+from edgedeploy.progress import SILENT, Progress
+from edgedeploy.runtime.arrays import read_arrays
+from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.vision.image import is_image, read_image
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.source import open_source
+
+Item = TypeVar("Item")
+
+# Fewer than this say little of the ranges of activations.
+FEW = 10
+
+_ARRAYS = (".npz", ".npy")
+
+# How an image, uint8, height x width x 3, B G R, becomes a network's inputs.
+Feed = Callable[[np.ndarray], tuple[Tensors, Frame]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The inputs of one inference.
+
+    Attributes:
+        file: where they come from.
+        tensors: arrays by input name.
+        frame: how the image lies in the network's input; None of arrays.
+    """
+
+    file: Path
+    tensors: Tensors
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True)
+class Samples(ABC):
+    """Inputs of a network that are read anew, one after the other, each time they are gone through.
+
+    Attributes:
+        folder: the folder or file that was named.
+        files: those that are taken.
+    """
+
+    folder: Path
+    files: Sequence[Path]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Sample]:
+        """The inputs.
+
+        Raises:
+            InputError: a file cannot be read, or does not fit the network.
+        """
+
+    def identity(self) -> str:
+        """A hash of the files' names and contents."""
+        return digest_of(self.files, self.folder if is_folder(self.folder) else self.folder.parent)
+
+    def some(self, most: int) -> Samples:
+        """At most so many, evenly chosen."""
+        return replace(self, files=evenly(self.files, most))
+
+
+@dataclass(frozen=True)
+class Images(Samples):
+    """Images of files."""
+
+    feed: Feed
+
+    def __iter__(self) -> Iterator[Sample]:
+        for file in self.files:
+            tensors, frame = self.feed(read_image(file))
+            yield Sample(file, tensors, frame)
+
+
+@dataclass(frozen=True)
+class Video(Samples):
+    """Images of a video.
+
+    Attributes:
+        numbers: which of its images are taken, ascending.
+    """
+
+    feed: Feed
+    numbers: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[Sample]:
+        wanted = set(self.numbers)
+        with open_source(self.folder) as source:
+            for shot in source.shots():
+                if shot.index in wanted:
+                    tensors, frame = self.feed(shot.image)
+                    yield Sample(shot.file, tensors, frame)
+                if shot.index >= self.numbers[-1]:
+                    return
+
+    def some(self, most: int) -> Samples:
+        """At most so many, evenly chosen."""
+        return replace(self, numbers=evenly(self.numbers, most))
+
+
+@dataclass(frozen=True)
+class Arrays(Samples):
+    """Arrays of files: a `.npz` with one array for each input, by name; of networks with one input also a `.npy`.
+
+    Attributes:
+        inputs: the network's.
+    """
+
+    inputs: Sequence[TensorSpec]
+
+    def __iter__(self) -> Iterator[Sample]:
+        for file in self.files:
+            arrays = read_arrays(file) if file.suffix == ".npz" else {self.inputs[0].name: _array(file)}
+            yield Sample(file, _fitting(file, arrays, self.inputs))
+
+
+def find_samples(
+    path: Path, inputs: Sequence[TensorSpec], feed: Feed | None, most: int, progress: Progress = SILENT
+) -> Samples:
+    """The samples that a path names: images below a folder, at any depth, a video, or `.npz` and `.npy` files.
+
+    Args:
+        path: a folder or a file.
+        inputs: the network's.
+        feed: how images become inputs; None of a network that takes none, or of which that is not known.
+        most: how many are taken, evenly chosen.
+        progress: is told of what is passed over.
+
+    Raises:
+        InputError: there is no such folder, nothing in it can be used, or images are given and `feed` is not.
+    """
+    if not is_folder(path) and not is_file(path):
+        raise InputError(f"there is no folder {path}", hints=["name a folder with images, or with .npz files"])
+    files = _files_below(path) if is_folder(path) else [path]
+    arrays = [file for file in files if file.suffix in _ARRAYS]
+    images = [] if arrays else [file for file in files if _begins_as_image(file)]
+    if arrays:
+        return Arrays(path, evenly(arrays, most), inputs)
+    if not is_folder(path) and not images:
+        return _video(path, _known(feed, path), most)
+    if not images:
+        names = ", ".join(sorted({file.suffix or file.name for file in files})[:5])
+        raise InputError(
+            f"there is no image and no .npz file below {path}",
+            why=f"there are files of {names}" if files else "it is empty",
+            hints=[
+                "give a folder of images, in it or in folders below it",
+                "for networks that take no images, such as those of sounds: write inputs with numpy.savez, one file "
+                "for each inference",
+            ],
+        )
+    known = _known(feed, path)
+    sound = [file for file in evenly(images, most) if _is_sound(file, progress)]
+    if not sound:
+        raise InputError(f"no image below {path} can be read", hints=["look at the files: all of them are damaged"])
+    if len(images) > most:
+        progress.note(f"{most} of {len(images)} images are taken, evenly chosen; --images takes more")
+    return Images(path, sound, known)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images below a folder, sorted by path."""
+    return [file for file in _files_below(folder) if _begins_as_image(file)]
+
+
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """At most so many of some items, evenly chosen."""
+    count = min(most, len(items))
+    return [items[index * len(items) // count] for index in range(count)]
+
+
+def _known(feed: Feed | None, path: Path) -> Feed:
+    if feed is None:
+        raise InputError(
+            f"it is not known how images of {path} become inputs of this network",
+            why="its file does not say colours, mean and scale",
+            hints=[
+                "name a demo that uses such a network: --demo classification; `edgedeploy demo` lists them",
+                "describe it in a file of models/ (`edgedeploy models import`) and name that",
+                "or give a folder of .npz files, each with one array for each input, by name",
+            ],
+        )
+    return feed
+
+
+def _video(path: Path, feed: Feed, most: int) -> Video:
+    with open_source(path) as source:
+        length = source.length or sum(1 for _ in source.shots())
+    return Video(path, [path], feed, evenly(range(length), most))
+
+
+def _files_below(folder: Path) -> list[Path]:
+    try:
+        return sorted(
+            file
+            for file in folder.rglob("*")
+            if not any(part.startswith(".") for part in file.relative_to(folder).parts) and is_file(file)
+        )
+    except OSError as error:
+        raise InputError(f"cannot read the folder {folder}", why=error.strerror or str(error)) from error
+
+
+def _begins_as_image(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return is_image(stream)
+    except OSError:
+        return False
+
+
+def _is_sound(file: Path, progress: Progress) -> bool:
+    try:
+        read_image(file)
+    except InputError as error:
+        progress.note(f"passed over: {error}")
+        return False
+    return True
+
+
+def _array(file: Path) -> np.ndarray:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{file} is not a .npy file of a plain array", why=str(error)) from error
+    return np.asarray(loaded)
+
+
+def _fitting(file: Path, arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorSpec]) -> Tensors:
+    for spec in inputs:
+        if spec.name not in arrays:
+            raise InputError(f"{file} has no array {spec.name!r}", why=f"there are {', '.join(arrays) or 'none'}")
+        if misfit := spec.misfit(arrays[spec.name]):
+            raise InputError(f"{file}: {spec.name!r} does not fit the network", why=misfit)
+    if surplus := arrays.keys() - {spec.name for spec in inputs}:
+        raise InputError(
+            f"{file} has an array {min(surplus)!r} that is no input",
+            why=f"inputs are {', '.join(spec.name for spec in inputs)}",
+        )
+    return arrays

@@ -1,0 +1,125 @@
+"""How a network is used: how images become its input, and its outputs results, as a demo or the zoo says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgedeploy.demo.pipeline import called, placed
+from edgedeploy.demo.program import Part
+from edgedeploy.demo.spec import DEMOS, Stage
+from edgedeploy.errors import EdgedeployError
+from edgedeploy.tensors import Tensors, TensorSpec
+from edgedeploy.vision.classification import Classification
+from edgedeploy.vision.preprocess import Frame
+from edgedeploy.vision.results import Detection
+from edgedeploy.zoo.entry import MODELS, ZooModel
+
+if TYPE_CHECKING:
+    from edgedeploy.quantize.preparing import Prepared
+
+# Below the threshold of a demo there are boxes that count where precision is averaged over all recalls.
+_LOW_THRESHOLD = 0.01
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A network of a demo, fitted to what its files say.
+
+    Attributes:
+        part: what the demo and the zoo say of it.
+        stage: the same with what the network says of itself.
+        labels: the names of its classes.
+        tensor: its input.
+        names: what the demo calls its outputs, where that is not what it calls them itself.
+    """
+
+    part: Part
+    stage: Stage
+    labels: Sequence[str]
+    tensor: TensorSpec
+    names: Sequence[str]
+
+    @staticmethod
+    def of(part: Part, prepared: Prepared) -> Usage:
+        """How a prepared network is used.
+
+        Raises:
+            InputError: it does not take and give what the demo makes and reads.
+        """
+        stage, labels = part.fitted(prepared)
+        return Usage(part, stage, labels, prepared.inputs[0], part.output_names(stage.decoder))
+
+    @property
+    def classifies(self) -> bool:
+        """Whether results are classes of the whole image."""
+        return isinstance(self.stage.decoder, Classification)
+
+    def feed(self, image: np.ndarray) -> tuple[Tensors, Frame]:
+        """The network's input for an image, uint8, height x width x 3, B G R, and how the image lies in it."""
+        return placed(image, self.stage, self.part.entry.input, self.tensor)
+
+    def results(self, outputs: Mapping[str, np.ndarray], frame: Frame) -> list[Detection]:
+        """What the network's outputs say, in pixels of the image."""
+        names = called(list(outputs), self.names)
+        return self.stage.decoder.decode(dict(zip(names, outputs.values(), strict=True)), frame, list(self.labels))
+
+    def of_all_scores(self) -> Usage:
+        """The same with boxes of low scores, as the mean average precision needs them."""
+        decoder = self.stage.decoder
+        if "threshold" not in type(decoder).model_fields:
+            return self
+        lowered = decoder.model_copy(update={"threshold": _LOW_THRESHOLD})
+        return replace(self, stage=self.stage.model_copy(update={"decoder": lowered}))
+
+
+def find_part(model: str, demo: str | None) -> Part | None:
+    """The network of a demo that `model` stands for: of the demo that is named, of one that has this network, or of
+    the one that classifies images if it does; None where that is not known.
+
+    Raises:
+        UnknownNameError: there is no such demo.
+        ModelError: the zoo has no network under that name.
+    """
+    if demo:
+        stages = DEMOS.load(demo).stages
+        stage = next((each for each in stages if each.model == model), stages[0])
+        return Part.of(stage, model)
+    if not _is_of_the_zoo(model):
+        return None
+    entry = MODELS.load(model)
+    known = [stage for name in DEMOS.names() for stage in _stages(name)]
+    with_it = [stage for stage in known if stage.model == model]
+    alike = [
+        stage
+        for stage in known
+        if isinstance(stage.decoder, Classification)
+        and entry.input.kind == "image"
+        and entry.task == _task(stage.model)
+    ]
+    found = next(iter(with_it + alike), None)
+    return Part.of(found, model) if found else None
+
+
+def _is_of_the_zoo(model: str) -> bool:
+    try:
+        return isinstance(MODELS.load(model), ZooModel)
+    except EdgedeployError:
+        return False
+
+
+def _stages(demo: str) -> list[Stage]:
+    try:
+        return DEMOS.load(demo).stages
+    except EdgedeployError:  # one that is broken is not this network's
+        return []
+
+
+def _task(model: str) -> str | None:
+    try:
+        return MODELS.load(model).task
+    except EdgedeployError:
+        return None

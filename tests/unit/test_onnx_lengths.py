@@ -1,0 +1,162 @@
+"""A network that is told how much of an axis counts gives what the network for that length gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from edgedeploy.build import prepare
+from edgedeploy.errors import InputError, UnsupportedError
+from edgedeploy.frontends.format import ImportOptions
+from edgedeploy.frontends.onnx_lengths import with_length
+from edgedeploy.resolved import resolve
+from edgedeploy.zoo.source import find_source
+
+LONGEST = 40
+CHANNELS = 8
+
+
+def recogniser() -> onnx.ModelProto:
+    """What a recogniser of text does along its width: strided and padded convolutions, means of each channel, pooling,
+    attention, softmax of each step."""
+    values = np.random.default_rng(0)
+    weights: dict[str, np.ndarray] = {
+        "w0": values.normal(0, 0.4, (CHANNELS, 3, 3, 3)),
+        "w1": values.normal(0, 0.4, (CHANNELS, 1, 5, 5)),
+        "squeeze": values.normal(0, 0.5, (CHANNELS, CHANNELS, 1, 1)),
+        "w2": values.normal(0, 0.3, (CHANNELS, CHANNELS, 1, 3)),
+        "bias": values.normal(0, 1, CHANNELS),
+        "query": values.normal(0, 0.5, (CHANNELS, CHANNELS)),
+        "key": values.normal(0, 0.5, (CHANNELS, CHANNELS)),
+        "classes": values.normal(0, 1, (CHANNELS, 11)),
+    }
+    initializers = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    initializers += [
+        numpy_helper.from_array(np.array(array, np.int64), name)
+        for name, array in {"two": [2], "flat": [0, 0, -1]}.items()
+    ]
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w0", "bias"], ["c0"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("HardSwish", ["c0"], ["h0"]),
+        node("Conv", ["h0", "w1", "bias"], ["c1"], group=CHANNELS, pads=[2, 2, 2, 2]),
+        node("GlobalAveragePool", ["c1"], ["mean"]),
+        node("Conv", ["mean", "squeeze", "bias"], ["factors"]),
+        node("Sigmoid", ["factors"], ["gate"]),
+        node("Mul", ["c1", "gate"], ["gated"]),
+        node("AveragePool", ["gated"], ["pooled"], kernel_shape=[4, 2], strides=[4, 2]),
+        node("Conv", ["pooled", "w2", "bias"], ["c2"], pads=[0, 1, 0, 1]),
+        node("Reshape", ["c2", "flat"], ["flattened"]),
+        node("Transpose", ["flattened"], ["tokens"], perm=[0, 2, 1]),
+        node("MatMul", ["tokens", "query"], ["q"]),
+        node("MatMul", ["tokens", "key"], ["k"]),
+        node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "kt"], ["scores"]),
+        node("Softmax", ["scores"], ["shares"], axis=2),
+        node("MatMul", ["shares", "tokens"], ["attended"]),
+        node("Concat", ["tokens", "attended"], ["both"], axis=0),
+        node("ReduceMean", ["both"], ["sum"], axes=[0], keepdims=1),
+        node("MatMul", ["sum", "classes"], ["logits"]),
+        node("Softmax", ["logits"], ["y"], axis=2),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, "width"])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "recogniser", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def of_longest(model: onnx.ModelProto) -> onnx.ModelProto:
+    fixed = onnx.ModelProto.FromString(model.SerializeToString())
+    fixed.graph.input[0].type.tensor_type.shape.dim[3].dim_value = LONGEST
+    return fixed
+
+
+def runs(model: onnx.ModelProto, **tensors: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {name.replace("_", "."): array for name, array in tensors.items()})[0]
+
+
+def image(width: int) -> np.ndarray:
+    return np.random.default_rng(width).normal(0, 1, (1, 3, 8, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("length", [4, 17, 18, 19, 20, 39, 40])
+def test_outputs_are_those_of_the_network_for_that_length_and_then_zeros(length: int) -> None:
+    model = recogniser()
+    told = with_length(of_longest(model), "x", 3)
+    given = image(LONGEST)  # whatever is beyond the end
+    wanted = runs(model, x=given[..., :length])
+    found = runs(told, x=given, x_length=np.array([length]))
+    steps = wanted.shape[1]
+    assert found.shape == (1, LONGEST // 4, 11)
+    assert found[:, :steps] == pytest.approx(wanted, abs=1e-6)
+    assert not found[:, steps:].any()
+    if length < LONGEST - 8:
+        longer = runs(model, x=given)
+        assert abs(longer[:, :steps] - wanted).max() > 1e-2, "the length decides"
+
+
+@pytest.mark.compiles
+def test_one_package_runs_with_all_lengths(tmp_path: Path) -> None:
+    model, file = recogniser(), tmp_path / "recogniser.onnx"
+    onnx.save(model, file)
+    options = ImportOptions(lengths={"x": 3})
+    prepared = prepare(str(file), resolve("local"), input_shapes={"x": [1, 3, 8, LONGEST]}, options=options)
+    assert [(each.name, each.dtype, each.shape, each.below) for each in prepared.manifest.inputs] == [
+        ("x", "float32", [1, 3, 8, LONGEST], None),
+        ("x.length", "int64", [1], LONGEST + 1),
+    ]
+    session = prepared.open(1)
+    for length in (6, 23, LONGEST):
+        given = image(LONGEST)
+        wanted = runs(model, x=given[..., :length])
+        [found] = session.run({"x": given, "x.length": np.array([length])}).values()
+        assert found[:, : wanted.shape[1]] == pytest.approx(wanted, abs=1e-4)
+        assert not found[:, wanted.shape[1] :].any()
+    for no_length in (-1, LONGEST + 1, 1 << 40):
+        [found] = session.run({"x": image(LONGEST), "x.length": np.array([no_length])}).values()
+        assert not found.any()
+
+
+def changed(name: str, **attributes: object) -> onnx.ModelProto:
+    model = of_longest(recogniser())
+    [node] = [each for each in model.graph.node if each.output[0] == name]
+    for key, value in attributes.items():
+        for old in [each for each in node.attribute if each.name == key]:
+            node.attribute.remove(old)
+        node.attribute.append(helper.make_attribute(key, value))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (changed("c0", auto_pad="SAME_UPPER", pads=[0, 0, 0, 0]), r"'c0' \(Conv\)"),
+        (changed("pooled", pads=[0, 1, 0, 1]), r"'pooled' \(AveragePool\)"),
+        (changed("shares", axis=1), r"'shares' \(Softmax\)"),
+        (changed("both", axis=1), r"'both' \(Concat\)"),
+    ],
+    ids=["padding depends on the length", "means of padding", "softmax along another axis", "joined along it"],
+)
+def test_what_no_length_can_be_given_for_names_the_node(model: onnx.ModelProto, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        with_length(model, "x", 3)
+
+
+def test_a_weight_for_each_place_has_no_length() -> None:
+    model = of_longest(recogniser())
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((1, LONGEST // 4, 1), np.float32), "places"))
+    model.graph.node[-2].input[0] = "placed"
+    model.graph.node.append(helper.make_node("Add", ["sum", "places"], ["placed"]))
+    with pytest.raises(UnsupportedError, match=r"'placed' \(Add\)"):
+        with_length(model, "x", 3)
+
+
+def test_formats_that_fix_their_shapes_take_no_lengths() -> None:
+    with pytest.raises(InputError, match="takes inputs of one length"):
+        find_source("mobilenet_v1_0.25-tflite", options=ImportOptions(lengths={"x": 3}))
