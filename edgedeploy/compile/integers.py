@@ -17,6 +17,7 @@ from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, re
 from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, layer_of
 from edgedeploy.compile.integer_moves import move_integers
 from edgedeploy.compile.integer_operators import OPERATORS, Surroundings
+from edgedeploy.compile.optraits import Kind, is_kind
 from edgedeploy.compile.quantisation import BYTES, Steps, steps_of, to_floats, to_integers
 
 # Whether a layer is computed in integers.
@@ -122,12 +123,33 @@ class _Border(Rewriter):
             if is_call(each.value, "relax.quantize") and self.uses[each.var] == dequantised.count(each.var)
         }
 
+        self._dequantised: dict[relax.Var, relax.Call] = {
+            each.var: each.value
+            for each in bindings
+            if is_call(each.value, "relax.dequantize")
+            and each.value.args[0] not in self._in_float
+            and constant_value(each.value.args[0]) is None
+            and steps_of(each.value)
+        }
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         steps = steps_of(call)
-        if steps is None:
-            return None
-        if is_call(call, "relax.quantize"):
+        if is_call(call, "relax.quantize") and steps:
             kept = any(original.same_as(each) for each in self._in_float.values())
-            return None if kept else to_integers(self.builder_, call.args[0], steps)
-        kept = original.args[0] in self._in_float or constant_value(call.args[0]) is not None
-        return None if kept else to_floats(self.builder_, call.args[0], steps)
+            return None if kept else to_integers(self.builder_, self._own(call, original).args[0], steps)
+        if any(original.same_as(each) for each in self._dequantised.values()):
+            return self._floats(original)
+        return self._own(call, original) if is_kind(call, Kind.ELEMENTWISE) else None
+
+    def _floats(self, original: relax.Call) -> relax.Expr:
+        steps = steps_of(original)
+        assert steps is not None
+        return to_floats(self.builder_, self.visit_expr(original.args[0]), steps)
+
+    def _own(self, call: relax.Call, original: relax.Call) -> relax.Call:
+        """An elementwise operator with its own conversions of what it reads: they become one function with it."""
+        arguments = [
+            self.emit(self._floats(self._dequantised[before])) if before in self._dequantised else now
+            for before, now in zip(original.args, call.args, strict=True)
+        ]
+        return relax.Call(call.op, arguments, call.attrs)
