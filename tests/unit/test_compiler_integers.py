@@ -20,7 +20,14 @@ from tvm import relax
 from edgedeploy.board import load_board
 from edgedeploy.compile.expressions import calls_of, result_types, shape_of
 from edgedeploy.compile.passes.running import ignore
-from edgedeploy.compile.pipeline import Lowered, Optimised, compile_network, lower_network, optimise
+from edgedeploy.compile.pipeline import (
+    Lowered,
+    Optimised,
+    compile_network,
+    in_integers_throughout,
+    lower_network,
+    optimise,
+)
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 
@@ -232,6 +239,23 @@ def test_a_network_of_float_layers_between_pairs_stays_as_it_was(tmp_path: Path)
     found = module_of(graph, data, tmp_path, "local")
     without = module_of(graph, data, tmp_path, "local", "compute-in-integers")
     assert tvm_ffi.structural_equal(found.module, without.module)
+
+
+def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    whole = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
+    function = graph.pair(graph.node("Sigmoid", whole), 1 / 256, np.uint8(0))
+    networks = {
+        "whole": read_onnx(graph.save(tmp_path / "whole.onnx", whole)),
+        "with a function": read_onnx(graph.save(tmp_path / "function.onnx", function)),
+    }
+    found = {
+        (name, board): in_integers_throughout(network, load_board(board))
+        for name, network in networks.items()
+        for board in ("rpi4", "nuc-opencl")
+    }
+    assert [key for key, value in found.items() if value] == [("whole", "rpi4")]
 
 
 @pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])
