@@ -38,6 +38,8 @@ CONSTANTS: dict[str, tuple[int, ...]] = {
     "NonMaxSuppression": (2, 3, 4),
     "OneHot": (1, 2),
     "Pad": (1, 2, 3),
+    "QLinearConv": (1, 2, 4, 5, 6, 7),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
     "Range": (0, 1, 2),
     "ReduceL1": (1,),
     "ReduceL2": (1,),

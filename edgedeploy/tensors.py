@@ -13,6 +13,24 @@ from edgedeploy.documents import Listed, Record
 Tensors = Mapping[str, np.ndarray]
 
 
+class Steps(Record):
+    """What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`."""
+
+    scale: Annotated[float, Field(gt=0)]
+    zero_point: int
+
+    def integers(self, values: np.ndarray, dtype: str) -> np.ndarray:
+        """Real numbers, float32, as integers of a dtype: rounded, halves to even, and saturated."""
+        limits = np.iinfo(dtype)
+        steps = np.rint(values / np.float32(self.scale)) + self.zero_point
+        return np.clip(steps, limits.min, limits.max).astype(dtype)
+
+    def values(self, integers: np.ndarray) -> np.ndarray:
+        """The real numbers of integers, float32."""
+        centred = integers.astype(np.int32) - self.zero_point
+        return np.asarray(centred.astype(np.float32) * np.float32(self.scale))
+
+
 class TensorSpec(Record):
     """An input or output.
 
@@ -21,12 +39,14 @@ class TensorSpec(Record):
         shape: empty for a scalar; of an output of a tail, -1 where the data decide.
         dtype: as numpy names it.
         below: for inputs that are indices, what all of them are less than; None for all others.
+        steps: what the integers of a quantised one stand for; None for all others.
     """
 
     name: str
     shape: Listed[int]
     dtype: str
     below: Annotated[int, Field(gt=0)] | None = None
+    steps: Steps | None = None
 
     @field_validator("dtype")
     @classmethod

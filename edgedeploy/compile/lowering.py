@@ -33,12 +33,16 @@ LAYER_ATTRIBUTE = "edgedeploy.layer"
 
 NHWC_OF_NCHW = [0, 2, 3, 1]
 
+# Layers of more input channels read NHWC: in NCHW they would go from one line of the cache to another for each of them.
+_FEW_CHANNELS = 16
+
 
 def lower_layers(module: tvm.IRModule) -> tvm.IRModule:
     """Replace each `conv2d`, and each product of matrices, by a function of ours.
 
-    Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input is transposed
-    for it, it reads the NCHW feature map instead: its input values are broadcast one by one, from wherever they lie.
+    Expects convolutions in NHWC, HWIO, as `ConvertLayout` leaves them. Where a first layer's input of few channels is
+    transposed for it, it reads the NCHW feature map instead: its input values are broadcast one by one, from wherever
+    they lie.
     """
     return rewritten(_Lowerer, module)
 
@@ -58,7 +62,7 @@ class _Lowerer(Rewriter):
         kind: type[AnyAnchorOp] = Convolution
         if shape_of(call.args[1])[2] == 1 and groups == outputs > 1:
             kind = DepthwiseConvolution
-        elif groups == 1 and axes_of(transpose) == NHWC_OF_NCHW:
+        elif groups == 1 and shape_of(data)[3] <= _FEW_CHANNELS and axes_of(transpose) == NHWC_OF_NCHW:
             kind, data = FirstConvolution, transpose.args[0]
         rows = 2 if kind is FirstConvolution else 1
         pad = self.bound_value(data)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from operator import add
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +16,7 @@ from edgedeploy.errors import InputError
 from edgedeploy.frontends.format import length_name
 from edgedeploy.runtime.interface import Runner
 from edgedeploy.runtime.timing import Timing
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.tensors import Steps, TensorSpec
 from edgedeploy.vision.crop import RotatedCrop
 from edgedeploy.vision.fits import LineFit, ScaledFit
 from edgedeploy.vision.page import Page
@@ -70,6 +70,7 @@ class Network:
         labels: the names of its classes; numbers stand for those it does not reach.
         output_names: what the decoder calls its outputs, where that is not what it calls them itself; see `called`.
         length: how much of its input's width counts, for a network that is told.
+        steps: by name of its quantised inputs and outputs, what their integers stand for.
     """
 
     stage: Stage
@@ -80,6 +81,7 @@ class Network:
     labels: list[str]
     output_names: Sequence[str] = ()
     length: int | None = None
+    steps: Mapping[str, Steps] = field(default_factory=dict)
 
     def suiting(self, images: Sequence[np.ndarray]) -> list[Network]:
         """The network for each of several images: there is one."""
@@ -168,11 +170,13 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    tensors, frame = placed(image, stage, model_input, tensor, rectangle, network.length)
+    steps = network.steps.get(tensor.name)
+    tensors, frame = placed(image, stage, model_input, tensor, rectangle, network.length, steps)
     times.append(perf_counter())
     outputs = runner.run(tensors)
-    outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
     times.append(perf_counter())
+    outputs = {name: _real(values, network.steps.get(name)) for name, values in outputs.items()}
+    outputs = dict(zip(called(list(outputs), network.output_names), outputs.values(), strict=True))
     detections = stage.decoder.decode(outputs, frame, network.labels)
     times.append(perf_counter())
     parts = Parts(*(1e3 * float(taken) for taken in np.diff(times)))
@@ -187,10 +191,11 @@ def placed(
     tensor: TensorSpec,
     rectangle: Rectangle | None = None,
     length: int | None = None,
+    steps: Steps | None = None,
 ) -> tuple[dict[str, np.ndarray], Frame]:
     """The inputs of a demo's network for an image, or a part of it, and how the image lies in its `tensor`.
 
-    A network that is told how much of its width counts gets that `length`.
+    A network that is told how much of its width counts gets that `length`; `steps` are those of a quantised input.
     """
     height, width = input_size(model_input, tensor)
     size = height, length or width
@@ -199,10 +204,14 @@ def placed(
     else:
         fit = stage.fit
         pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
-    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype), tensor)}
+    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype, steps), tensor)}
     if length:
         tensors[length_name(tensor.name)] = np.array([length])
     return tensors, frame
+
+
+def _real(values: np.ndarray, steps: Steps | None) -> np.ndarray:
+    return values if steps is None else steps.values(values)
 
 
 def infer_with(

@@ -29,7 +29,7 @@ from edgedeploy.vision.fits import LineFit
 from edgedeploy.vision.page import Page
 from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
-from edgedeploy.zoo.entry import MODELS, ZooModel
+from edgedeploy.zoo.entry import MODELS, ZooModel, known_file
 from edgedeploy.zoo.labels import load_labels
 from edgedeploy.zoo.source import find_source, users_own
 from edgedeploy.zoo.store import fetch
@@ -57,7 +57,7 @@ class Part:
         entry: the entry of the zoo that says how images become its input.
         entry_name: its name or file.
         labels: the names of its classes.
-        from_file: whether it is a file, of which the zoo says nothing.
+        from_file: whether it is named as a file.
     """
 
     stage: Stage
@@ -69,12 +69,17 @@ class Part:
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
-        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has."""
+        """A demo's network, or another one in its place.
+
+        A file is fed as it says itself if edgedeploy wrote it, else as the zoo says if it has the same one for this
+        task, else as the demo's own network is, with images of the same size if it leaves that open.
+        """
         model = model or stage.model
         from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
         entry_name = _entry_of(Path(model), stage.model) if from_file else model
         entry: ZooModel = MODELS.load(entry_name)
+        if from_file:
+            entry = known_file(Path(model), entry.task) or entry
         if not from_file and not entry.has_form:
             raise users_own(MODELS.find(model).stem, entry)
         return Part(stage, model, entry, entry_name, load_labels(entry.labels) if entry.labels else [], from_file)
@@ -128,7 +133,11 @@ class Part:
         """It, built and opened, with what `fitted` gave."""
         stage, labels = fitted
         names = self.output_names(stage.decoder)
-        return Network(stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names)
+        specs = (*prepared.manifest.inputs, *prepared.manifest.results)
+        steps = {spec.name: spec.steps for spec in specs if spec.steps}
+        return Network(
+            stage, self.model, prepared.source.file, opened.runner, self.entry.input, labels, names, steps=steps
+        )
 
 
 def _entry_of(file: Path, otherwise: str) -> str:

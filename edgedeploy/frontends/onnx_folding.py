@@ -19,6 +19,7 @@ from edgedeploy.frontends.onnx_functions import (
     write_out_functions,
 )
 from edgedeploy.frontends.onnx_loops import unroll_loops
+from edgedeploy.frontends.onnx_pairs import put_between_pairs
 from edgedeploy.frontends.onnx_values import DTYPES, KnownValues, reads
 
 # What folding may add to a model, in bytes: shapes and small tables, not expanded weights.
@@ -63,6 +64,7 @@ def folded(model: onnx.ModelProto) -> onnx.ModelProto:
             break
         _sort(graph)
     _drop_unused(graph)
+    put_between_pairs(graph)
     for node in graph.node:
         node.name = node.name or next(filter(None, node.output))
     return model

@@ -20,7 +20,8 @@ from edgedeploy.onnxruntime_session import cpu_session
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import TensorSpec
 
-_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
+# Whatever a network is quantised by, what is left of it when it is folded.
+_QUANTISED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"}
 
 
 def network_of(path: Path, converted: Converted) -> Network:
@@ -37,7 +38,6 @@ def network_of(path: Path, converted: Converted) -> Network:
     from edgedeploy.frontends.onnx_folding import folded
     from edgedeploy.frontends.onnx_importer import import_model
 
-    quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
     values = converted.values
     serialised = (converted.stated or model).SerializeToString()
     reference = _reference(serialised, values)
@@ -46,6 +46,7 @@ def network_of(path: Path, converted: Converted) -> Network:
     with importing(path, ["check the file with onnx.checker.check_model, and simplify it with its exporter's options"]):
         model, cut_off = _divided(path, folded(model), serialised, reference)
         module = import_model(model)
+        quantised = any(node.op_type in _QUANTISED for node in model.graph.node)
     if cut_off:
         serialised, values = model.SerializeToString(), {}
         reference = _reference(serialised, values)

@@ -23,8 +23,8 @@ DTYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED, TensorProt
 # Of a constant in bytes: whose values shapes do not depend on.
 _LARGE = 1 << 10
 
-# They say that a network is quantised, or give other values each time.
-_KEPT = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"}
+# It says which integers weights are; the others give other values each time.
+_KEPT = {"DequantizeLinear"}
 _RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 
 # Their results have the shape that the values of their inputs say, and at most 8 bytes for each of these and each axis.

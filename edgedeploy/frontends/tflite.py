@@ -19,6 +19,7 @@ from edgedeploy.frontends.tflite_reference import reference
 from edgedeploy.frontends.tflite_tail import cut
 from edgedeploy.network import CutOff, Network
 from edgedeploy.tail.evaluation import Tail
+from edgedeploy.tensors import TensorSpec
 
 # FlatBuffers' file identifier, behind the offset of the root table.
 _IDENTIFIER = b"TFL3"
@@ -48,7 +49,9 @@ class TfLite(Format):
             content, cut_off = _divided(content)
             module, inputs, outputs = _imported(content)
             quantised = _is_quantised(content)
-        given, returned = specifications(path, module["main"], inputs, outputs)
+        given, returned = (
+            _with_steps(content, specs) for specs in specifications(path, module["main"], inputs, outputs)
+        )
         check_shapes(path, given, shapes)
         name = f"LiteRT {version('ai-edge-litert')}"
         others = reference(content, inputs, outputs, delegates=False)
@@ -80,12 +83,27 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
 
 
 def _is_quantised(content: bytes) -> bool:
+    from edgedeploy.frontends.tflite_quantised import Quantisation
+
+    return any(Quantisation.of(tensor) for tensor in _graph_tensors(content))
+
+
+def _with_steps(content: bytes, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
+    """Inputs or outputs, quantised ones with what their integers stand for."""
+    from edgedeploy.frontends.tflite_quantised import Quantisation
+
+    ways = {_name(tensor): Quantisation.of(tensor) for tensor in _graph_tensors(content)}
+    return [
+        spec.model_copy(update={"steps": way.steps}) if (way := ways[spec.name]) and way.dtype == spec.dtype else spec
+        for spec in specs
+    ]
+
+
+def _graph_tensors(content: bytes) -> list[Any]:
     import tflite
 
-    from edgedeploy.frontends.tflite_quantised import is_quantised
-
     graph = tflite.Model.GetRootAs(content, 0).Subgraphs(0)
-    return is_quantised([graph.Tensors(index) for index in range(graph.TensorsLength())])
+    return [graph.Tensors(index) for index in range(graph.TensorsLength())]
 
 
 def _divided(content: bytes) -> tuple[bytes, CutOff | None]:

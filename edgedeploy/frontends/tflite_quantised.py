@@ -6,7 +6,6 @@ A number of a quantised tensor stands for `(number - zero_point) * scale`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +16,7 @@ from tvm.relax.frontend.tflite.tflite_frontend import OperatorConverter, TensorW
 
 from edgedeploy.compile.expressions import constant
 from edgedeploy.errors import ModelError
+from edgedeploy.tensors import Steps
 
 # Operators with weights that stay integers: the places of data, weights and bias among their inputs.
 _WEIGHTED = {
@@ -81,6 +81,11 @@ class Quantisation:
             raise ModelError(f"a zero point of tensor {name!r} is no {dtype}", why=f"it is {zero_point.tolist()[0]}")
         whole = scale.shape if per_axis else ()
         return cls(scale.reshape(whole), zero_point.astype(np.int32).reshape(whole), axis if per_axis else -1, dtype)
+
+    @property
+    def steps(self) -> Steps | None:
+        """It, if there is one scale."""
+        return None if self.scale.ndim else Steps(scale=self.scale.item(), zero_point=self.zero_point.item())
 
     def quantised(self, value: Any) -> Any:
         """The integers of real numbers, float32."""
@@ -252,15 +257,6 @@ class _AsFloat:
 
     def Quantization(self) -> None:  # noqa: N802
         return None
-
-
-def is_quantised(tensors: Sequence[Any]) -> bool:
-    """Whether any tensor of a graph is.
-
-    Raises:
-        ModelError: as `Quantisation.of`.
-    """
-    return any(Quantisation.of(tensor) is not None for tensor in tensors)
 
 
 def _integers(kind: int) -> str | None:

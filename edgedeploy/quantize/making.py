@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 
+from edgedeploy import __version__
 from edgedeploy.errors import InputError
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
@@ -130,10 +131,10 @@ def find_task(
     Raises:
         EdgedeployError: as `find_source`, `find_part`, `prepare`, `find_samples` and `find_evaluation`.
     """
+    source = find_source(model, shapes, progress, options)
     part = find_part(model, demo)
     if part and not shapes:
-        shapes = part.shapes(options)
-    source = find_source(model, shapes, progress, options)
+        source = replace(source, shapes={**source.shapes, **part.shapes(options)})
     prepared = prepare(source, progress)
     usage = Usage.of(part, prepared) if part else None
     samples = find_samples(calibration, prepared.inputs, usage.feed if usage else None, most, progress)
@@ -238,4 +239,4 @@ def _describe(model: onnx.ModelProto, prepared: Prepared, usage: Usage | None, r
         metadata[ENTRY] = usage.part.entry_name
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
-    model.producer_name = "edgedeploy"
+    model.producer_name, model.producer_version = "edgedeploy", __version__

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.version_converter
 
 from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_line
 from edgedeploy.frontends.converted import ConvertedFormat
@@ -108,6 +109,7 @@ def check_same(prepared: Prepared, tensors: Tensors) -> None:
     """Make sure that preparing has not changed what the network computes.
 
     Raises:
+        InputError: it gives no numbers for these inputs.
         ModelError: it has.
     """
     before, after = (
@@ -115,6 +117,11 @@ def check_same(prepared: Prepared, tensors: Tensors) -> None:
         for model in (prepared.stated, prepared.model)
     )
     for spec, expected, found in zip(prepared.results, before, after, strict=True):
+        if not np.isfinite(expected).all():
+            raise InputError(
+                f"output {spec.name!r} of the float network has values that are infinite or no numbers",
+                hints=["look at the inputs: images that are damaged, or arrays with such values"],
+            )
         if not np.allclose(found, expected, rtol=0, atol=_TOLERANCE * float(np.abs(expected).max(initial=1e-6))):
             raise ModelError(
                 f"output {spec.name!r} changes when the network is prepared for quantisation",

@@ -17,7 +17,7 @@ def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
     """An array for an input: zeros, ones, or the same random values each time.
 
     Floats are uniform in [0, 1) for `random`, and standard normal for `normal`; integers are uniform in [0, 127)
-    for both. Indices stay below what they index.
+    for both, and those of quantised inputs in all of their type. Indices stay below what they index.
     """
     if mode == "zeros":
         return np.zeros(spec.shape, spec.dtype)
@@ -29,6 +29,9 @@ def fill(spec: TensorSpec, mode: str, seed: int = 0) -> np.ndarray:
         return values.astype(spec.dtype)
     dtype = np.dtype(spec.dtype)
     most = np.iinfo(dtype).max if dtype.kind in "iu" else 1 << 24
+    if spec.steps is not None:
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, spec.shape, dtype, endpoint=True)
     below = 2 if dtype.kind == "b" else min(spec.below or 127, most)
     return np.asarray(generator.integers(0, below, spec.shape)).astype(dtype)
 

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from edgedeploy.errors import InputError
-from edgedeploy.tensors import TensorSpec, shown
+from edgedeploy.tensors import Steps, TensorSpec, shown
 from edgedeploy.vision.image import resize
 from edgedeploy.vision.quadrilateral import warp_quadrilateral
 from edgedeploy.zoo.entry import ModelInput
@@ -149,13 +149,14 @@ def input_size(spec: ModelInput, tensor: TensorSpec) -> tuple[int, int]:
     return height, width
 
 
-def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32") -> np.ndarray:
+def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32", steps: Steps | None = None) -> np.ndarray:
     """Turn pixels (uint8, B G R) into `(pixel - mean[c]) * scale[c]`, in the colour and layout of `spec`.
 
     The size is not changed: images are resized before, as whole levels, not after the normalisation.
 
     Args:
         dtype: the input's dtype; for integer types values are rounded and clamped to the type's range.
+        steps: of a quantised input, what its integers stand for.
 
     Returns:
         A tensor with a batch of one.
@@ -165,7 +166,9 @@ def to_tensor(pixels: np.ndarray, spec: ModelInput, dtype: str = "float32") -> n
     elif spec.colour == "GRAY":
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)[:, :, None]
     values = (pixels.astype(np.float32) - np.array(spec.mean, np.float32)) * np.array(spec.scale, np.float32)
-    if np.issubdtype(np.dtype(dtype), np.integer):
+    if steps is not None:
+        values = steps.integers(values, dtype)
+    elif np.issubdtype(np.dtype(dtype), np.integer):
         limits = np.iinfo(dtype)
         values = np.clip(np.rint(values), limits.min, limits.max)
     if spec.layout == "NCHW":

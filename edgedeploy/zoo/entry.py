@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
+from edgedeploy.files import sha256_of
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
 Architecture = Literal[
@@ -201,3 +203,15 @@ class ZooModel(Record):
 
 
 MODELS = Catalog("model", "models", ZooModel, listing="edgedeploy models")
+
+
+def known_file(path: Path, task: str) -> ZooModel | None:
+    """The zoo's entry for a task whose network is this file; None if there is none."""
+    size, digest = path.stat().st_size, ""
+    for name in MODELS.names():
+        entry: ZooModel = MODELS.load(name)
+        if entry.task == task and entry.files and entry.files[0].size == size:
+            digest = digest or sha256_of(path)
+            if entry.files[0].sha256 == digest:
+                return entry
+    return None

@@ -1,10 +1,11 @@
-"""The float TensorFlow Lite networks of the development material give LiteRT's values, by fast code."""
+"""The TensorFlow Lite networks of the development material give LiteRT's values, by fast code."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from support.running import outputs_of
@@ -12,8 +13,11 @@ from support.running import outputs_of
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import explain
 from edgedeploy.compile.pipeline import compile_network, lower_network
-from edgedeploy.errors import ModelError
+from edgedeploy.demo.pipeline import infer_with
+from edgedeploy.demo.program import Program
 from edgedeploy.frontends.formats import describing
+from edgedeploy.runtime.opening import Place
+from edgedeploy.vision.image import resize
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tflite", "ai_edge_litert")),
@@ -25,7 +29,11 @@ FLOAT = [
     "mlperf_tiny/vww_mobilenet_v1_025_96_fp32.tflite",
     "mobilenet_v1/mobilenet_v1_0.25_224_float.tflite",
 ]
-INTEGER = ["mlperf_tiny/resnet8_cifar10_int8.tflite", "mobilenet_v2/mobilenet_v2_1.0_224_quant.tflite"]
+INTEGER = [
+    "mlperf_tiny/resnet8_cifar10_int8.tflite",
+    "mobilenet_v1/mobilenet_v1_0.25_224_quant.tflite",
+    "mobilenet_v2/mobilenet_v2_1.0_224_quant.tflite",
+]
 
 
 @pytest.mark.parametrize("name", FLOAT)
@@ -51,7 +59,57 @@ def test_every_function_has_a_template_and_nothing_is_transposed(shared: Path, n
 
 
 @pytest.mark.parametrize("name", INTEGER)
-def test_integer_networks_are_refused(shared: Path, name: str) -> None:
-    path = shared / "models" / name
-    with pytest.raises(ModelError, match="quantised networks"):
-        describing(path)[0].read([path], {})
+def test_quantised_networks_agree_with_litert_as_its_own_kernels_do(shared: Path, name: str) -> None:
+    """On real images, of which most have the same first class; and without transposes, weights in their integers."""
+    network = describing(shared / "models" / name)[0].read([shared / "models" / name], {})
+    compiled = compile_network(network, load_board("local"))
+    assert explain(compiled)["transposes"]["inside"] == 0
+    assert network.other_kernels is not None
+    [given], same, away, between = network.inputs, 0, [], []
+    images = sorted((shared / "images").rglob("*.jpg"))[:12]
+    for path in images:
+        pixels = cv2.cvtColor(resize(cv2.imread(str(path)), *given.shape[1:3]), cv2.COLOR_BGR2RGB)[None]
+        levels = pixels if given.dtype == "uint8" else (pixels.astype(np.int16) - 128).astype(np.int8)
+        inputs = {given.name: levels}
+        [found], [wanted], [other] = (
+            list(arrays)
+            for arrays in (
+                outputs_of(compiled, inputs),
+                network.reference(inputs).values(),
+                network.other_kernels(inputs).values(),
+            )
+        )
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        same += int(found.argmax() == wanted.argmax())
+        away.append(np.abs(found.astype(int) - wanted).max())
+        between.append(np.abs(other.astype(int) - wanted).max())
+    assert same >= len(images) - 1
+    assert np.mean(away) <= 1.25 * np.mean(between)
+
+
+def test_litert_s_recorded_outputs_are_met_from_the_very_bytes(shared: Path) -> None:
+    recorded = np.load(shared / "reference" / "litert_mobilenet_v1_0.25_224_quant.npz")
+    path = shared / "models" / "mobilenet_v1" / "mobilenet_v1_0.25_224_quant.tflite"
+    network = describing(path)[0].read([path], {})
+    compiled = compile_network(network, load_board("local"))
+    for image, wanted in zip(recorded["input_u8_nhwc_rgb"], recorded["output"], strict=True):
+        [found] = outputs_of(compiled, {"input": image[None]})
+        [spec] = network.outputs
+        assert spec.steps is not None
+        values = spec.steps.values(found[0])
+        assert values.argmax() == wanted.argmax()
+        assert np.abs(values - wanted).max() < 0.06
+
+
+def test_the_demo_shows_litert_s_first_five(shared: Path) -> None:
+    path = shared / "models" / "mobilenet_v1" / "mobilenet_v1_0.25_224_quant.tflite"
+    network = describing(path)[0].read([path], {})
+    program = Program.of("classification", str(path))
+    image = cv2.imread(str(shared / "images" / "cat.jpg"))
+    with program.opened(Place(load_board("local"))) as session:
+        found = [(each.class_id, each.score) for each in infer_with(image, session.networks).detections]
+    pixels = cv2.cvtColor(resize(image, 224, 224), cv2.COLOR_BGR2RGB)[None]
+    [wanted] = network.reference({"input": pixels}).values()
+    first = np.argsort(-wanted[0].astype(int), kind="stable")[:5]
+    assert [number for number, _ in found] == first.tolist()
+    np.testing.assert_allclose([score for _, score in found], wanted[0, first] / 256, rtol=0, atol=0.02)

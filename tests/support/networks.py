@@ -58,7 +58,8 @@ class Graph:
         weights = [weight for weight in self.weights if weight.name in needed]
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
         graph = helper.make_graph(nodes, "test", self.inputs, values, weights)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
+        domains = [helper.make_opsetid(domain, 1) for domain in sorted({node.domain for node in nodes} - {""})]
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset), *domains])
         model.ir_version = 8
         return onnx.shape_inference.infer_shapes(model)
 

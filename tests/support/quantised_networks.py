@@ -43,7 +43,7 @@ class Form:
     per_channel: bool = False
 
 
-# Those that people use. Weights of int8 with activations of uint8 are what x86 computes fastest, int8 of both ARM.
+# Those that people use: int8 weights with uint8 activations are fastest on x86, int8 of both on ARM.
 FORMS = {
     "pairs-u8s8": Form("pairs"),
     "pairs-u8s8-channels": Form("pairs", per_channel=True),

@@ -66,6 +66,18 @@ def test_a_function_that_computes_value_by_value_is_a_fallback(tmp_path: Path, m
     assert (function["template"], function["parallel"], function["fallback"]) == ("general", False, True)
 
 
+def test_a_residual_times_constants_before_a_product_joins_its_epilogue(tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.node("Relu", graph.node("MatMul", graph.input("data", [50, 64]), graph.normal(64, 96)))
+    scaled = graph.node("Mul", graph.node("Abs", data), graph.normal(96))
+    product = graph.node("MatMul", graph.node("Softmax", data), graph.normal(96, 96))
+    network = lowered(tmp_path, graph, graph.node("Relu", graph.node("Add", scaled, product)))
+    [name] = [name for name in network.templates if "multiply" in name and "matmul" in name]
+    assert name.startswith("fused_tir_abs_multiply_matmul")
+    assert network.templates[name] == "matmul"
+    assert not any(function["fallback"] for function in explain(network)["functions"])
+
+
 def test_a_function_of_few_values_is_no_fallback(tmp_path: Path) -> None:
     graph = Graph()
     network = lowered(tmp_path, graph, graph.node("Abs", graph.input("data", [1, 401])))

@@ -71,7 +71,8 @@ def test_the_transforms_give_the_convolution(size: int) -> None:
 @pytest.mark.parametrize(
     ("size", "inputs", "kernel", "wanted"),
     [
-        (56, 64, 3, WeightOrder()),  # rows of pixels are the tasks: the weights fit the L1 caches
+        (56, 32, 3, WeightOrder()),  # rows of pixels are the tasks: the weights fit the L2 cache
+        (28, 512, 3, WeightOrder(by_channels=True, slices=3, interval=64)),  # and these do not
         (7, 1024, 1, WeightOrder(by_channels=True, slices=1, interval=8)),
         (7, 512, 3, WeightOrder(by_channels=True, slices=3, interval=8)),
         (14, 512, 1, WeightOrder(by_channels=True, slices=1, interval=16)),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from edgedeploy.errors import InputError
-from edgedeploy.tensors import TensorSpec
+from edgedeploy.tensors import Steps, TensorSpec
 from edgedeploy.vision.preprocess import Frame, input_size, place, to_tensor
 from edgedeploy.zoo.entry import ModelInput
 
@@ -33,6 +33,17 @@ def test_integer_inputs_are_rounded_and_clamped() -> None:
     tensor = to_tensor(BGR_PIXEL, model_input(colour="BGR", mean=[11, 0, 0], scale=[1, 0.13, 100]), "uint8")
     assert tensor.dtype == np.uint8
     assert tensor.ravel().tolist() == [0, 3, 255]
+
+
+def test_quantised_inputs_take_the_integers_of_normalised_values() -> None:
+    normalised = model_input(colour="BGR", mean=[128, 128, 128], scale=[1 / 128] * 3)
+    pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
+    as_pixels = to_tensor(pixels, normalised, "uint8", Steps(scale=1 / 128, zero_point=128))
+    assert as_pixels.dtype == np.uint8
+    assert np.array_equal(as_pixels[0].transpose(1, 2, 0), pixels)
+    halves = to_tensor(pixels, normalised, "int8", Steps(scale=1 / 64, zero_point=3))
+    wanted = np.rint((pixels.astype(float) - 128) / 2) + 3
+    assert np.array_equal(halves[0].transpose(1, 2, 0), wanted.astype(np.int8))
 
 
 def test_stretch_maps_each_axis_on_its_own() -> None:

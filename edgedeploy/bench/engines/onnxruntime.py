@@ -7,8 +7,8 @@ from edgedeploy.onnxruntime_session import cpu_session
 
 
 def load(task: Task) -> Loaded:
-    """Make a session with all graph optimisations, which are its default."""
-    session = cpu_session(task.file, task.threads)
+    """Make a session as it is by default: with all graph optimisations."""
+    session = cpu_session(task.file, task.threads, exact=False)
     binding = session.io_binding()
     for name, array in task.inputs.items():
         binding.bind_cpu_input(name, array)

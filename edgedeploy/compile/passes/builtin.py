@@ -10,6 +10,7 @@ from tvm import relax
 from tvm.relax.backend.cpu_generic.pipeline import library_dispatch_passes
 
 from edgedeploy.compile import extremes, rowwise, sampling
+from edgedeploy.compile.averages import convolve_averages
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.canonical import canonicalise
 from edgedeploy.compile.channels import pad_channels
@@ -18,6 +19,7 @@ from edgedeploy.compile.constants import flush_subnormals, fold_constants
 from edgedeploy.compile.dead_channels import remove_channels
 from edgedeploy.compile.folding import fold_scales
 from edgedeploy.compile.fusion import INJECTIVE, fused_functions, keep_broadcasts_apart
+from edgedeploy.compile.grouped import lift_groups
 from edgedeploy.compile.integers import compute_in_integers
 from edgedeploy.compile.layouts import convert_layout, remove_transposes
 from edgedeploy.compile.lowering import lower_layers
@@ -129,6 +131,7 @@ PASSES = [
     Pass("unify-operators", "Write in one way what importers write in several.", _alone(unify)),
     Pass("lift-signals", "Write operators on signals as operators on images of one row.", _alone(lift_signals)),
     Pass("lift-volumes", "Write operators on volumes as operators on images.", _alone(lift_volumes)),
+    Pass("lift-groups", "Write norms of groups of channels as sums of feature maps.", _alone(lift_groups)),
     Pass(
         "canonicalise-operators",
         "Write bounds and leaky ReLUs as maximum, minimum and products.",
@@ -154,6 +157,7 @@ PASSES = [
         _alone(rewrite_transposed),
         required="TVM has no code for transposed convolutions in NHWC",
     ),
+    Pass("convolve-averages", "Write means over windows as depthwise convolutions.", _alone(convolve_averages)),
     Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", _alone(trim_kernels)),
     Pass("fold-scales", "Fold constant factors and offsets into weights and bias.", _alone(fold_scales), _FLOAT),
     Pass("flush-subnormals", "Set constants below the normal numbers to zero.", _alone(flush_subnormals), _FLOAT),

@@ -69,10 +69,33 @@ class Kernel:
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.function)
+        self._list_blocks()
+        if self._inline_late_operands():
+            self._list_blocks()
+
+    def _list_blocks(self) -> None:
         root = self.schedule.get_sblock("root")
         blocks = [self.schedule.get(block) for block in self.schedule.get_child_blocks(root)]
         self.names = [block.name_hint for block in blocks]
         self._accumulating = {block.name_hint for block in blocks if block.init is not None}
+
+    def _inline_late_operands(self) -> bool:
+        """Compute where it is read what stands before the anchor, but only its epilogue reads.
+
+        A residual times constants may be written before the product that it is added to. Templates take what stands
+        before an anchor for its operands.
+        """
+        anchor = self.anchor()
+        if anchor is None:
+            return False
+        epilogue = set(self.after(anchor))
+        late: list[str] = []
+        for name in reversed(self.before(anchor)):
+            readers = {str(self.schedule.get(each).name_hint) for each in self.schedule.get_consumers(self.block(name))}
+            if readers and readers <= epilogue | set(late):
+                late.append(name)
+        self.inline(late)
+        return bool(late)
 
     def chosen(self, form: type[Form]) -> Form:
         """The configuration, which is of the form that a template takes."""

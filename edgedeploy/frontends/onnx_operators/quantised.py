@@ -1,4 +1,4 @@
-"""Integer products of quantised tensors, summed up in int32."""
+"""Quantisation, and sums of products of integers, in int32."""
 
 from __future__ import annotations
 
@@ -6,84 +6,172 @@ import math
 from typing import Any
 
 import numpy as np
+from onnx import helper
 from tvm import relax
 
-from edgedeploy.compile.expressions import shape_of
+from edgedeploy.compile.expressions import constant, constant_value, shape_of
+from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx_operators.translation import Builder, Translation, dtype_of, optional
+from edgedeploy.frontends.padding import halves, same_padding
+
+# Those of which Relax's quantise and dequantise know how many values they have.
+_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32")
+
+# As of this opset the result of DequantizeLinear has the dtype of the scale.
+_TYPED_BY_SCALE = 19
 
 
-def _centred(build: Builder, data: Any, zero: Any, axis: int) -> Any:
-    """A quantised tensor without its zero point, which may be one for each place on an axis; int32."""
-    wide = build.cast(data, "int32")
+def _quantise(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """QuantizeLinear."""
+    build, zero = Builder(importer), optional(inputs, 2)
+    stated = attr.get("output_dtype") or None
+    dtype = helper.tensor_dtype_to_np_dtype(stated).name if stated else dtype_of(zero) if zero is not None else "uint8"
+    if dtype.startswith("float"):
+        return None
+    _check(attr, dtype, _INTEGERS[:4])
+    data = build.cast(inputs[0], "float32") if dtype_of(inputs[0]) == "int32" else inputs[0]
+    scale, zero, axis = _parameters(build, inputs, attr, dtype)
+    return relax.op.quantize(data, scale, zero, axis=axis, out_dtype=dtype)
+
+
+def _dequantise(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """DequantizeLinear."""
+    build, dtype = Builder(importer), dtype_of(inputs[0])
+    if dtype.startswith("float"):
+        return None
+    _check(attr, dtype, _INTEGERS)
+    stated = attr.get("output_dtype") or None
+    made = dtype_of(inputs[1]) if importer.opset >= _TYPED_BY_SCALE else "float32"
+    made = helper.tensor_dtype_to_np_dtype(stated).name if stated else made
+    scale, zero, axis = _parameters(build, inputs, attr, dtype)
+    return relax.op.dequantize(inputs[0], scale, zero, axis=axis, out_dtype=made)
+
+
+def _check(attr: dict[str, Any], dtype: str, known: tuple[str, ...]) -> None:
+    if dtype not in known:
+        raise ModelError(f"integers of {dtype} are not supported", why=f"known are {', '.join(known)}")
+    for name in ("block_size", "precision"):
+        if attr.get(name):
+            raise ModelError(f"attribute {name} is not supported")
+
+
+def _parameters(build: Builder, inputs: list[Any], attr: dict[str, Any], dtype: str) -> tuple[Any, Any, int]:
+    """Scale, zero point, and the axis along which there is one of each for every place; both are scalars else."""
+    scale, zero = inputs[1], optional(inputs, 2)
     if zero is None:
-        return wide
-    return build.subtract(wide, _along(build, build.cast(zero, "int32"), len(shape_of(data)), axis))
+        zero = constant(np.zeros(shape_of(scale)), dtype)
+    rank = len(shape_of(inputs[0]))
+    if max(math.prod(shape_of(each)) for each in (scale, zero)) == 1:
+        return _scalar(build, scale), _scalar(build, zero), 0
+    return scale, zero, attr.get("axis", 1) % rank if rank > 1 else 0
 
 
-def _along(build: Builder, value: Any, rank: int, axis: int) -> Any:
-    """One value, or one for each place on an axis, to be broadcast to a tensor of this rank."""
-    count = math.prod(shape_of(value))
-    if count == 1:
-        return build.reshape(value, [])
-    if len(shape_of(value)) > 1:
+def _scalar(build: Builder, value: Any) -> Any:
+    """A tensor of one value without axes."""
+    known = constant_value(value)
+    return build.reshape(value, []) if known is None else constant(known.reshape(()))
+
+
+def _quantise_by_range(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
+    """DynamicQuantizeLinear: uint8 whose scale and zero point follow from the values."""
+    build, data = Builder(importer), inputs[0]
+    axes = list(range(len(shape_of(data))))
+    high = build.maximum(build.reduce("max", data, axes), 0.0)
+    low = build.minimum(build.reduce("min", data, axes), 0.0)
+    # Zeros alone have no range. Any scale is right for them; onnxruntime's is 1.
+    extent = build.where(build.equal(high, low), constant(255.0, "float32"), build.subtract(high, low))
+    scale = build.divide(extent, 255.0)
+    zero = build.round(build.minimum(build.maximum(build.divide(build.negative(low), scale), 0.0), 255.0))
+    zero = build.cast(zero, "uint8")
+    return relax.Tuple([build.quantize(data, scale, zero, axis=0, out_dtype="uint8"), scale, zero])
+
+
+def _without_zero_point(build: Builder, weights: Any, zero: Any, axis: int) -> Any:
+    """Weights less their zero point, which may be one for each place on an axis; of int8 where that holds them."""
+    known, zeros = constant_value(weights), np.zeros([], np.uint8) if zero is None else constant_value(zero)
+    if known is None or zeros is None:
+        wide = build.cast(weights, "int16")
+        return wide if zero is None else build.subtract(wide, _along(build, build.cast(zero, "int16"), weights, axis))
+    shape = [1] * known.ndim
+    shape[axis] = -1
+    values = known.astype(np.int16) - (zeros.reshape(shape) if zeros.ndim < 2 else zeros)
+    limits = np.iinfo(np.int8)
+    is_small = values.min(initial=0) >= limits.min and values.max(initial=0) <= limits.max
+    return constant(values, "int8" if is_small else "int16")
+
+
+def _along(build: Builder, value: Any, tensor: Any, axis: int) -> Any:
+    """One value, or one for each place on an axis, to be broadcast to a tensor."""
+    shape = shape_of(value)
+    if len(shape) > 1:
         return value
-    return build.reshape(value, [count if place == axis % rank else 1 for place in range(rank)])
-
-
-def _requantised(build: Builder, summed: Any, scale: Any, result_scale: Any, zero: Any) -> Any:
-    """Sums in the integers of the result, rounded to even and saturated."""
-    dtype = dtype_of(zero)
-    limits = np.iinfo(dtype)
-    factor = build.divide(scale, build.reshape(build.cast(result_scale, "float32"), []))
-    rounded = build.round(build.multiply(build.cast(summed, "float32"), factor))
-    moved = build.add(rounded, build.reshape(build.cast(zero, "float32"), []))
-    return build.cast(build.minimum(build.maximum(moved, float(limits.min)), float(limits.max)), dtype)
+    wanted = [1] * len(shape_of(tensor))
+    if math.prod(shape) > 1:
+        wanted[axis] = shape[0]
+    return build.reshape(value, wanted)
 
 
 def _matrix_product(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """QLinearMatMul."""
+    """MatMulInteger: the products of the integers as they are, less what the zero point of the first adds to them."""
     build = Builder(importer)
-    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = inputs
-    product = relax.op.matmul(_centred(build, a, a_zero, -2), _centred(build, b, b_zero, -1), out_dtype="int32")
-    product = importer.bb.normalize(product)
-    rank = len(shape_of(product))
-    scale = build.multiply(
-        _along(build, build.cast(a_scale, "float32"), rank, -2), _along(build, build.cast(b_scale, "float32"), rank, -1)
-    )
-    return _requantised(build, product, scale, y_scale, y_zero)
-
-
-def _convolved(importer: Any, data: Any, weights: Any, attr: dict[str, Any]) -> Any:
-    """The convolution of int32 tensors, in float64: it holds all of their sums exactly."""
-    build = Builder(importer)
-    wide = [build.cast(value, "float64") for value in (data, weights)]
-    return build.cast(importer.bb.normalize(importer.convert("Conv", wide, attr)), "int32")
+    data, weights, zero = inputs[0], _without_zero_point(build, inputs[1], optional(inputs, 3), -1), optional(inputs, 2)
+    product = build.matmul(data, weights, out_dtype="int32")
+    if zero is None:
+        return product
+    ranks = [len(shape_of(each)) for each in (data, weights)]
+    zero = build.cast(zero, "int32")
+    zero = _along(build, zero, data, -2) if min(ranks) > 1 else build.reshape(zero, [])
+    wide = build.cast(weights, "int32")
+    columns = build.reduce("sum", wide, [max(ranks[1] - 2, 0)], keepdims=min(ranks) > 1)
+    return build.subtract(product, build.multiply(zero, columns))
 
 
 def _convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """QLinearConv."""
-    build = Builder(importer)
-    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = inputs[:8]
-    summed = _convolved(importer, _centred(build, x, x_zero, 1), _centred(build, w, w_zero, 0), attr)
-    rank = len(shape_of(summed))
-    if optional(inputs, 8) is not None:
-        summed = build.add(summed, _along(build, inputs[8], rank, 1))
-    scale = build.multiply(
-        build.reshape(build.cast(x_scale, "float32"), []), _along(build, build.cast(w_scale, "float32"), rank, 1)
+    """ConvInteger: sums of the integers as they are, less what the data's zero point adds; it is in the padding too."""
+    build, zero = Builder(importer), optional(inputs, 2)
+    data, weights = inputs[0], _without_zero_point(build, inputs[1], optional(inputs, 3), 0)
+    rank = len(shape_of(data)) - 2
+    pads = _pads(shape_of(data)[2:], shape_of(weights)[2:], attr)
+    if zero is not None and any(pads):
+        data, pads = _padded(importer, data, build.reshape(zero, []), pads), [0] * 2 * rank
+    convolve = getattr(relax.op.nn, f"conv{rank}d", None)
+    if convolve is None:
+        raise ModelError(f"convolutions over {rank} axes are not supported")
+    settings = {"strides": attr.get("strides", [1] * rank), "dilation": attr.get("dilations", [1] * rank)}
+    summed = importer.bb.normalize(
+        convolve(data, weights, padding=pads, groups=attr.get("group", 1), out_dtype="int32", **settings)
     )
-    return _requantised(build, summed, scale, y_scale, y_zero)
+    if zero is None:
+        return summed
+    axes = list(range(1, rank + 2))
+    kernels = build.reshape(build.reduce("sum", build.cast(weights, "int32"), axes), [-1, *[1] * rank])
+    return build.subtract(summed, build.multiply(build.reshape(build.cast(zero, "int32"), []), kernels))
 
 
-def _integer_convolution(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
-    """ConvInteger; zero points may be left out."""
-    build = Builder(importer)
-    x = _centred(build, inputs[0], optional(inputs, 2), 1)
-    w = _centred(build, inputs[1], optional(inputs, 3), 0)
-    return _convolved(importer, x, w, attr)
+def _pads(sizes: list[int], kernels: list[int], attr: dict[str, Any]) -> list[int]:
+    """How much is added before and after each axis."""
+    same, ones = attr.get("auto_pad", b"NOTSET").decode(), [1] * len(sizes)
+    if not same.startswith("SAME"):
+        return list(attr.get("pads", [0, 0] * len(sizes)))
+    rows = zip(kernels, attr.get("dilations", ones), strict=True)
+    extents = [(kernel - 1) * dilation + 1 for kernel, dilation in rows]
+    before, after = halves(same_padding(sizes, extents, attr.get("strides", ones)), lower=same == "SAME_LOWER")
+    return [*before, *after]
+
+
+def _padded(importer: Any, data: Any, zero: Any, pads: list[int]) -> Any:
+    """A feature map with a border of its zero point, which need not be known."""
+    build, rank = Builder(importer), len(pads) // 2
+    widths = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
+    border = 1 - np.pad(np.ones([1, 1, *shape_of(data)[2:]], np.uint8), widths)
+    wide = importer.bb.normalize(relax.op.nn.pad(data, [each for pair in widths for each in pair]))
+    return build.add(wide, build.multiply(constant(border, dtype_of(data)), zero))
 
 
 TRANSLATIONS: dict[str, Translation] = {
-    "ConvInteger": _integer_convolution,
-    "QLinearConv": _convolution,
-    "QLinearMatMul": _matrix_product,
+    "ConvInteger": _convolution,
+    "DequantizeLinear": _dequantise,
+    "DynamicQuantizeLinear": _quantise_by_range,
+    "MatMulInteger": _matrix_product,
+    "QuantizeLinear": _quantise,
 }

@@ -268,17 +268,22 @@ def _vectors(channels: int, lanes: int) -> Iterable[tuple[int, int]]:
 def choose_order(shape: ConvolutionShape, tile: Tile, board: Board) -> WeightOrder:
     """The order in which weights come from memory once, and from the L2 cache after that.
 
-    Small feature maps are split over channels, so that each weight is read once, and by one thread. A slice and the
-    next one, which is fetched meanwhile, must fit the L2 cache. Fetching was measured on x86 only.
+    Small feature maps are split over channels, so that each weight is read once, and by one thread; and so are others
+    whose weights do not fit the L2 cache, if reading the feature map for each slice is less than reading the weights
+    for each tile of pixels. A slice and the next one, which is fetched meanwhile, must fit the L2 cache. Fetching was
+    measured on x86 only.
     """
     whole_height, whole_width = tile.whole(shape.height, shape.width)
     tiles_down, tiles_deep = whole_height // tile.rows, shape.channels // tile.channels
-    if shape.height >= SMALL_FEATURE_MAP or tiles_deep < min(tiles_down, 2 * board.cores):
-        return WeightOrder()
+    passes = tiles_down * (whole_width // tile.columns)
     second_cache = board.cache.l2_kib * 1024
     weights = bytes_of(shape.types.weights) * shape.terms * tile.channels
     slices = shape.kernel[0] if weights > second_cache // 4 else 1
-    passes = tiles_down * (whole_width // tile.columns)
+    data = bytes_of(shape.types.data) * shape.height * shape.width * shape.inputs
+    small = shape.height < SMALL_FEATURE_MAP
+    heavy = weights * tiles_deep > second_cache and data * slices < weights * passes
+    if not (small or heavy) or tiles_deep < min(tiles_down, 2 * board.cores):
+        return WeightOrder()
     worthwhile = board.is_x86 and passes > 1 and 2 * weights // slices <= second_cache
     # Each pass fetches its part of the next slice, but for what does not come out even.
     interval = max(count for count in divisors(shape.inputs) if count < 2 * passes) if worthwhile else 0

@@ -1,0 +1,375 @@
+"""Quantised ONNX files become pairs of quantise and dequantise with the file's own integers, and give its values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+from onnx import TensorProto, helper
+from support.networks import Graph
+from support.quantised_networks import FORMS, quantise, random_samples
+from support.running import outputs_of
+from tvm import relax
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.expressions import constant_value, is_call, parts_of, shape_of
+from edgedeploy.compile.pipeline import compile_network
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
+from edgedeploy.onnxruntime_session import cpu_session
+
+MICROSOFT = "com.microsoft"
+CODES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
+
+
+class Quantised(Graph):
+    """A graph whose values are integers with a scale and a zero point."""
+
+    def parameters(self, dtype: Any, scale: Any = 0.05, zero: Any = 3) -> list[str]:
+        return [self.weight(np.asarray(scale, np.float32)), self.weight(np.asarray(zero, dtype))]
+
+    def stored(self, dtype: Any, *shape: int) -> str:
+        limits = np.iinfo(dtype)
+        return self.weight(self.random.integers(limits.min, limits.max + 1, shape).astype(dtype))
+
+    def save(self, path: Path, *outputs: str) -> Path:
+        model = self.model(*outputs)
+        for value in model.graph.output:
+            value.ClearField("type")
+        onnx.save(model, path)
+        return path
+
+
+def read(graph: Graph, folder: Path, *outputs: str) -> Network:
+    return read_onnx(graph.save(folder / "net.onnx", *outputs))
+
+
+def random_inputs(network: Network) -> dict[str, np.ndarray]:
+    """Integers over the whole range of each input; normally distributed floats."""
+    random = np.random.default_rng(1)
+    given = {}
+    for spec in network.inputs:
+        dtype = np.dtype(spec.dtype)
+        if dtype.kind == "f":
+            given[spec.name] = random.standard_normal(spec.shape).astype(dtype)
+        else:
+            limits = np.iinfo(dtype)
+            given[spec.name] = random.integers(limits.min, limits.max + 1, spec.shape).astype(dtype)
+    return given
+
+
+def results(network: Network, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return outputs_of(compile_network(network, load_board("local")), inputs)
+
+
+def calls(network: Network, operator: str) -> list[relax.Call]:
+    return [each for each in parts_of(network.module["main"]) if is_call(each, f"relax.{operator}")]
+
+
+def operators(network: Network) -> Counter[str]:
+    parts = parts_of(network.module["main"])
+    return Counter(each.op.name.removeprefix("relax.") for each in parts if isinstance(each, relax.Call))
+
+
+def every_operator(dtype: Any) -> tuple[Quantised, dict[str, str]]:
+    """A graph with each quantised operator on integers of the network's inputs; its outputs."""
+    graph = Quantised()
+    low = np.iinfo(dtype).min
+
+    def node(operator: str, *inputs: str, domain: str = MICROSOFT, **attributes: Any) -> str:
+        return graph.node(operator, *inputs, domain=domain, **attributes)
+
+    def parameters(scale: Any = 0.05, zero: int = 3) -> list[str]:
+        return graph.parameters(dtype, scale, zero)
+
+    image = [graph.input("image", [1, 8, 9, 10], CODES[dtype]), *parameters(0.04, 7)]
+    other = [graph.input("other", [1, 8, 9, 10], CODES[dtype]), *parameters(0.02, -low // 2)]
+    rows = [graph.input("rows", [5, 12], CODES[dtype]), *parameters(0.03, 11)]
+    scales = np.linspace(0.002, 0.006, 6)
+    bias = graph.weight(graph.random.integers(-2000, 2000, 6).astype(np.int32))
+    weights = [graph.stored(np.int8, 6, 8, 3, 3), *graph.parameters(np.int8, scales, np.zeros(6))]
+    wide = [graph.stored(np.uint8, 8, 1, 3, 3), *graph.parameters(np.uint8, 0.01, 121)]
+    matrix = [graph.stored(np.int8, 12, 6), *graph.parameters(np.int8, scales, np.zeros(6))]
+    square = [graph.stored(np.int8, 12, 6), *graph.parameters(np.int8, 0.005, 0)]
+    condition = graph.node("Greater", graph.input("chosen", [1, 8, 9, 10]), graph.weight(np.float32(0)))
+    made = {
+        "Add": node("QLinearAdd", *image, *other, *parameters(0.07)),
+        "Mul": node("QLinearMul", *image, *other, *parameters(0.2)),
+        "LeakyRelu": node("QLinearLeakyRelu", *image, *parameters(), alpha=0.2),
+        "Sigmoid": node("QLinearSigmoid", *image, *parameters(1 / 256, low)),
+        "Softmax": node("QLinearSoftmax", *rows, *parameters(1 / 256, low), axis=-1, opset=13),
+        "Softmax of channels": node("QLinearSoftmax", *image, *parameters(1 / 256, low), axis=1, opset=13),
+        "Softmax of all": node("QLinearSoftmax", *image, *parameters(1 / 4096, low), axis=1, opset=11),
+        "AveragePool": node("QLinearAveragePool", *image, *parameters(), kernel_shape=[3, 2], pads=[1, 0, 1, 1]),
+        "GlobalAveragePool": node("QLinearGlobalAveragePool", *image, *parameters(0.01)),
+        "GlobalAveragePool, channels last": node(
+            "QLinearGlobalAveragePool", *image, *parameters(0.01), channels_last=1
+        ),
+        "Concat": node("QLinearConcat", *parameters(), *image, *other, axis=1),
+        "Where": node("QLinearWhere", condition, *image, *other, *parameters(0.06)),
+        "Conv": node("QLinearConv", *image, *weights, *parameters(0.4), bias, domain="", pads=[1] * 4, strides=[2, 1]),
+        "Conv of groups": node("QLinearConv", *image, *wide, *parameters(0.2), domain="", group=8),
+        "MatMul": node("QLinearMatMul", *rows, *matrix, *parameters(0.1), domain=""),
+        "Gemm": node("QGemm", *rows, *square, bias, *parameters(0.1), alpha=0.5),
+        "Gemm in float": node("QGemm", *rows, *square, bias),
+    }  # fmt: skip
+    return graph, made
+
+
+# Of these onnxruntime has no kernel for int8.
+OF_UINT8_ONLY = ("Gemm", "Gemm in float", "Conv of groups")
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_every_quantised_operator_gives_the_steps_of_onnxruntime_but_for_ties(dtype: Any, tmp_path: Path) -> None:
+    graph, outputs = every_operator(dtype)
+    outputs = {name: made for name, made in outputs.items() if dtype is np.uint8 or name not in OF_UINT8_ONLY}
+    network = read(graph, tmp_path, *outputs.values())
+    inputs = random_inputs(network)
+    wanted = network.reference(inputs)
+    for (name, made), array in zip(outputs.items(), results(network, inputs), strict=True):
+        expected = wanted[made]
+        assert (array.shape, array.dtype) == (expected.shape, expected.dtype), name
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5)
+            continue
+        apart = np.abs(array.astype(int) - expected)
+        assert apart.max() <= 1, name
+        assert np.count_nonzero(apart) <= max(1, apart.size // 100), name
+
+
+def test_a_quantised_convolution_keeps_its_integers_its_scales_and_their_axis(tmp_path: Path) -> None:
+    graph, random = Quantised(), np.random.default_rng(5)
+    stored, bias = random.integers(-128, 128, (6, 3, 1, 1)).astype(np.int8), random.integers(-900, 900, 6, np.int32)
+    scales, zeros = np.linspace(0.5, 2, 6, dtype=np.float32), random.integers(-9, 9, 6).astype(np.int8)
+    image = [graph.input("image", [1, 3, 4, 4], TensorProto.UINT8), *graph.parameters(np.uint8, [0.25], [9])]
+    weights = [graph.weight(each) for each in (stored, scales, zeros)]
+    made = graph.node("QLinearConv", *image, *weights, *graph.parameters(np.uint8, 4, 200), graph.weight(bias))
+    network = read(graph, tmp_path, made)
+    found = {len(shape_of(call.args[0])): call for call in calls(network, "dequantize") if is_constant(call)}
+    for call, wanted in ((found[4], (stored, scales, zeros)), (found[1], (bias, scales / 4, np.zeros(6, np.int32)))):
+        assert call.attrs.axis == 0
+        for argument, values in zip(call.args, wanted, strict=True):
+            known = constant_value(argument)
+            assert known.dtype == values.dtype
+            np.testing.assert_array_equal(known, values)
+    [data] = [call for call in calls(network, "dequantize") if not is_constant(call)]
+    [result] = calls(network, "quantize")
+    assert [(shape_of(each), constant_value(each)) for each in data.args[1:]] == [([], 0.25), ([], 9)]
+    assert [(shape_of(each), constant_value(each)) for each in result.args[1:]] == [([], 4), ([], 200)]
+    assert operators(network).keys() == {"dequantize", "quantize", "nn.conv2d", "add", "reshape"}
+
+
+def is_constant(call: relax.Call) -> bool:
+    return constant_value(call.args[0]) is not None
+
+
+def test_weights_that_are_stored_as_floats_before_a_pair_become_integers(tmp_path: Path) -> None:
+    graph = Quantised()
+    values = graph.random.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    parameters = graph.parameters(np.int8, [0.01, 0.02, 0.03, 0.04], np.zeros(4))
+    stored = graph.node("QuantizeLinear", graph.weight(values), *parameters, axis=0)
+    weights = graph.node("DequantizeLinear", stored, *parameters, axis=0)
+    network = read(graph, tmp_path, graph.node("Conv", graph.input("data", [1, 3, 8, 8]), weights))
+    [call] = calls(network, "dequantize")
+    scales = np.float32([0.01, 0.02, 0.03, 0.04]).reshape(4, 1, 1, 1)
+    np.testing.assert_array_equal(constant_value(call.args[0]), np.clip(np.rint(values / scales), -128, 127))
+    assert not calls(network, "quantize")
+
+
+@pytest.mark.compiles
+def test_pools_and_copies_of_integers_stand_between_pairs(tmp_path: Path) -> None:
+    graph = Quantised()
+    parameters = graph.parameters(np.uint8)
+    data = graph.node("QuantizeLinear", graph.input("data", [1, 4, 8, 8]), *parameters)
+    pooled = graph.node("MaxPool", data, kernel_shape=[3, 3], pads=[1] * 4, strides=[2, 2])
+    edges, border = graph.weight(np.array([0, 0, 1, 1, 0, 0, 1, 1])), graph.weight(np.uint8(3))
+    padded = graph.node("Pad", pooled, edges, border)
+    first = graph.node("Split", padded, axis=1, outputs=2)
+    joined = graph.node("Concat", f"{first}_1", first, graph.stored(np.uint8, 1, 2, 6, 6), axis=1)
+    resized = graph.node("Resize", joined, "", graph.weight(np.float32([1, 1, 2, 2])), mode="nearest")
+    turned = graph.node("Transpose", resized, perm=[0, 2, 3, 1])
+    output = graph.node("DequantizeLinear", turned, *parameters)
+    network = read(graph, tmp_path, output)
+    moving = ("nn.max_pool2d", "nn.pad", "split", "concat", "image.resize2d", "permute_dims")
+    for operator in moving:
+        assert [str(call.ty.dtype) for call in calls(network, operator) if operator != "split"] in ([], ["float32"])
+    inputs = random_inputs(network)
+    [found], [wanted] = results(network, inputs), network.reference(inputs).values()
+    np.testing.assert_array_equal(found, wanted)
+
+
+def sums_of_windows(data: np.ndarray, weights: np.ndarray, pads: int, stride: int, groups: int) -> np.ndarray:
+    """A convolution in NCHW, OIHW, exactly."""
+    data = np.pad(data.astype(np.int64), [(0, 0), (0, 0), (pads, pads), (pads, pads)])
+    windows = sliding_window_view(data, weights.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    parts = zip(np.split(windows, groups, axis=1), np.split(weights.astype(np.int64), groups), strict=True)
+    return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], axis=1)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("given", ["constant", "computed"])
+@pytest.mark.parametrize(("stored", "zeros"), [(np.int8, 0), (np.uint8, 131), (np.uint8, range(100, 106))])
+def test_integer_convolutions_and_products_are_exact(given: str, stored: Any, zeros: Any, tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.input("data", [1, 4, 9, 9], TensorProto.UINT8)
+    rows = graph.input("rows", [2, 5, 7], TensorProto.UINT8)
+    zero = graph.weight(np.uint8(77)) if given == "constant" else graph.input("zero", [], TensorProto.UINT8)
+    limits = np.iinfo(stored)
+    kernels = graph.random.integers(limits.min, limits.max + 1, (6, 2, 3, 3)).astype(stored)
+    matrix = graph.random.integers(limits.min, limits.max + 1, (7, 6)).astype(stored)
+    shift = np.array(list(zeros) if isinstance(zeros, range) else zeros, stored)
+    stores = [graph.weight(each) for each in (kernels, matrix, shift)]
+    outputs = [
+        graph.node("ConvInteger", data, stores[0], zero, stores[2], group=2, pads=[1] * 4, strides=[2, 2]),
+        graph.node("MatMulInteger", rows, stores[1], zero, stores[2]),
+    ]
+    network = read(graph, tmp_path, *outputs)
+    inputs = random_inputs(network)
+    inputs["data"][0, 0] = 255
+    less = np.int64(inputs.get("zero", 77))
+    centred = kernels - np.int64(shift).reshape([-1, 1, 1, 1])
+    wanted = [
+        sums_of_windows(inputs["data"] - less, centred, 1, 2, 2),
+        (inputs["rows"] - less) @ (matrix - np.int64(shift)),
+    ]
+    for found, expected in zip(results(network, inputs), wanted, strict=True):
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, expected)
+    [product], [convolution] = calls(network, "matmul"), calls(network, "nn.conv2d")
+    assert {str(call.args[0].ty.dtype) for call in (product, convolution)} == {"uint8"}
+
+
+@pytest.mark.compiles
+def test_products_of_two_computed_matrices_with_zero_points_are_exact(tmp_path: Path) -> None:
+    graph = Quantised()
+    left, right = (graph.input(name, [3, 4, 4], TensorProto.UINT8) for name in ("left", "right"))
+    rows, columns = np.uint8([1, 255, 3, 4]), np.uint8([9, 8, 255, 6])
+    made = graph.node("MatMulInteger", left, right, graph.weight(rows), graph.weight(columns))
+    network = read(graph, tmp_path, made)
+    inputs = random_inputs(network)
+    wanted = (inputs["left"] - np.int64(rows)[:, None]) @ (inputs["right"] - np.int64(columns))
+    [found] = results(network, inputs)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.compiles
+def test_ranges_of_values_are_quantised_as_onnxruntime_does(tmp_path: Path) -> None:
+    graph = Quantised()
+    made = graph.node("DynamicQuantizeLinear", graph.input("data", [3, 50]), outputs=3)
+    network = read(graph, tmp_path, made, f"{made}_1", f"{made}_2")
+    compiled = compile_network(network, load_board("local"))
+    values = random_inputs(network)["data"]
+    for data in (values, np.abs(values), -np.abs(values), np.zeros_like(values)):
+        for found, wanted in zip(
+            outputs_of(compiled, {"data": data}), network.reference({"data": data}).values(), strict=True
+        ):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.compiles
+def test_products_with_dynamic_scales_of_onnxruntime_give_its_values(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.input("data", [2, 5, 8])
+    scale, zero = graph.parameters(np.uint8, np.linspace(0.01, 0.02, 6), np.arange(120, 126))
+    bias = graph.normal(6)
+    stored = graph.stored(np.uint8, 8, 6)
+    outputs = [
+        graph.node("DynamicQuantizeMatMul", data, stored, scale, zero, bias, domain=MICROSOFT),
+        graph.node(
+            "MatMulIntegerToFloat",
+            *(graph.input("rows", [5, 8], TensorProto.UINT8), stored, graph.weight(np.float32(0.02)), scale),
+            *(graph.weight(np.uint8(9)), zero, bias),
+            domain=MICROSOFT,
+        ),
+    ]
+    network = read(graph, tmp_path, *outputs)
+    inputs = random_inputs(network)
+    for found, wanted in zip(results(network, inputs), network.reference(inputs).values(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.compiles
+def test_weights_of_4_bits_and_of_blocks_are_read(tmp_path: Path) -> None:
+    graph = Quantised(opset=21)
+    narrow = helper.make_tensor("narrow", TensorProto.INT4, [6, 8], graph.random.integers(-8, 8, 48).tolist())
+    graph.weights.append(narrow)
+    scales = graph.weight(graph.random.uniform(0.1, 0.2, (6, 2)).astype(np.float32))
+    blocks = graph.node("DequantizeLinear", "narrow", scales, axis=1, block_size=4)
+    scale = graph.weight(np.linspace(0.1, 0.2, 6, dtype=np.float32))
+    channels = graph.node("DequantizeLinear", "narrow", scale, axis=0)
+    data = graph.input("data", [3, 6])
+    rounded = graph.node("QuantizeLinear", data, scales_of_rows(graph), zeros_of_rows(graph), axis=1, block_size=3)
+    outputs = [graph.node("MatMul", data, blocks), graph.node("MatMul", data, channels), rounded]
+    network = read(graph, tmp_path, *outputs)
+    [kept] = calls(network, "dequantize")
+    assert constant_value(kept.args[0]).dtype == np.int8
+    inputs = random_inputs(network)
+    for found, wanted in zip(results(network, inputs), network.reference(inputs).values(), strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def scales_of_rows(graph: Quantised) -> str:
+    return graph.weight(graph.random.uniform(0.02, 0.04, (3, 2)).astype(np.float32))
+
+
+def zeros_of_rows(graph: Quantised) -> str:
+    return graph.weight(graph.random.integers(0, 256, (3, 2)).astype(np.uint8))
+
+
+def test_what_is_not_known_is_refused_by_operator_and_node(tmp_path: Path) -> None:
+    graph = Quantised(opset=21)
+    scale, zero = graph.weight(np.float32(1)), helper.make_tensor("zero", TensorProto.INT4, [], [0])
+    graph.weights.append(zero)
+    values = graph.node("QuantizeLinear", graph.input("data", [2, 3]), scale, "zero")
+    with pytest.raises(ModelError, match=f"QuantizeLinear cannot be imported: node '{values}': integers of int4"):
+        read(graph, tmp_path, graph.node("DequantizeLinear", values, scale, "zero"))
+    graph = Quantised()
+    made = graph.node("QAttention", graph.input("data", [1, 2, 4]), domain=MICROSOFT, num_heads=1)
+    with pytest.raises(ModelError, match=f"operator com.microsoft::QAttention is not supported: node '{made}'"):
+        read(graph, tmp_path, made)
+
+
+def test_onnxruntime_is_asked_for_exact_sums_and_makes_sessions_where_it_has_none(tmp_path: Path) -> None:
+    graph, outputs = every_operator(np.uint8)
+    entry = "session.x64quantprecision"
+    session = cpu_session(graph.save(tmp_path / "net.onnx", outputs["Conv"]))
+    assert session.get_session_options().get_session_config_entry(entry) == "1"
+    sharing = graph.save(tmp_path / "net.onnx", outputs["Gemm"], outputs["Gemm in float"])
+    assert len(cpu_session(sharing).get_outputs()) == 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_onnxruntimes_quantiser_writes_is_imported(form: str, tmp_path: Path) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, 16, 16])
+    first = graph.node("Relu", graph.conv(data, 3, 8, 3, pads=[1] * 4))
+    second = graph.node("Sigmoid", graph.conv(first, 8, 8, 3, group=8, pads=[1] * 4))
+    pooled = graph.node("MaxPool", graph.node("Add", first, second), kernel_shape=[2, 2], strides=[2, 2])
+    mean = graph.node("GlobalAveragePool", graph.node("Concat", pooled, pooled, axis=1))
+    flat = graph.node("Flatten", mean)
+    output = graph.node("Gemm", flat, graph.normal(10, 16), graph.normal(10), transB=1)
+    source = graph.save(tmp_path / "float.onnx", output)
+    network = read_onnx(quantise(source, tmp_path / "net.onnx", FORMS[form], random_samples(source)))
+    assert network.quantised
+    found = operators(network)
+    stored = {str(call.args[0].ty.dtype) for call in calls(network, "dequantize") if is_constant(call)}
+    if FORMS[form].kind == "dynamic":
+        assert found["nn.conv2d"] == 2
+        assert {str(call.ty.dtype) for call in calls(network, "nn.conv2d") + calls(network, "matmul")} == {"int32"}
+    else:
+        assert stored == {FORMS[form].weights, "int32"}
+        assert {str(call.ty.dtype) for call in calls(network, "quantize")} == {FORMS[form].activations}
+        assert {str(call.ty.dtype) for call in calls(network, "nn.conv2d") + calls(network, "nn.max_pool2d")} == {
+            "float32"
+        }

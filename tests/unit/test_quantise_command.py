@@ -1,0 +1,412 @@
+"""`edgedeploy quantize`, and what becomes of the networks that it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+from conftest import Command
+from support import packages
+from support.commands import output_of
+from support.networks import Graph, tiny
+from support.quantised_files import write_digits
+
+from edgedeploy.board import BOARDS, load_board
+from edgedeploy.errors import InaccurateReleaseError
+from edgedeploy.heads import Head
+from edgedeploy.package.archive import read_manifest, write_package
+from edgedeploy.package.manifest import FORMAT, PLAIN_FORMAT, Manifest, parse_manifest
+from edgedeploy.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
+from edgedeploy.release.gate import AccuracyRule
+from edgedeploy.release.push import push
+from edgedeploy.zoo.source import Source
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders `seen`, with digits of training, and `new`, with those that were held out."""
+    folder = tmp_path_factory.mktemp("digits")
+    write_digits(folder / "seen", 60, held_out=False)
+    write_digits(folder / "new", held_out=True)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twelve images of noise."""
+    random = np.random.default_rng(0)
+    for index in range(12):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / "photos" / f"{index}.png"), random.integers(0, 256, (20, 20, 3), np.uint8))
+    return tmp_path / "photos"
+
+
+def record_of(path: Path) -> dict[str, Any]:
+    entries = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    return dict(json.loads(entries[KEY]))
+
+
+def test_the_bundled_network_is_as_accurate_in_bytes(command: Command, digits: Path) -> None:
+    output = output_of(
+        command, "quantize", "digits", "--calibrate", digits / "seen", "--evaluate", digits / "new", "--json"
+    )
+    said = json.loads(output)
+    accuracy = said["quantisation"]["accuracy"]
+    # What models/digits.yaml states of the float network, to a digit that falls to the other side.
+    assert accuracy["before"] == pytest.approx(0.9887, abs=1.5 / 355)
+    assert accuracy["after"] >= accuracy["before"] - 0.01
+    assert (accuracy["of"], accuracy["samples"]) == ("top-1", 355)
+    assert said["accuracy"]["after"]["top-5"] >= accuracy["after"]
+    assert said["quantisation"]["agreement"]["of"] == "top-1"
+    assert said["quantisation"]["agreement"]["value"] >= 0.98
+    assert said["quantisation"]["samples"] == 60
+    assert said["signal_to_noise_db"]["prob"] > 20
+    assert [each["signal_to_noise_db"] for each in said["worst_layers"]] == sorted(
+        each["signal_to_noise_db"] for each in said["worst_layers"]
+    )
+    written = Path("digits-int8.onnx")
+    assert said["output"] == str(written)
+    assert said["bytes"] == written.stat().st_size < 0.45 * said["bytes_before"]
+    onnx.checker.check_model(onnx.load(written), full_check=True)
+    assert record_of(written)["accuracy"] == accuracy
+    [again, *_] = json.loads(output_of(command, "quantize", "digits", "--calibrate", digits / "seen", "--json")), None
+    assert again["quantisation"]["agreement"] == said["quantisation"]["agreement"]
+
+
+def test_people_are_told_the_same(command: Command, digits: Path) -> None:
+    output = output_of(command, "quantize", "digits", "--calibrate", digits / "seen", "-o", "small.onnx")
+    for part in ("worst layers", "signal to noise, dB", "conv1", "minmax over 60 samples", "small.onnx", "top-1"):
+        assert part in output
+    assert Path("small.onnx").is_file()
+
+
+def test_few_images_are_warned_of(command: Command, photos: Path, tmp_path: Path) -> None:
+    for path in sorted(photos.iterdir())[9:]:
+        path.unlink()
+    code, _, said = command("quantize", "digits", "--calibrate", photos)
+    assert code == 0
+    assert "9 samples are few" in said
+
+
+def test_a_file_is_fed_as_a_demos_network(command: Command, photos: Path, tmp_path: Path) -> None:
+    network = tiny(tmp_path / "mine.onnx")
+    output = output_of(command, "quantize", network, "--calibrate", photos, "--demo", "classification", "--json")
+    assert json.loads(output)["quantisation"]["agreement"]["of"] == "top-1"
+    metadata = {entry.key: entry.value for entry in onnx.load("mine-int8.onnx").metadata_props}
+    assert metadata["edgedeploy.entry"] == "squeezenet_v1.1-onnx"
+
+
+def test_a_quantised_network_says_itself_whose_input_it_has(command: Command, digits: Path) -> None:
+    """The demo's own network has another preprocessing."""
+    from edgedeploy.demo.program import Part
+    from edgedeploy.demo.spec import DEMOS
+
+    output_of(command, "quantize", "digits", "--calibrate", digits / "seen")
+    part = Part.of(DEMOS.load("classification"), "digits-int8.onnx")
+    assert part.entry.input.colour == "GRAY"
+    assert part.labels == [str(digit) for digit in range(10)]
+
+
+WRONG: list[tuple[list[str], int, str]] = [
+    (["--calibrate", "none"], 7, "there is no folder"),
+    (["--calibrate", "empty"], 7, "there is no image"),
+    (["--calibrate", "words"], 7, "there is no image"),
+    (["--calibrate", "photos", "-o", "none/net.onnx"], 10, "not a folder"),
+    (["--calibrate", "photos", "-o", "photos"], 10, "folder"),
+    (["--calibrate", "photos", "-o", "/proc/net.onnx"], 10, "cannot write"),
+    (["--calibrate", "photos", "--demo", "clasification"], 4, "classification"),
+    (["--calibrate", "photos", "--demo", "wake-word"], 4, "unknown demo"),
+    (["--calibrate", "photos", "--demo", "yunet"], 7, "has no output"),
+    (["--calibrate", "photos", "--evaluate", "none"], 7, "there is no folder"),
+    (["--calibrate", "photos", "--evaluate", "photos"], 7, "no label"),
+    (["--calibrate", "photos", "--evaluate", "words"], 7, "there is no image"),
+    (["--calibrate", "photos", "--method", "mean"], 2, "minmax"),
+    (["--calibrate", "photos", "--method", ""], 2, "minmax"),
+    (["--calibrate", "photos", "--method", "MINMAX "], 2, "minmax"),
+    (["--calibrate", "photos", "--images", "0"], 2, "--images"),
+    (["--calibrate", "photos", "--images", "-4"], 2, "--images"),
+    (["--calibrate", "photos", "--images", "many"], 2, "integer"),
+    (["--calibrate", "photos", "--keep", "conv9"], 4, "conv1"),
+    (["--calibrate", "photos", "--keep", ""], 4, "unknown layer"),
+    (["--calibrate", "photos", "--keep", "conv1", "--keep", "x*"], 4, "unknown layer"),
+    (["--calibrate", "photos", "--max-loss", "0.1"], 7, "--auto"),
+    (["--calibrate", "photos", "--auto", "--max-loss", "1.5"], 2, "--max-loss"),
+    (["--calibrate", "photos", "--auto", "--max-loss", "-1"], 2, "--max-loss"),
+    (["--calibrate", "photos", "--input-shape", "data"], 7, "not a shape"),
+    (["--calibrate", "photos", "--input-shape", "picture:1,1,16,16"], 7, "no input"),
+    (["--calibrate", "photos", "--input-shape", "data:1,3,16,16"], 7, ""),
+    (["--calibrate", "photos", "--epsilon", "2"], 2, "--epsilon"),
+    ([], 2, "--calibrate"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "part"), WRONG, ids=[" ".join(each[0]) or "none" for each in WRONG])
+def test_what_is_wrong_is_said_and_nothing_is_written(
+    command: Command, photos: Path, options: list[str], code: int, part: str
+) -> None:
+    here = Path.cwd()
+    photos.rename(here / "photos")
+    (here / "empty").mkdir()
+    (here / "words").mkdir()
+    (here / "words" / "a.txt").write_text("words")
+    ended, output, said = command("quantize", "digits", *options)
+    assert ended == code, said
+    assert part in said
+    assert not output
+    assert not list(here.rglob("*.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("network", "code", "part"),
+    [
+        ("digitz", 4, "digits"),
+        ("none.onnx", 5, "there is no file"),
+        ("nanodet-m", 5, "no weights"),
+        ("words.onnx", 5, "no network"),
+    ],
+)
+def test_networks_that_cannot_be_quantised_are_named(
+    command: Command, photos: Path, network: str, code: int, part: str
+) -> None:
+    Path("words.onnx").write_text("words, and nothing but words")
+    ended, _, said = command("quantize", network, "--calibrate", photos, "--demo", "classification")
+    assert ended == code, said
+    assert part in said
+
+
+def test_formats_that_are_not_translated_say_what_to_do_instead(command: Command, photos: Path) -> None:
+    Path("net.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(64))
+    code, _, said = command("quantize", "net.tflite", "--calibrate", photos, "--demo", "classification")
+    assert code == 12
+    assert "TensorFlow" in said
+    assert "converter" in said
+
+
+def test_an_interrupted_run_leaves_no_file(command: Command, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: Path, content: bytes) -> int:
+        with self.open("wb") as stream:
+            stream.write(content[: len(content) // 2])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "write_bytes", interrupted)
+    code, _, _ = command("quantize", "digits", "--calibrate", photos)
+    assert code == 130
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_heads_of_a_darknet_network_stand_in_the_file(command: Command, photos: Path, tmp_path: Path) -> None:
+    config = """
+[net]
+width=32
+height=32
+channels=3
+[convolutional]
+filters=8
+size=3
+stride=4
+pad=1
+activation=leaky
+[convolutional]
+filters=14
+size=1
+activation=linear
+[yolo]
+mask=0,1
+anchors=4,5, 6,7
+classes=2
+num=2
+"""
+    (tmp_path / "net.cfg").write_text(config)
+    floats = np.random.default_rng(0).normal(0, 0.1, 8 + 8 * 27 + 14 + 14 * 8).astype(np.float32)
+    header = np.array([0, 2, 0], np.int32).tobytes() + np.array([0], np.int64).tobytes()
+    (tmp_path / "net.weights").write_bytes(header + floats.tobytes())
+    output_of(command, "quantize", tmp_path / "net.cfg", "--calibrate", photos, "--demo", "yolov3-tiny")
+    converted = Source.of(Path("net-int8.onnx"), {}).read()
+    [head] = converted.heads
+    assert head == Head(output=converted.outputs[0].name, anchors=[(4, 5), (6, 7)], classes=2)
+    assert converted.quantised
+
+
+@pytest.mark.compiles
+def test_a_build_quantises_on_the_way_and_keeps_what_it_made(command: Command, digits: Path) -> None:
+    code, output, said = command("build", "digits", "--quantize", digits / "seen")
+    assert code == 0, said
+    assert "quantised: minmax over 60 samples" in output
+    assert "quantising digits, kept for later runs" in said
+    package = Path("dist/local/digits-int8.tar.gz")
+    first = read_manifest(package)
+    assert (first.format, first.model) == (FORMAT, "digits-int8")
+    assert first.quantisation is not None
+    assert first.quantisation.agreement is not None
+    assert first.quantisation.agreement.value >= 0.98
+    assert not first.metadata
+    assert "agreement with the float network" in output_of(command, "package", "show", package)
+    [again] = json.loads(output_of(command, "build", "digits", "--quantize", digits / "seen", "--json"))
+    assert again["quantisation"]["agreement"] == first.quantisation.agreement.model_dump()
+    assert read_manifest(package).build_key == first.build_key
+    # A float network, for comparison.
+    output_of(command, "build", "digits")
+    plain = read_manifest(Path("dist/local/digits.tar.gz"))
+    assert (plain.format, plain.quantisation) == (PLAIN_FORMAT, None)
+
+
+def test_other_images_make_another_network(command: Command, digits: Path, photos: Path) -> None:
+    from edgedeploy.quantize.keeping import quantised_source
+    from edgedeploy.quantize.making import find_task
+
+    sources = [quantised_source(find_task("digits", folder)) for folder in (digits / "seen", photos, digits / "seen")]
+    assert [source.name for source in sources] == ["digits-int8"] * 3
+    assert sources[0].files == sources[2].files
+    assert sources[0].sha256 != sources[1].sha256
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["digits", "mnist", "--quantize", "photos"], "one network"),
+        (["digits", "--quantize", "photos", "--batch", "1,2"], "one network"),
+        (["yolov3", "--quantize", "photos", "--weights", "random"], "one network"),
+        (["digits", "--demo", "digits"], "--quantize"),
+        (["digits", "--quantize", "none"], "there is no folder"),
+    ],
+)
+def test_builds_say_what_does_not_go_with_quantising(command: Command, options: list[str], part: str) -> None:
+    code, _, said = command("build", *options)
+    assert code == 7
+    assert part in said
+
+
+ACCURATE = Quantisation(
+    method="minmax",
+    samples=100,
+    agreement=Agreement(of="top-1", value=0.9, samples=100),
+    accuracy=Accuracy(of="top-1", before=0.75, after=0.74, samples=1000),
+)
+AGREEING = ACCURATE.model_copy(update={"accuracy": None})
+FOREIGN = Quantisation()
+
+
+def manifest(quantisation: Quantisation | None) -> Manifest:
+    form = FORMAT if quantisation else PLAIN_FORMAT
+    return packages.manifest().model_copy(update={"quantisation": quantisation, "format": form})
+
+
+@pytest.mark.parametrize(
+    ("known", "rule", "passes"),
+    [
+        (ACCURATE, AccuracyRule(), True),
+        (FOREIGN, AccuracyRule(), True),
+        (None, AccuracyRule(), True),
+        (ACCURATE, AccuracyRule(minimum=0.74), True),
+        (ACCURATE, AccuracyRule(minimum=0.745), False),
+        (AGREEING, AccuracyRule(minimum=0.9), True),
+        (AGREEING, AccuracyRule(minimum=0.91), False),
+        (FOREIGN, AccuracyRule(minimum=0.0), False),
+        (None, AccuracyRule(minimum=0.0), False),
+        (ACCURATE, AccuracyRule(max_loss=0.011), True),
+        (ACCURATE, AccuracyRule(max_loss=0.009), False),
+        (AGREEING, AccuracyRule(max_loss=0.11), True),
+        (AGREEING, AccuracyRule(max_loss=0.09), False),
+        (FOREIGN, AccuracyRule(max_loss=1.0), False),
+        (None, AccuracyRule(max_loss=0.0), True),
+    ],
+)
+def test_releases_pass_whose_record_is_good_enough(known: Quantisation, rule: AccuracyRule, passes: bool) -> None:
+    if passes:
+        rule.check(manifest(known))
+        return
+    with pytest.raises(InaccurateReleaseError, match="net is not accurate enough") as raised:
+        rule.check(manifest(known))
+    assert raised.value.exit_code == 25
+    assert "nothing was sent" in str(raised.value)
+
+
+def test_both_sides_of_the_comparison_are_said() -> None:
+    with pytest.raises(InaccurateReleaseError, match=r"accuracy is 74\.00%, and 90\.00% is asked for"):
+        AccuracyRule(minimum=0.9).check(manifest(ACCURATE))
+    with pytest.raises(InaccurateReleaseError, match=r"fell by 1\.00%, and 0\.50% is allowed"):
+        AccuracyRule(max_loss=0.005).check(manifest(ACCURATE))
+    with pytest.raises(InaccurateReleaseError, match=r"agreement with the float network is 90\.00%: it lost 10\.00%"):
+        AccuracyRule(max_loss=0.05).check(manifest(AGREEING))
+
+
+def test_a_refused_release_sends_nothing(tmp_path: Path) -> None:
+    write_package(tmp_path / "net.tar.gz", manifest(AGREEING), packages.CONTENTS)
+    release: Any = SimpleNamespace(manifest=read_manifest(tmp_path / "net.tar.gz"), model="net")
+    connection: Any = SimpleNamespace(sent=0)  # of which nothing else is asked
+    for dry_run in (False, True):
+        with pytest.raises(InaccurateReleaseError):
+            push(connection, release, dry_run=dry_run, accuracy=AccuracyRule(max_loss=0.05))
+
+
+def test_what_a_growing_accuracy_lost_is_nothing() -> None:
+    better = ACCURATE.model_copy(update={"accuracy": Accuracy(of="top-1", before=0.7, after=0.8, samples=10)})
+    assert better.loss == 0
+
+
+def test_the_record_of_a_file_is_read_and_one_that_is_not_sound_is_none() -> None:
+    assert recorded({KEY: ACCURATE.model_dump_json()}, quantised=True) == ACCURATE
+    assert recorded({}, quantised=False) is None
+    for text in ("", "{}x", '{"method": "magic"}', '{"samples": -1}', '{"agreement": {"of": "top-1", "value": 2}}'):
+        assert recorded({KEY: text}, quantised=True) == FOREIGN
+    assert recorded({}, quantised=True) == FOREIGN
+    assert FOREIGN.lines() == ["by another program; its accuracy is not recorded"]
+
+
+def test_manifests_with_a_record_are_read_back_and_unsound_ones_refused() -> None:
+    written = json.dumps(manifest(ACCURATE).written()).encode()
+    assert parse_manifest(written).quantisation == ACCURATE
+    assert "quantisation" not in manifest(None).written()
+    for value in ({"method": "magic"}, {"accuracy": {"of": "top-1", "before": 2}}, 5, {"more": 1}):
+        with pytest.raises(ValueError, match="quantisation"):
+            parse_manifest(json.dumps({**manifest(ACCURATE).written(), "quantisation": value}).encode())
+    with pytest.raises(ValueError, match="format 2 has no"):
+        parse_manifest(json.dumps({**manifest(ACCURATE).written(), "format": PLAIN_FORMAT}).encode())
+
+
+@pytest.fixture
+def strict_board() -> Path:
+    """A profile in the working folder that allows a loss of two per cent."""
+    Path("boards").mkdir()
+    path = Path("boards/strict.yaml")
+    path.write_text(BOARDS.find("rpi4").read_text(encoding="utf-8") + "max_accuracy_loss: 0.02\n")
+    return path
+
+
+def test_a_profile_may_say_how_much_may_be_lost(command: Command, strict_board: Path) -> None:
+    assert load_board("strict").max_accuracy_loss == 0.02
+    for wrong in ("-0.1", "2", "much"):
+        strict_board.write_text(strict_board.read_text().rsplit(":", 1)[0] + f": {wrong}\n")
+        code, _, said = command("boards", "show", "strict")
+        assert code == 3
+        assert "max_accuracy_loss" in said
+
+
+def test_push_takes_a_share(command: Command) -> None:
+    for wrong in ("2", "-1", "good"):
+        code, _, said = command("push", "digits", "--min-accuracy", wrong)
+        assert code == 2
+        assert "--min-accuracy" in said
+
+
+def test_networks_that_take_no_images_are_calibrated_with_arrays(command: Command, tmp_path: Path) -> None:
+    graph = Graph()
+    product = graph.node("MatMul", graph.input("frames", [1, 40]), graph.normal(40, 8))
+    network = graph.save(tmp_path / "sounds.onnx", graph.node("Tanh", product))
+    (tmp_path / "inputs").mkdir()
+    for index in range(10):
+        values = np.random.default_rng(index).normal(0, 1, (1, 40)).astype(np.float32)
+        np.savez(tmp_path / "inputs" / f"{index}.npz", frames=values)
+    output = output_of(command, "quantize", network, "--calibrate", tmp_path / "inputs", "--json")
+    agreement = json.loads(output)["quantisation"]["agreement"]
+    assert (agreement["of"], agreement["samples"]) == ("outputs", 10)
+    assert agreement["value"] > 0.999
+    code, _, said = command("quantize", network, "--calibrate", tmp_path / "inputs", "--evaluate", tmp_path)
+    assert code == 7
+    assert "--evaluate needs" in said

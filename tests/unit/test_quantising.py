@@ -1,0 +1,352 @@
+"""Quantised networks: what their tensors are, and which of their layers stay in float."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support.networks import Graph
+from support.quantised_files import constants, integers_of, producer, scale_of
+
+from edgedeploy.errors import InputError, UnknownNameError, UnsupportedError
+from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.quantised import Method
+from edgedeploy.quantize.agreement import Noise, Runs, compare
+from edgedeploy.quantize.losses import by_harm, fewest_kept, worst_layers
+from edgedeploy.quantize.making import Made, Settings, find_task, make
+from edgedeploy.quantize.preparing import Prepared, prepare
+from edgedeploy.quantize.quantising import calibrate, chosen, layers_of, quantise
+from edgedeploy.quantize.samples import Arrays, Samples
+from edgedeploy.zoo.source import Source
+
+SHAPE = (1, 3, 12, 12)
+
+
+def network(path: Path, opset: int = 13) -> Path:
+    """Convolution with batch normalisation and ReLU, a depthwise one with SiLU, a sum, a mean, a product, a softmax."""
+    graph = Graph(opset=opset)
+    first = graph.conv(graph.input("data", list(SHAPE)), 3, 8, 3, pads=[1, 1, 1, 1])
+    relu = graph.node("Relu", graph.batch_norm(first, 8))
+    deep = graph.conv(relu, 8, 8, 3, group=8, pads=[1, 1, 1, 1])
+    silu = graph.node("Mul", deep, graph.node("Sigmoid", deep))
+    mean = graph.node("GlobalAveragePool", graph.node("Add", relu, silu))
+    flat = graph.node("Flatten", mean)
+    return graph.save(path, graph.node("Softmax", graph.node("Gemm", flat, graph.normal(8, 5), graph.normal(5))))
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Samples:
+    """Twelve inputs as a user gives them."""
+    folder = tmp_path_factory.mktemp("inputs")
+    for index, array in enumerate(arrays()):
+        np.savez(folder / f"{index}.npz", data=array)
+    return Arrays(folder, sorted(folder.glob("*.npz")), prepared_of(network(folder / "net.onnx")).inputs)
+
+
+def arrays(count: int = 12) -> list[np.ndarray]:
+    random = np.random.default_rng(5)
+    return [random.normal(0, 1, SHAPE).astype(np.float32) for _ in range(count)]
+
+
+def prepared_of(path: Path) -> Prepared:
+    return prepare(Source.of(path, {}))
+
+
+def made_of(path: Path, samples: Samples, **settings: object) -> Made:
+    return make(find_task(str(path), samples.folder), Settings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, samples: Samples) -> Made:
+    return made_of(network(tmp_path_factory.mktemp("net") / "net.onnx"), samples)
+
+
+def folded_weights(path: Path) -> dict[str, np.ndarray]:
+    """Weights of the first convolution with batch normalisation folded in, by its definition in float64."""
+    model = onnx.load(path)
+    weights = constants(model)
+    conv, norm = (next(n for n in model.graph.node if n.op_type == kind) for kind in ("Conv", "BatchNormalization"))
+    gamma, beta, mean, variance = (weights[name].astype(np.float64) for name in norm.input[1:])
+    factor = gamma / np.sqrt(variance + 1e-5)
+    return {
+        "weights": weights[conv.input[1]] * factor[:, None, None, None],
+        "bias": (weights[conv.input[2]] - mean) * factor + beta,
+    }
+
+
+def test_weights_are_bytes_with_a_scale_for_each_channel_and_no_zero_point(
+    made: Made, tmp_path: Path, samples: Samples
+) -> None:
+    wanted = folded_weights(network(tmp_path / "net.onnx"))
+    conv = next(node for node in made.model.graph.node if node.op_type == "Conv")
+    values, scale, zero = integers_of(made.model, conv.input[1])
+    assert (values.dtype, scale.dtype, zero.dtype) == (np.int8, np.float32, np.int8)
+    assert scale.shape == zero.shape == (8,)
+    assert not zero.any()
+    largest = np.abs(wanted["weights"]).max(axis=(1, 2, 3))
+    np.testing.assert_allclose(scale, largest / 127, rtol=1e-5)
+    # All of -127 to 127 is used: nothing is saved for products that saturate.
+    np.testing.assert_array_equal(np.abs(values.astype(int)).max(axis=(1, 2, 3)), 127)
+    steps = wanted["weights"] / scale[:, None, None, None]
+    assert np.abs(values - steps).max() < 0.51
+
+
+def test_biases_are_32_bits_in_steps_of_the_sums(made: Made, tmp_path: Path) -> None:
+    wanted = folded_weights(network(tmp_path / "net.onnx"))["bias"]
+    conv = next(node for node in made.model.graph.node if node.op_type == "Conv")
+    _, weight_scale, _ = integers_of(made.model, conv.input[1])
+    values, scale, zero = integers_of(made.model, conv.input[2])
+    data = scale_of(made.model, "data")
+    assert data is not None
+    assert (values.dtype, zero.dtype) == (np.int32, np.int32)
+    np.testing.assert_allclose(scale, data[0] * weight_scale, rtol=1e-6)
+    np.testing.assert_allclose(values * scale, wanted, atol=float(scale.max()))
+
+
+def test_activations_are_bytes_whose_range_is_what_the_samples_reach(
+    made: Made, tmp_path: Path, samples: Samples
+) -> None:
+    """The ranges are those that onnxruntime's outputs have on the float network."""
+    path = network(tmp_path / "net.onnx")
+    model = onnx.load(path)
+    names = [node.output[0] for node in model.graph.node if node.op_type in ("Relu", "Mul", "Add")]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = cpu_session(model.SerializeToString(), optimised=False)
+    found = [session.run(names, {"data": array}) for array in arrays()]
+    for index, name in enumerate(names):
+        low, high = (limit([values[index] for values in found]) for limit in (np.min, np.max))
+        low, high = min(low, 0), max(high, 0)
+        quantised = scale_of(made.model, name)
+        assert quantised is not None, name
+        assert quantised[0] == pytest.approx((high - low) / 255, rel=1e-4)
+        assert quantised[1] == round(-low / quantised[0])
+    relu = scale_of(made.model, names[0])
+    assert relu is not None
+    assert relu[1] == 0
+
+
+def test_every_layer_reads_and_gives_quantised_tensors(made: Made) -> None:
+    graph = made.model.graph
+    layers = [node for node in graph.node if "Linear" not in node.op_type and node.op_type != "Softmax"]
+    assert [node.op_type for node in layers] == [
+        "Conv",
+        "Conv",
+        "Sigmoid",
+        "Mul",
+        "Add",
+        "GlobalAveragePool",
+        "Flatten",
+        "Gemm",
+    ]
+    for node in layers:
+        for name in node.input:
+            before = producer(made.model, name)
+            assert before is not None
+            assert before.op_type == "DequantizeLinear", (node.name, name)
+        assert scale_of(made.model, node.output[0]), node.name
+
+
+def test_what_no_layer_follows_stays_in_float(made: Made) -> None:
+    softmax = next(node for node in made.model.graph.node if node.op_type == "Softmax")
+    assert softmax.output[0] == made.model.graph.output[0].name
+    assert scale_of(made.model, softmax.output[0]) is None
+
+
+def test_boxes_and_scores_that_meet_at_the_end_do_not_share_a_scale(tmp_path: Path, samples: Samples) -> None:
+    """Boxes in hundreds of pixels beside scores below one."""
+    graph = Graph()
+    data = graph.input("data", list(SHAPE))
+    boxes = graph.node("Mul", graph.conv(data, 3, 4, 1), graph.weight(np.float32(300)))
+    scores = graph.node("Sigmoid", graph.conv(data, 3, 1, 1))
+    path = graph.save(tmp_path / "net.onnx", graph.node("Concat", boxes, scores, axis=1))
+    result = made_of(path, samples)
+    before, after = (Runs(each)({"data": arrays(1)[0]}) for each in (onnx.load(path), result.model))
+    [name] = before
+    assert np.abs(before[name] - after[name])[:, 4:].max() < 0.05
+
+
+def test_an_old_opset_is_raised_for_scales_of_channels(tmp_path: Path, samples: Samples) -> None:
+    result = made_of(network(tmp_path / "net.onnx", opset=9), samples)
+    assert [each.version for each in result.model.opset_import if not each.domain] == [13]
+    assert result.comparison.agreement.value > 0.99
+
+
+@pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
+def test_every_method_gives_a_network_that_agrees(tmp_path: Path, samples: Samples, method: Method) -> None:
+    result = made_of(network(tmp_path / "net.onnx"), samples, method=method)
+    assert result.record.method == method
+    assert result.comparison.agreement.value > 0.98
+    onnx.checker.check_model(result.model)
+
+
+def test_percentiles_leave_out_what_is_far_from_all_else(tmp_path: Path) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.conv(graph.input("data", [1, 1, 600, 600]), 1, 1, 1))
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    values = np.random.default_rng(0).uniform(-1, 1, (1, 1, 600, 600)).astype(np.float32)
+    values[0, 0, 0, 0] = 1000
+    np.savez(inputs / "a.npz", data=values)
+    scales = {}
+    for method in ("minmax", "percentile"):
+        quantised = scale_of(make(find_task(str(path), inputs), Settings(method=method)).model, "data")
+        assert quantised is not None
+        scales[method] = quantised[0]
+    assert scales["minmax"] == pytest.approx(1001 / 255, rel=1e-3)
+    assert scales["percentile"] < scales["minmax"] / 1.5
+
+
+def test_layers_that_are_kept_have_float_weights(tmp_path: Path, samples: Samples) -> None:
+    path = network(tmp_path / "net.onnx")
+    result = made_of(path, samples, keep=["gemm*"])
+    gemm = next(node for node in result.model.graph.node if node.op_type == "Gemm")
+    assert constants(result.model)[gemm.input[1]].dtype == np.float32
+    assert [layer.operator for layer in result.kept] == ["Gemm"]
+    assert result.record.kept == [gemm.name]
+    convolutions = [node for node in result.model.graph.node if node.op_type == "Conv"]
+    assert all(integers_of(result.model, node.input[1])[0].dtype == np.int8 for node in convolutions)
+
+
+def test_a_network_with_all_layers_kept_is_the_float_network(tmp_path: Path, samples: Samples) -> None:
+    result = made_of(network(tmp_path / "net.onnx"), samples, keep=["*"])
+    assert not any("Linear" in node.op_type for node in result.model.graph.node)
+    assert result.comparison.agreement.value == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", ["gem", "conv99", "[", ""])
+def test_a_layer_that_is_not_there_is_answered_with_near_names(tmp_path: Path, name: str) -> None:
+    layers = layers_of(prepared_of(network(tmp_path / "net.onnx")).model)
+    with pytest.raises(UnknownNameError, match="unknown layer"):
+        chosen(layers, [name])
+
+
+def test_layers_are_meant_by_name_output_or_pattern(tmp_path: Path) -> None:
+    layers = layers_of(prepared_of(network(tmp_path / "net.onnx")).model)
+    gemm = next(layer for layer in layers if layer.operator == "Gemm")
+    assert chosen(layers, [gemm.name]) == chosen(layers, [gemm.output]) == chosen(layers, ["ge*"]) == [gemm]
+    assert chosen(layers, ["*", gemm.name]) == layers
+
+
+def unruly(path: Path) -> tuple[Path, str]:
+    """A network of which one layer, whose output reaches from thousands to thousandths, is ruined by eight bits."""
+    graph = Graph()
+    data = graph.node("Relu", graph.conv(graph.input("data", list(SHAPE)), 3, 8, 3, pads=[1, 1, 1, 1]))
+    factors = graph.weight(np.array([4000, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3, 1e-3], np.float32).reshape(1, 8, 1, 1))
+    wide = graph.node("Mul", data, factors)
+    back = graph.weight((1 / np.array([4000] + [1e-3] * 7)).astype(np.float32).reshape(1, 8, 1, 1))
+    narrow = graph.node("Mul", wide, back)
+    last = graph.conv(narrow, 8, 8, 3, pads=[1, 1, 1, 1])
+    return graph.save(path, graph.node("GlobalAveragePool", last)), wide
+
+
+def test_the_layers_that_hurt_most_stay_in_float_until_the_loss_is_small(tmp_path: Path, samples: Samples) -> None:
+    path, wide = unruly(tmp_path / "net.onnx")
+    without = made_of(path, samples)
+    result = made_of(path, samples, max_loss=0.01)
+    assert without.record.loss is not None
+    assert without.record.loss > 0.1
+    assert result.record.loss is not None
+    assert result.record.loss <= 0.01
+    assert wide in {layer.name for layer in result.kept}
+    assert 0 < len(result.kept) < result.layers
+    assert without.worst[0].ratio_db < 10 < result.worst[0].ratio_db
+
+
+def test_nothing_more_is_kept_where_the_loss_is_small_enough(tmp_path: Path, samples: Samples) -> None:
+    result = made_of(network(tmp_path / "net.onnx"), samples, max_loss=0.5, keep=["conv0"])
+    assert [layer.name for layer in result.kept] == ["conv0"]
+
+
+def test_a_layer_alone_harms_as_much_as_the_network_with_it_alone_differs(tmp_path: Path, samples: Samples) -> None:
+    path, wide = unruly(tmp_path / "net.onnx")
+    model = prepared_of(path).model
+    layers, ranges = layers_of(model), calibrate(model, samples, "minmax")
+    ranked = by_harm(model, ranges, layers, samples)
+    assert {layer.name for layer in ranked[:2]} >= {wide}
+    ratios = []
+    few = samples.some(4)
+    for layer in ranked:
+        [noise] = compare(model, quantise(model, ranges, [layer]), few, None).noise.values()
+        ratios.append(noise.ratio_db)
+    assert ratios == sorted(ratios)
+
+
+@pytest.mark.parametrize(("needed", "count"), [(0, 9), (1, 9), (2, 9), (5, 9), (8, 9), (9, 9), (1, 1)])
+def test_as_few_layers_are_kept_as_will_do(tmp_path: Path, needed: int, count: int) -> None:
+    layers = layers_of(prepared_of(network(tmp_path / "net.onnx")).model)
+    ranked = (layers * 2)[:count]
+    assert fewest_kept(ranked, lambda kept: float(len(kept) < needed), 0.5) == needed
+
+
+def test_where_no_number_of_layers_will_do_there_is_none(tmp_path: Path) -> None:
+    layers = layers_of(prepared_of(network(tmp_path / "net.onnx")).model)
+    assert fewest_kept(layers, lambda kept: 1.0, 0.5) is None
+
+
+def test_the_noise_of_layers_is_that_of_their_tensors(tmp_path: Path, samples: Samples) -> None:
+    """Read by showing each tensor, and its dequantised counterpart, as an output of its own."""
+    model = prepared_of(network(tmp_path / "net.onnx")).model
+    layers, ranges = layers_of(model), calibrate(model, samples, "minmax")
+    quantised = quantise(model, ranges, layers)
+    worst = {each.layer.name: each.ratio_db for each in worst_layers(model, quantised, layers, samples.some(3))}
+    add = next(layer for layer in layers if layer.operator == "Add")
+    signal = noise = 0.0
+    for sample in samples.some(3):
+        shown = []
+        for each, name in ((model, add.output), (quantised, f"{add.output}_DequantizeLinear_Output")):
+            copy = onnx.ModelProto()
+            copy.CopyFrom(each)
+            copy.graph.output.append(onnx.ValueInfoProto(name=name))
+            shown.append(cpu_session(copy.SerializeToString(), optimised=False).run([name], dict(sample.tensors))[0])
+        signal += float(np.sum(shown[0].astype(np.float64) ** 2))
+        noise += float(np.sum((shown[0].astype(np.float64) - shown[1]) ** 2))
+    assert worst[add.name] == pytest.approx(10 * np.log10(signal / noise), abs=0.01)
+
+
+def test_signal_to_noise_is_the_ratio_of_powers() -> None:
+    noise = Noise()
+    noise.add(np.full(100, 10.0), np.full(100, 11.0))
+    assert noise.ratio_db == pytest.approx(20)
+    noise.add(np.full(100, 10.0), np.full(100, 10.0))
+    assert noise.ratio_db == pytest.approx(23.0103)
+    assert Noise().ratio_db == 200
+    other_size = Noise()
+    other_size.add(np.ones(4), np.ones(5))
+    assert other_size.ratio_db == 0
+
+
+def test_what_is_quantised_already_is_refused(made: Made, tmp_path: Path) -> None:
+    made.write(tmp_path / "net-int8.onnx")
+    with pytest.raises(InputError, match="is quantised already"):
+        prepared_of(tmp_path / "net-int8.onnx")
+
+
+def test_a_network_without_weights_has_nothing_to_quantise(tmp_path: Path, samples: Samples) -> None:
+    graph = Graph()
+    path = graph.save(tmp_path / "net.onnx", graph.node("Relu", graph.input("data", list(SHAPE))))
+    with pytest.raises(UnsupportedError, match="nothing to quantise"):
+        made_of(path, samples)
+
+
+def test_values_that_are_no_numbers_have_no_range(tmp_path: Path) -> None:
+    path = network(tmp_path / "net.onnx")
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    np.savez(inputs / "a.npz", data=np.full(SHAPE, np.inf, np.float32))
+    with pytest.raises(InputError, match="infinite or no numbers"):
+        make(find_task(str(path), inputs), Settings())
+
+
+def test_weights_of_a_product_have_a_scale_for_each_of_its_columns(tmp_path: Path, samples: Samples) -> None:
+    graph = Graph()
+    flat = graph.node("Flatten", graph.input("data", list(SHAPE)))
+    weights = graph.normal(432, 6)
+    path = graph.save(tmp_path / "net.onnx", graph.node("MatMul", flat, weights))
+    result = made_of(path, samples)
+    product = next(node for node in result.model.graph.node if node.op_type in ("MatMul", "Gemm"))
+    _, scale, _ = integers_of(result.model, product.input[1])
+    stated = next(numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer if each.name == weights)
+    np.testing.assert_allclose(scale, np.abs(stated).max(axis=0) / 127, rtol=1e-5)
