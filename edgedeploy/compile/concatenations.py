@@ -7,6 +7,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.types import is_floating
 
 
 def split_concatenations(module: tvm.IRModule) -> tvm.IRModule:
@@ -39,7 +40,8 @@ class _Splitter(Rewriter):
 
     def _convolved(self, call: relax.Call, parts: list[relax.Expr]) -> relax.Expr | None:
         attrs, weights = call.attrs, constant_value(call.args[1])
-        if weights is None or int(attrs.groups) != 1 or attrs.data_layout != "NCHW":
+        floating = is_floating(str(call.ty.dtype))  # sums of integers are four times as wide as what is copied
+        if weights is None or int(attrs.groups) != 1 or attrs.data_layout != "NCHW" or not floating:
             return None
         copied, added = np.prod(shape_of(call.args[0])), (len(parts) - 1) * np.prod(shape_of(call))
         if added >= copied:

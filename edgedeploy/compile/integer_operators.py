@@ -58,7 +58,9 @@ def sum_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr
     )
     offset = np.float32(result.zero_point) - offsets
     partial = build.emit(relax.op.multiply(_as_stored(build, other, network.dtype), constant(second, "float32")))
-    partial = build.emit(relax.op.add(partial, constant(offset, "float32")))
+    # Of two bare products LLVM would choose itself which one is rounded: a bound that no value passes keeps them apart.
+    apart = relax.op.add if offset else relax.op.maximum
+    partial = build.emit(apart(partial, constant(offset or np.finfo(np.float32).min, "float32")))
     total = build.emit(relax.op.multiply(_as_stored(build, one, network.dtype), constant(first, "float32")))
     total = build.emit(relax.op.add(total, partial))
     low, high = (bound + result.zero_point - steps.zero_point for bound in found.bounds(steps))
@@ -109,6 +111,19 @@ def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Exp
     return rounded(build, total, steps, found.bounds(steps))
 
 
+def average_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+    """QLinearAveragePool of onnxruntime: averages of float32 values, rounded after the zero point was added."""
+    build, call = network.build, network.values.of(found.source)
+    operand = network.integers(call.args[0]) if is_call(call, "relax.nn.avg_pool2d") else None
+    if operand is None:
+        return None
+    value = build.emit(relax.Call(call.op, [build.emit(to_floats(build, *operand))], call.attrs))
+    value = build.emit(relax.op.divide(value, constant(steps.scale, "float32")))
+    value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
+    value = build.emit(relax.op.round(bounded(build, value, *found.bounds(steps))))
+    return relax.op.astype(value, steps.dtype)
+
+
 def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
     """The concatenation of integers, those of other steps brought to these."""
     build, call = network.build, network.values.of(found.source)
@@ -123,4 +138,4 @@ def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> 
     return relax.op.concat(parts, int(call.attrs.axis)) if parts else None
 
 
-OPERATORS = (sum_of, product_of, mean_of, concatenation_of)
+OPERATORS = (sum_of, product_of, mean_of, average_of, concatenation_of)

@@ -17,7 +17,12 @@ from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, re
 from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, layer_of
 from edgedeploy.compile.integer_moves import move_integers
 from edgedeploy.compile.integer_operators import OPERATORS, Surroundings
+from edgedeploy.compile.optraits import Kind, is_kind, operator_name
 from edgedeploy.compile.quantisation import BYTES, Steps, steps_of, to_floats, to_integers
+from edgedeploy.compile.types import is_floating
+
+# The attribute of a network that is computed in integers from its inputs to its outputs: its values are exact.
+THROUGHOUT = "edgedeploy.integers_throughout"
 
 # Whether a layer is computed in integers.
 Choice = Callable[[IntegerLayer], bool]
@@ -31,7 +36,8 @@ def everywhere(layer: IntegerLayer) -> bool:
 def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice = everywhere) -> tvm.IRModule:
     """Compute in bytes what a network says in quantised tensors; constants that are left are folded.
 
-    A network none of whose layers can be computed so stays as it was.
+    A network none of whose layers can be computed so stays as it was. One that has nothing in float but conversions at
+    its inputs and outputs gets the attribute `THROUGHOUT`.
 
     Args:
         module: the network, in NCHW; its weights may be `dequantize` of constants.
@@ -43,8 +49,32 @@ def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice =
     written = rewritten(_Writer, moved, storage, _type_in_file(module), choice, taken)
     if taken:
         # First what only floats needed vanishes, then what is left at the borders is written out.
-        module = rewritten(_Border, relax.transform.CanonicalizeBindings()(written))
+        written = relax.transform.CanonicalizeBindings()(written)
+        module = rewritten(_Border, written)
+        if _is_throughout(written):
+            module = module.with_attr(THROUGHOUT, True)
     return fold_constants(module)
+
+
+def _is_throughout(module: tvm.IRModule) -> bool:
+    """Whether only inputs are quantised, and all outputs are integers or were."""
+    function = module["main"]
+    values = Values(function, Counter())
+
+    def before_moves(expression: relax.Expr) -> list[relax.Expr]:
+        call = values.of(expression)
+        if isinstance(call, relax.Tuple):
+            return [each for field in call.fields for each in before_moves(field)]
+        if operator_name(call) == "permute_dims" or is_kind(call, Kind.RESHAPE):
+            return before_moves(call.args[0])
+        return [call]
+
+    bindings = [each.value for block in function.body.blocks for each in block.bindings]
+    read = [each for call in bindings if is_call(call, "relax.quantize") for each in before_moves(call.args[0])]
+    given = before_moves(function.body.body)
+    return all(each in list(function.params) for each in read) and all(
+        is_call(each, "relax.dequantize") or not is_floating(str(each.ty.dtype)) for each in given
+    )
 
 
 def _type_in_file(module: tvm.IRModule) -> str:
@@ -122,12 +152,33 @@ class _Border(Rewriter):
             if is_call(each.value, "relax.quantize") and self.uses[each.var] == dequantised.count(each.var)
         }
 
+        self._dequantised: dict[relax.Var, relax.Call] = {
+            each.var: each.value
+            for each in bindings
+            if is_call(each.value, "relax.dequantize")
+            and each.value.args[0] not in self._in_float
+            and constant_value(each.value.args[0]) is None
+            and steps_of(each.value)
+        }
+
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         steps = steps_of(call)
-        if steps is None:
-            return None
-        if is_call(call, "relax.quantize"):
+        if is_call(call, "relax.quantize") and steps:
             kept = any(original.same_as(each) for each in self._in_float.values())
-            return None if kept else to_integers(self.builder_, call.args[0], steps)
-        kept = original.args[0] in self._in_float or constant_value(call.args[0]) is not None
-        return None if kept else to_floats(self.builder_, call.args[0], steps)
+            return None if kept else to_integers(self.builder_, self._own(call, original).args[0], steps)
+        if any(original.same_as(each) for each in self._dequantised.values()):
+            return self._floats(original)
+        return self._own(call, original) if is_kind(call, Kind.ELEMENTWISE) else None
+
+    def _floats(self, original: relax.Call) -> relax.Expr:
+        steps = steps_of(original)
+        assert steps is not None
+        return to_floats(self.builder_, self.visit_expr(original.args[0]), steps)
+
+    def _own(self, call: relax.Call, original: relax.Call) -> relax.Call:
+        """An elementwise operator with its own conversions of what it reads: they become one function with it."""
+        arguments = [
+            self.emit(self._floats(self._dequantised[before])) if before in self._dequantised else now
+            for before, now in zip(original.args, call.args, strict=True)
+        ]
+        return relax.Call(call.op, arguments, call.attrs)

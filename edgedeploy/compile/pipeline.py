@@ -22,9 +22,10 @@ from edgedeploy.compile.entries import joined, renamed
 from edgedeploy.compile.error_budget import within
 from edgedeploy.compile.expressions import call_counts
 from edgedeploy.compile.fusion import FusedFunction
+from edgedeploy.compile.integers import THROUGHOUT
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.passes import Compilation
-from edgedeploy.compile.passes.builtin import COPIED
+from edgedeploy.compile.passes.builtin import COPIED, IN_INTEGERS
 from edgedeploy.compile.passes.order import passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
@@ -267,6 +268,19 @@ def optimise(network: Network, board: Board) -> Optimised:
         backend = backend_of(board)
         scheduled = _scheduled(optimised, optimised.functions, backend, untuned, math.inf)
         return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, backend.little_work)))
+
+
+def in_integers_throughout(network: Network, board: Board) -> bool:
+    """Whether a board computes a network in integers from its inputs to its outputs: exactly, that is.
+
+    Raises:
+        CompileError: as `compile_network`.
+    """
+    passes = passes_for(board)
+    last = next((place for place, each in enumerate(passes) if each.name == IN_INTEGERS), -1)
+    with _compiling(network, board):
+        module = run_passes(network.module, passes[: last + 1], Compilation(board))
+    return bool((module.attrs or {}).get(THROUGHOUT, False))
 
 
 def _optimised(

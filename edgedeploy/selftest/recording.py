@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgedeploy.compile.pipeline import in_integers_throughout
 from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
@@ -68,6 +69,7 @@ def self_test(
     """The manifest's record of a self-test, and the members of the package that it names; these begin with a prefix."""
     records: list[Case] = []
     members: dict[str, bytes] = {}
+    exact = network.quantised and in_integers_throughout(network, board)
     for name, case in cases.items():
         suffix = f"-{name}.bin" if records else ".bin"
         inputs = {
@@ -76,14 +78,14 @@ def self_test(
         outputs = {
             f"selftest/{prefix}output-{i}{suffix}": case.outputs[spec.name] for i, spec in enumerate(network.outputs)
         }
-        usual, absolute = usual_tolerance(network, board)
+        usual, absolute = usual_tolerance(network, board, exact=exact)
         records.append(
             Case(
                 name=name,
                 inputs=list(inputs),
                 outputs=list(outputs),
                 usual=usual,
-                relative=[tolerance_of(network, board, case, spec.name)[0] for spec in network.outputs],
+                relative=[tolerance_of(network, board, case, spec.name, exact=exact)[0] for spec in network.outputs],
                 absolute=absolute,
                 spread=[_relative_spread(case, spec.name) for spec in network.outputs],
             )

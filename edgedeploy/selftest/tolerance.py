@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 # |difference| <= relative * max|reference| + absolute, for networks in float32. The absolute part is for outputs that
 # are nearly zero. A network keeps about half of its type's digits: both grow as the root of the machine epsilon.
 TOLERANCE = (1e-4, 1e-6)
-# Quantised networks run in float here; where a value falls on the other side of a rounding step, it moves by
-# one step, and so do those that follow from it.
-QUANTISED_TOLERANCE = (0.3, 1e-6)
+# Networks that are computed in integers throughout: float32 rounds what dequantises their outputs.
+EXACT = (1e-6, 1e-6)
+# Steps by which outputs of other quantised networks may differ, where a value falls on the other side of a half; what
+# such steps of tensors upstream do comes on top, as the reference's own kernels show it.
+_STEPS = 2.0
+# What is allowed at most of those, as a fraction of the largest value.
+_MOST_QUANTISED = 0.3
 
 # What is allowed, in differences between two sets of the reference's own kernels. Sound code came to two of them.
 _SPREADS = 3.0
@@ -59,7 +63,7 @@ def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str,
     Returns:
         By name of each output in floating point, the largest difference. Nothing where it cannot be known.
     """
-    if network.quantised or network.other_kernels is None:
+    if network.other_kernels is None:
         return {}
     try:
         others = network.other_kernels(inputs)
@@ -72,10 +76,10 @@ def spread_of(network: Network, inputs: Tensors, expected: Tensors) -> dict[str,
     }
 
 
-def usual_tolerance(network: Network, board: Board) -> tuple[float, float]:
+def usual_tolerance(network: Network, board: Board, *, exact: bool = False) -> tuple[float, float]:
     """By how much outputs may differ that rounding changes little; as `tolerance_of`."""
-    if network.quantised:
-        return QUANTISED_TOLERANCE
+    if exact:
+        return EXACT
     relative, absolute = tolerance_in(computed_types(network))
     least = (board.device.tolerance if board.device else None) or TOLERANCE
     return max(relative, least[0]), max(absolute, least[1])
@@ -92,7 +96,9 @@ def tolerance_in(dtypes: Iterable[str]) -> tuple[float, float]:
     return relative, absolute
 
 
-def tolerance_of(network: Network, board: Board, case: Recorded, output: str) -> tuple[float, float]:
+def tolerance_of(
+    network: Network, board: Board, case: Recorded, output: str, *, exact: bool = False
+) -> tuple[float, float]:
     """By how much an output may differ: a fraction of its largest value, and what comes on top.
 
     Args:
@@ -100,11 +106,29 @@ def tolerance_of(network: Network, board: Board, case: Recorded, output: str) ->
         board: where it will run.
         case: an inference of the reference.
         output: the name of the output.
+        exact: whether it is computed in integers throughout.
     """
-    usual, absolute = usual_tolerance(network, board)
+    usual, absolute = usual_tolerance(network, board, exact=exact)
     largest = largest_of(case.outputs[output])
-    needed = (_SPREADS * case.spread.get(output, 0.0) - absolute) / largest if largest else 0.0
-    return min(max(usual, _rounded_up(needed)), MOST * usual), absolute
+    if exact or not largest:
+        return usual, absolute
+    most, steps = MOST * usual, 0.0
+    if network.quantised:
+        most, steps = max(most, _MOST_QUANTISED), _STEPS * step_of(case.outputs[output])
+    needed = (_SPREADS * case.spread.get(output, 0.0) + steps - absolute) / largest
+    return min(max(usual, _rounded_up(needed)), most), absolute
+
+
+def step_of(output: np.ndarray) -> float:
+    """The step of an output of a quantised network: the least difference between two of its values.
+
+    Those of dequantised tensors are whole steps apart, but for what float32 rounds. Of few values, or of others, it
+    says how close they lie.
+    """
+    values = np.unique(output[np.isfinite(output)].astype(np.float64))
+    apart = np.diff(values)
+    apart = apart[apart > 1e-6 * np.abs(values).max(initial=0)]
+    return float(apart.min(initial=np.inf)) if apart.size else 0.0
 
 
 def is_steady(network: Network, case: Recorded) -> bool:
@@ -120,8 +144,8 @@ def steadiest(network: Network, cases: Iterable[Recorded]) -> Recorded | None:
 
 def _unrest(network: Network, case: Recorded) -> float:
     """The most that rounding alone does to an output, in usual tolerances."""
-    if not case.spread:
-        return 0.0
+    if network.quantised or not case.spread:
+        return 0.0  # one step of one value is more than can be told from an error by its size
     relative, absolute = tolerance_in(computed_types(network))
     return max(
         spread / (relative * largest_of(case.outputs[output]) + absolute) for output, spread in case.spread.items()

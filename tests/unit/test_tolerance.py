@@ -23,7 +23,15 @@ from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
 from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
-from edgedeploy.selftest.tolerance import TOLERANCE, Recorded, error_limit, tolerance_of, usual_tolerance
+from edgedeploy.selftest.tolerance import (
+    EXACT,
+    TOLERANCE,
+    Recorded,
+    error_limit,
+    step_of,
+    tolerance_of,
+    usual_tolerance,
+)
 from edgedeploy.zoo.source import Source, find_source
 
 pytestmark = pytest.mark.compiles
@@ -126,7 +134,8 @@ def computing_in(*dtypes: str) -> Any:
     return SimpleNamespace(quantised=False, module=builder.get())
 
 
-FLOAT, QUANTISED = computing_in("float32"), SimpleNamespace(quantised=True)
+FLOAT = computing_in("float32")
+QUANTISED: Any = SimpleNamespace(quantised=True, module=FLOAT.module)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +179,17 @@ def test_what_is_only_kept_in_half_precision_has_the_usual_tolerance(tmp_path: P
     assert usual_tolerance(network, LOCAL) == TOLERANCE
 
 
-def test_quantised_networks_keep_a_tolerance_of_their_own() -> None:
-    assert tolerance_of(QUANTISED, LOCAL, inference(0.01), "y") == (0.3, 1e-6)  # type: ignore[arg-type]
-    assert error_limit(QUANTISED, LOCAL, [inference(0.01)]) == np.inf  # type: ignore[arg-type]
+@pytest.mark.parametrize(("spread", "wanted"), [(0.0, 0.2), (0.02, 0.26), (0.05, 0.3)])
+def test_quantised_networks_may_differ_by_two_steps_and_by_what_steps_upstream_do(spread: float, wanted: float) -> None:
+    outputs = {"y": np.linspace(0, 1, 11, dtype=np.float32)}
+    case = Recorded({}, outputs, {"y": spread})
+    assert step_of(outputs["y"]) == pytest.approx(0.1)
+    assert tolerance_of(QUANTISED, LOCAL, case, "y") == (pytest.approx(wanted), 1e-6)
+    assert error_limit(QUANTISED, LOCAL, [case]) == np.inf
+
+
+def test_those_computed_in_integers_throughout_must_be_equal() -> None:
+    assert tolerance_of(QUANTISED, LOCAL, inference(0.01), "y", exact=True) == EXACT
 
 
 def test_the_more_rounding_does_the_less_may_be_added_to_it() -> None:

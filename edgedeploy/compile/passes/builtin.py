@@ -36,6 +36,9 @@ from edgedeploy.compile.unified import decompose, unify
 # The attribute of reshapes that are no views.
 COPIED = "edgedeploy.copied"
 
+# The pass after which quantised layers are computed in integers.
+IN_INTEGERS = "compute-in-integers"
+
 # The attribute of a network: by name, its operators that are slow or may be, and why.
 SLOW_OPERATORS = "edgedeploy.slow_operators"
 
@@ -135,7 +138,7 @@ PASSES = [
         _alone(canonicalise),
     ),
     Pass(
-        "compute-in-integers",
+        IN_INTEGERS,
         "Compute quantised layers, and what lies between them, in integers.",
         _compute_in_integers,
         _QUANTISED,

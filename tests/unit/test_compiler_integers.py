@@ -1,0 +1,291 @@
+"""Networks of quantised tensors run in bytes between their layers, and give what onnxruntime gives, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import tvm
+import tvm_ffi
+from support.networks import Graph
+from support.quantised_networks import FORMS, quantise, random_samples
+from support.running import outputs_of
+from tvm import relax
+
+from edgedeploy.board import load_board
+from edgedeploy.compile.expressions import calls_of, result_types, shape_of
+from edgedeploy.compile.passes.running import ignore
+from edgedeploy.compile.pipeline import (
+    Lowered,
+    Optimised,
+    compile_network,
+    in_integers_throughout,
+    lower_network,
+    optimise,
+)
+from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.network import Network
+
+pytestmark = pytest.mark.compiles
+
+LOCAL = load_board("local")
+
+
+def reference(path: Path, data: np.ndarray) -> list[np.ndarray]:
+    """What onnxruntime makes of it, in integers where it can and with sums that do not saturate."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, {"data": data})
+
+
+def tensors_between(lowered: Lowered | Optimised) -> list[tuple[str, int]]:
+    """Type and size of every tensor that a function of a network leaves for another."""
+    calls = calls_of(lowered.module["main"])
+    return [
+        (str(kind.dtype), int(np.prod(shape_of(variable)))) for variable, call in calls for kind in result_types(call)
+    ]
+
+
+def layers(form: str) -> Graph:
+    graph = Graph()
+    data = graph.input("data", [1, 5, 17, 13])
+    first = graph.node("Relu", graph.conv(data, 5, 19, 3, pads=[1] * 4))
+    depthwise = graph.conv(first, 19, 19, 3, pads=[0, 1, 2, 1], group=19, strides=[2, 2])
+    bounds = [graph.weight(np.float32(bound)) for bound in (-0.5, 1)]
+    outputs = {
+        "one by one": (one := graph.conv(depthwise, 19, 24, 1)),
+        "strided": (strided := graph.conv(first, 19, 24, 3, pads=[1] * 4, strides=[2, 2])),
+        "sum": (total := graph.node("Add", one, strided)),
+        "sigmoid": (gate := graph.node("Sigmoid", total)),
+        "product": (product := graph.node("Mul", total, gate)),
+        "bounded": (bounded := graph.node("Clip", graph.conv(product, 24, 32, 3, group=4, pads=[2] * 4), *bounds)),
+        "dilated": graph.conv(product, 24, 8, 3, pads=[2] * 4, dilations=[2, 2]),
+        "mean": (mean := graph.node("GlobalAveragePool", bounded)),
+        "gated": graph.node("Mul", bounded, graph.node("Sigmoid", graph.conv(mean, 32, 32, 1))),
+        "classes": graph.node("Gemm", graph.node("Flatten", mean), graph.normal(32, 11), graph.normal(11)),
+    }
+    graph.outputs = list(outputs.values())  # type: ignore[attr-defined]
+    return graph
+
+
+def moves(form: str) -> Graph:
+    graph = Graph(opset=17)
+    data = graph.input("data", [1, 5, 12, 14])
+    first, second = graph.conv(data, 5, 10, 1), graph.conv(data, 5, 7, 3, pads=[1] * 4)
+    widths = graph.weight(np.array([0, 0, 1, 2, 0, 0, 3, 0]))
+    rows = graph.node("Reshape", graph.node("Transpose", first, perm=[0, 2, 3, 1]), graph.weight(np.array([1, -1, 10])))
+    last = {
+        "concatenation": (17, graph.node("Concat", first, second, axis=1)),
+        "maximum": (10, graph.node("MaxPool", first, kernel_shape=[3, 3], pads=[1] * 4)),
+        "average": (10, graph.node("AveragePool", first, kernel_shape=[2, 2], strides=[2, 2])),
+        "leaky": (10, graph.node("LeakyRelu", first, alpha=0.1)),
+        "hard swish": (10, graph.node("HardSwish", first)),
+        "nearest": (10, graph.node("Resize", first, "", graph.weight(np.float32([1, 1, 2, 2])), mode="nearest")),
+        "pad": (10, graph.node("Pad", first, widths)),
+    }
+    outputs = [graph.conv(value, channels, 8, 1) for channels, value in last.values()]
+    outputs.append(graph.node("MatMul", rows, graph.normal(10, 7)))
+    graph.outputs = outputs  # type: ignore[attr-defined]
+    return graph
+
+
+@pytest.mark.parametrize("make", [layers, moves])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "pairs-u8s8-channels",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("pairs-u8s8", "pairs-s8s8-channels", "pairs-u8u8")),
+    ],
+)
+def test_operators_give_what_onnxruntime_gives(tmp_path: Path, make: Callable[[str], Any], form: str) -> None:
+    graph = make(form)
+    graph.save(tmp_path / "float.onnx", *graph.outputs)
+    samples = list(random_samples(tmp_path / "float.onnx"))
+    path = quantise(tmp_path / "float.onnx", tmp_path / "net.onnx", FORMS[form], samples)
+    compiled = compile_network(read_onnx(path), LOCAL)
+    for sample in samples[:2]:
+        for found, wanted in zip(outputs_of(compiled, sample), reference(path, sample["data"]), strict=True):
+            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+            np.testing.assert_array_equal(found, wanted)
+
+
+class Quantised(Graph):
+    """Pairs that a test writes itself."""
+
+    def pair(self, data: str, scale: float, zero_point: Any) -> str:
+        return self.node("DequantizeLinear", self.quantised(data, scale, zero_point), *self.steps)
+
+    def quantised(self, data: str, scale: float, zero_point: Any) -> str:
+        self.steps = [self.weight(np.float32(scale)), self.weight(np.asarray(zero_point))]
+        return self.node("QuantizeLinear", data, *self.steps)
+
+    def stored(self, values: np.ndarray, scale: Any, zero_point: Any, axis: int = 0) -> str:
+        scale = np.asarray(scale, np.float32)
+        zero = np.full(scale.shape, zero_point, values.dtype)
+        parameters = [self.weight(each) for each in (values, scale, zero)]
+        return self.node("DequantizeLinear", *parameters, axis=axis)
+
+    def convolution(self, data: str, inputs: int, outputs: int, **attributes: Any) -> str:
+        weights = self.stored(self.random.integers(-127, 128, (outputs, inputs, 3, 3)).astype(np.int8), 0.004, 0)
+        return self.node("Conv", data, weights, pads=[1] * 4, **attributes)
+
+
+@pytest.fixture
+def exact(tmp_path: Path) -> Callable[..., tuple[Lowered, Network]]:
+    """Compiles a graph whose outputs must be onnxruntime's to the last bit."""
+
+    def run(graph: Graph, *outputs: str, scale: float = 1.0) -> tuple[Lowered, Network]:
+        model = graph.model(*outputs)
+        zero_points = {node.output[0]: node.input[2] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+        types = {weight.name: weight.data_type for weight in model.graph.initializer}
+        for output in model.graph.output:
+            if output.name in zero_points:
+                output.type.tensor_type.elem_type = types[zero_points[output.name]]
+        onnx.save(model, tmp_path / "net.onnx")
+        network = read_onnx(tmp_path / "net.onnx")
+        data = (np.random.default_rng(1).standard_normal(network.inputs[0].shape) * scale).astype(np.float32)
+        compiled = compile_network(network, LOCAL)
+        for found, wanted in zip(
+            outputs_of(compiled, {"data": data}), reference(tmp_path / "net.onnx", data), strict=True
+        ):
+            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+            np.testing.assert_array_equal(found, wanted)
+        return compiled, network
+
+    return run
+
+
+def test_all_tensors_between_layers_are_bytes(exact: Callable) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 16, 16]), 0.02, np.uint8(120))
+    first = graph.pair(graph.node("Relu", graph.convolution(data, 3, 16)), 0.05, np.uint8(0))
+    second = graph.pair(graph.convolution(first, 1, 16, group=16), 0.05, np.uint8(100))
+    gate = graph.pair(graph.node("Sigmoid", second), 1 / 256, np.uint8(0))
+    total = graph.pair(
+        graph.node("Add", first, graph.pair(graph.node("Mul", second, gate), 0.04, np.uint8(90))), 0.06, np.uint8(60)
+    )
+    both = graph.pair(graph.node("Concat", first, total, axis=1), 0.06, np.uint8(60))
+    pooled = graph.pair(graph.node("MaxPool", both, kernel_shape=[2, 2], strides=[2, 2]), 0.06, np.uint8(60))
+    compiled, _ = exact(graph, graph.quantised(graph.convolution(pooled, 32, 8), 0.1, np.uint8(9)))
+    assert {dtype for dtype, _ in tensors_between(compiled)} == {"uint8"}
+
+
+@pytest.mark.parametrize("zero_point", [np.uint8(0), np.uint8(131), np.int8(-128), np.int8(7)], ids=repr)
+def test_padding_holds_the_zero_point(exact: Callable, zero_point: Any) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, zero_point)
+    exact(graph, graph.pair(graph.convolution(data, 3, 6), 0.05, zero_point))
+
+
+@pytest.mark.parametrize("zero_point", [128, 3])
+def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    weights = graph.stored(graph.random.integers(0, 256, (6, 3, 3, 3)).astype(np.uint8), 0.004, zero_point)
+    exact(graph, graph.pair(graph.node("Conv", data, weights), 0.05, np.uint8(100)))
+
+
+def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    scales = graph.random.uniform(0.001, 0.01, 6).astype(np.float32)
+    weights = graph.stored(graph.random.integers(-127, 128, (6, 3, 3, 3)).astype(np.int8), scales, 0)
+    bias = graph.stored(graph.random.integers(-9000, 9000, 6).astype(np.int32), np.float32(0.02) * scales, 0)
+    exact(graph, graph.pair(graph.node("Conv", data, weights, bias), 0.05, np.uint8(100)))
+
+
+def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact: Callable) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    quantised = graph.quantised(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
+    first = graph.node("DequantizeLinear", quantised, *graph.steps)
+    second = graph.pair(graph.convolution(first, 6, 6), 0.1, np.uint8(90))
+    third = graph.pair(graph.node("Add", first, second), 0.2, np.uint8(95))
+    compiled, _ = exact(graph, quantised, second, third)
+    assert ("uint8", 6 * 9 * 7) in tensors_between(compiled)
+
+
+def test_bytes_of_another_type_than_the_processor_s_at_the_borders(exact: Callable) -> None:
+    graph = Quantised()
+    other = np.int8(-20) if LOCAL.is_x86 else np.uint8(108)
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, other)
+    exact(graph, graph.quantised(graph.convolution(data, 3, 6), 0.05, other))
+
+
+def test_a_convolution_whose_result_stays_in_float_reads_bytes(exact: Callable, tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 8, 8]), 2.0**-6, np.uint8(128))
+    weights = graph.stored(graph.random.integers(-3, 4, (4, 3, 3, 3)).astype(np.int8), 2.0**-7, 0)
+    compiled, _ = exact(graph, graph.node("Conv", data, weights))
+    assert ("uint8", 3 * 8 * 8) in tensors_between(compiled)
+
+
+def module_of(graph: Graph, output: str, folder: Path, board: str, *disabled: str) -> Lowered:
+    return lower_network(
+        read_onnx(graph.save(folder / "net.onnx", output)), load_board(board), disabled_passes=disabled, listener=ignore
+    )
+
+
+def test_a_network_of_float_layers_between_pairs_stays_as_it_was(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.int8(5))
+    data = graph.pair(graph.node("Transpose", graph.conv(data, 3, 6, 3), perm=[0, 1, 3, 2]), 0.05, np.int8(2))
+    found = module_of(graph, data, tmp_path, "local")
+    without = module_of(graph, data, tmp_path, "local", "compute-in-integers")
+    assert tvm_ffi.structural_equal(found.module, without.module)
+
+
+def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    whole = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
+    function = graph.pair(graph.node("Sigmoid", whole), 1 / 256, np.uint8(0))
+    networks = {
+        "whole": read_onnx(graph.save(tmp_path / "whole.onnx", whole)),
+        "with a function": read_onnx(graph.save(tmp_path / "function.onnx", function)),
+    }
+    found = {
+        (name, board): in_integers_throughout(network, load_board(board))
+        for name, network in networks.items()
+        for board in ("rpi4", "nuc-opencl")
+    }
+    assert [key for key, value in found.items() if value] == [("whole", "rpi4")]
+
+
+@pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])
+def test_processors_store_bytes_as_they_multiply_them_and_devices_compute_in_float(
+    tmp_path: Path, board: str, stored: str | None
+) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
+    output = graph.pair(graph.convolution(data, 3, 6), 0.05, np.uint8(100))
+    network = read_onnx(graph.save(tmp_path / "net.onnx", graph.node("Relu", output)))
+    types = {dtype for dtype, _ in tensors_between(optimise(network, load_board(board)))}
+    assert types & {"uint8", "int8"} == ({stored} if stored else set())
+
+
+def test_sums_that_int32_does_not_hold_stay_in_float(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 70_000]), 0.02, np.uint8(120))
+    weights = graph.stored(np.full((70_000, 2), 127, np.int8), 0.004, 0)
+    lowered = module_of(graph, graph.pair(graph.node("MatMul", data, weights), 1, np.uint8(1)), tmp_path, "local")
+    assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
+
+
+def test_each_pass_leaves_a_well_formed_module(tmp_path: Path) -> None:
+    graph = layers("")
+    graph.save(tmp_path / "float.onnx", *graph.outputs)  # type: ignore[attr-defined]
+    path = quantise(
+        tmp_path / "float.onnx", tmp_path / "net.onnx", FORMS["pairs-u8s8"], random_samples(tmp_path / "float.onnx")
+    )
+
+    def check(each: Any, module: tvm.IRModule, seconds: float) -> None:
+        relax.analysis.well_formed(module)
+
+    lower_network(read_onnx(path), LOCAL, listener=check)
