@@ -151,7 +151,8 @@ class _Remover(Rewriter):
             # Channels that are dropped because nothing reads them may have values that padding would spoil.
             bias = product.share(values, gone & product.absorbable(values))[kept]
             shape = (1, -1) + (1,) * (len(call.ty.shape) - 2)
-            return relax.op.add(self.emit(result), constant(bias.reshape(shape))) if bias.any() else result
+            bias = constant(bias.reshape(shape), str(call.ty.dtype)) if bias.any() else None
+            return result if bias is None else relax.op.add(self.emit(result), bias)
         if is_depthwise(call):
             return self._with_weights(call, constant_value(call.args[1])[kept], int(kept.sum()))  # type: ignore[index]
         if is_call(call, "relax.concat"):
@@ -164,11 +165,11 @@ class _Remover(Rewriter):
         return relax.Call(call.op, arguments, call.attrs)
 
     def _with_weights(self, call: relax.Call, weights: np.ndarray, groups: int = 1) -> relax.Expr:
-        data, kernel = self.visit_expr(call.args[0]), constant(weights)
+        data, kernel, dtype = self.visit_expr(call.args[0]), constant(weights), str(call.ty.dtype)
         if is_call(call, "relax.matmul"):
-            return relax.op.matmul(data, kernel)
+            return relax.op.matmul(data, kernel, dtype)
         attrs = call.attrs
-        return relax.op.nn.conv2d(data, kernel, attrs.strides, attrs.padding, attrs.dilation, groups)
+        return relax.op.nn.conv2d(data, kernel, attrs.strides, attrs.padding, attrs.dilation, groups, out_dtype=dtype)
 
     def _smaller(self, call: relax.Call, argument: relax.Expr, kept: np.ndarray) -> relax.Expr:
         """An operand of an elementwise operator or a pool; constants lose the same channels."""

@@ -64,7 +64,7 @@ class _Lifter(Rewriter):
             count = bool(attrs.count_include_pad)
             others |= {"ceil_mode": bool(attrs.ceil_mode), "pool_size": [1, *map(int, attrs.pool_size)]}
             return _WINDOWS[name](self._image(call.args[0]), count_include_pad=count, **others)
-        others["groups"] = int(attrs.groups)
+        others |= {"groups": int(attrs.groups), "out_dtype": str(call.ty.dtype)}
         if "transpose" in name:
             others["output_padding"] = [0, *map(int, attrs.output_padding)]
         return _WINDOWS[name](self._image(call.args[0]), self._image(call.args[1]), **others)

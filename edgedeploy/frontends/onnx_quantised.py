@@ -74,7 +74,8 @@ def _of_channels(written: Written, operator: str, data: str, *others: str) -> st
     """An operator on feature maps with the node's attributes, of which one says that channels come last."""
     if not written.attributes.pop("channels_last", 0):
         return written.add(operator, data, *others, **written.attributes)
-    rank = len(written.shape(written.inputs[0]))
+    kernel = written.attributes.get("kernel_shape")
+    rank = len(kernel) + 2 if kernel else len(written.shape(written.inputs[0]))
     first = written.add("Transpose", data, perm=[0, rank - 1, *range(1, rank - 1)])
     made = written.add(operator, first, *others, **written.attributes)
     return written.add("Transpose", made, perm=[0, *range(2, rank), 1])

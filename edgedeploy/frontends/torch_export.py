@@ -3,7 +3,7 @@
 `torch.export.load` unpickles what it finds (`torch/export/pt2_archive/_package.py`, PyTorch 2.15): sample inputs
 and custom objects, weights whose entry says so; it evaluates symbolic expressions and guards as Python. A file from
 elsewhere could run any code so. What it is given here is therefore a copy of the archive that holds the graph, its
-weights as plain bytes, and nothing else, after the graph was found to call operators of ATen only.
+weights as plain bytes, and nothing else, after the graph was found to call operators of ATen and of quantisation only.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from edgedeploy.errors import ModelError
+from edgedeploy.frontends import torch_quantised
 from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
@@ -38,7 +39,7 @@ _COPIED = {_MODEL, *_CONFIGURATIONS, "archive_format", "archive_version", "byteo
 _LEFT_OUT = {_SAMPLES, ".data/serialization_id"}
 # A number that is read from a tensor; of sizes, which go by other letters, nothing can be known.
 _NUMBER = re.compile(r"Symbol\('z?uf?\d{1,9}'(, integer=True)?\)")
-_OPERATOR = re.compile(r"torch\.ops\.aten\.\w+(\.\w+)?|_operator\.getitem")
+_OPERATOR = re.compile(rf"torch\.ops\.(aten|{torch_quantised.LIBRARY})\.\w+(\.\w+)?|_operator\.getitem")
 
 # Of what the archive claims to hold, in proportion to its size: PyTorch stores without compression.
 _MOST_GROWTH = 4
@@ -76,16 +77,18 @@ class TorchExport(Format):
         import torch
 
         names = [spec.name for spec in given], [spec.name for spec in returned]
+        quantised = torch_quantised.is_quantised(program)
         return Network(
             path,
             module,
             given,
             returned,
-            False,
+            quantised,
             _reference(program, *names),
             f"PyTorch {torch.__version__}",
-            other_kernels=_reference(program, *names, double=True),
-            other_kernels_name="PyTorch in float64",
+            # Quantised ones take float32 only.
+            other_kernels=None if quantised else _reference(program, *names, double=True),
+            other_kernels_name="" if quantised else "PyTorch in float64",
         )
 
 
@@ -161,7 +164,9 @@ def _checked_graph(path: Path, model: dict[str, Any]) -> dict[str, Any]:
         if key in ("graph_module", "as_graph") and value is not model.get("graph_module"):
             raise ModelError(f"{path} has graphs inside of its graph", why="they cannot be imported", hints=_HINTS)
         if key == "target" and not (isinstance(value, str) and _OPERATOR.fullmatch(value)):
-            raise ModelError(f"{path}: operator {str(value)[:80]} is not supported", why="it is none of ATen's")
+            raise ModelError(
+                f"{path}: operator {str(value)[:80]} is not supported", why="it is none of ATen's or of quantisation's"
+            )
     return model
 
 
@@ -205,6 +210,7 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     from edgedeploy.frontends.torch_numbers import know_numbers
     from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
 
+    torch_quantised.register()
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
         know_numbers(program)

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax
 
 from edgedeploy.compile.expressions import shape_of
-from edgedeploy.frontends import torch_recurrent
+from edgedeploy.frontends import torch_quantised, torch_recurrent
 from edgedeploy.frontends.onnx_operators.translation import Builder
 
 _ATTENTION = "scaled_dot_product_attention.default"
@@ -61,4 +61,4 @@ def _attention(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(build.matmul(weights, value))
 
 
-CONVERSIONS = {**torch_recurrent.CONVERSIONS, _ATTENTION: _attention}
+CONVERSIONS = {**torch_quantised.CONVERSIONS, **torch_recurrent.CONVERSIONS, _ATTENTION: _attention}

@@ -90,6 +90,7 @@ def every_operator(dtype: Any) -> tuple[Quantised, dict[str, str]]:
 
     image = [graph.input("image", [1, 8, 9, 10], CODES[dtype]), *parameters(0.04, 7)]
     other = [graph.input("other", [1, 8, 9, 10], CODES[dtype]), *parameters(0.02, -low // 2)]
+    last = [graph.input("last", [1, 7, 6, 8], CODES[dtype]), *parameters(0.04, 7)]
     rows = [graph.input("rows", [5, 12], CODES[dtype]), *parameters(0.03, 11)]
     scales = np.linspace(0.002, 0.006, 6)
     bias = graph.weight(graph.random.integers(-2000, 2000, 6).astype(np.int32))
@@ -115,6 +116,10 @@ def every_operator(dtype: Any) -> tuple[Quantised, dict[str, str]]:
         "Where": node("QLinearWhere", condition, *image, *other, *parameters(0.06)),
         "Conv": node("QLinearConv", *image, *weights, *parameters(0.4), bias, domain="", pads=[1] * 4, strides=[2, 1]),
         "Conv of groups": node("QLinearConv", *image, *wide, *parameters(0.2), domain="", group=8),
+        "Conv, channels last": node(
+            "QLinearConv", *last, *weights, *parameters(0.4), bias, channels_last=1, kernel_shape=[3, 3]
+        ),
+        "MaxPool, channels last": node("NhwcMaxPool", last[0], kernel_shape=[2, 2], strides=[2, 1]),
         "MatMul": node("QLinearMatMul", *rows, *matrix, *parameters(0.1), domain=""),
         "Gemm": node("QGemm", *rows, *square, bias, *parameters(0.1), alpha=0.5),
         "Gemm in float": node("QGemm", *rows, *square, bias),
@@ -216,15 +221,15 @@ def sums_of_windows(data: np.ndarray, weights: np.ndarray, pads: int, stride: in
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("given", ["constant", "computed"])
-@pytest.mark.parametrize(("stored", "zeros"), [(np.int8, 0), (np.uint8, 131), (np.uint8, range(100, 106))])
+@pytest.mark.parametrize(("stored", "zeros"), [(np.int8, 0), (np.uint8, 131), (np.uint8, range(100, 108))])
 def test_integer_convolutions_and_products_are_exact(given: str, stored: Any, zeros: Any, tmp_path: Path) -> None:
     graph = Quantised()
     data = graph.input("data", [1, 4, 9, 9], TensorProto.UINT8)
     rows = graph.input("rows", [2, 5, 7], TensorProto.UINT8)
     zero = graph.weight(np.uint8(77)) if given == "constant" else graph.input("zero", [], TensorProto.UINT8)
     limits = np.iinfo(stored)
-    kernels = graph.random.integers(limits.min, limits.max + 1, (6, 2, 3, 3)).astype(stored)
-    matrix = graph.random.integers(limits.min, limits.max + 1, (7, 6)).astype(stored)
+    kernels = graph.random.integers(limits.min, limits.max + 1, (8, 2, 3, 3)).astype(stored)
+    matrix = graph.random.integers(limits.min, limits.max + 1, (7, 8)).astype(stored)
     shift = np.array(list(zeros) if isinstance(zeros, range) else zeros, stored)
     stores = [graph.weight(each) for each in (kernels, matrix, shift)]
     outputs = [
@@ -245,6 +250,18 @@ def test_integer_convolutions_and_products_are_exact(given: str, stored: Any, ze
         np.testing.assert_array_equal(found, expected)
     [product], [convolution] = calls(network, "matmul"), calls(network, "nn.conv2d")
     assert {str(call.args[0].ty.dtype) for call in (product, convolution)} == {"uint8"}
+
+
+@pytest.mark.compiles
+def test_integer_convolutions_of_signals_are_exact(tmp_path: Path) -> None:
+    graph = Quantised()
+    kernels, zero = graph.stored(np.int8, 6, 4, 3), graph.weight(np.uint8(200))
+    signal = graph.input("signal", [1, 4, 20], TensorProto.UINT8)
+    network = read(graph, tmp_path, graph.node("ConvInteger", signal, kernels, zero, pads=[2, 1], dilations=[2]))
+    inputs = random_inputs(network)
+    [found], [wanted] = results(network, inputs), network.reference(inputs).values()
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.compiles
@@ -296,6 +313,22 @@ def test_products_with_dynamic_scales_of_onnxruntime_give_its_values(tmp_path: P
     inputs = random_inputs(network)
     for found, wanted in zip(results(network, inputs), network.reference(inputs).values(), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(("opset", "domain"), [(21, ""), (13, MICROSOFT)])
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16])
+def test_values_of_16_bits_are_read(opset: int, domain: str, dtype: Any, tmp_path: Path) -> None:
+    graph = Quantised(opset=opset)
+    parameters = graph.parameters(dtype, 0.001, 300)
+    rounded = graph.node("QuantizeLinear", graph.input("data", [2, 9]), *parameters, domain=domain)
+    network = read(graph, tmp_path, graph.node("DequantizeLinear", rounded, *parameters, domain=domain))
+    inputs = random_inputs(network)
+    inputs["data"] *= 30
+    [found], [wanted] = results(network, inputs), network.reference(inputs).values()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    [call] = calls(network, "quantize")
+    assert str(call.ty.dtype) == np.dtype(dtype).name
 
 
 @pytest.mark.compiles

@@ -18,6 +18,7 @@ from support.fuzzing import damaged, survive
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.expressions import constant_value, is_call, parts_of
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.formats import describing
@@ -199,6 +200,62 @@ def test_an_exported_network_gives_pytorchs_values(tmp_path: Path) -> None:
         assert 0 < np.abs(doubles[name] - wanted).max() <= 1e-5 * np.abs(wanted).max()
     for name, again in network.reference(inputs).items():
         np.testing.assert_array_equal(again, before[name])
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_quantised_operators_become_pairs_with_the_programs_integers(tmp_path: Path) -> None:
+    import torch
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401
+
+    of = torch.ops.quantized_decomposed
+    stored = np.random.default_rng(2).integers(-127, 128, (8, 3, 3, 3)).astype(np.int8)
+
+    class Rounded(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("stored", torch.from_numpy(stored))
+            self.register_buffer("scales", torch.linspace(0.01, 0.02, 8, dtype=torch.float64))
+            self.register_buffer("zeros", torch.zeros(8, dtype=torch.int64))
+
+        def forward(self, image: Any) -> Any:
+            levels = (1 / 32, 120, 10, 250, torch.uint8)
+            data = of.dequantize_per_tensor(of.quantize_per_tensor(image, *levels), *levels)
+            weights = of.dequantize_per_channel(self.stored, self.scales, self.zeros, 0, -127, 127, torch.int8)
+            return torch.nn.functional.conv2d(data, weights)
+
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Rounded().eval(), (torch.randn(1, 3, 9, 9),)), str(path))
+    network = describing(path)[0].read([path], {})
+    assert network.quantised
+    assert network.other_kernels is None
+    parts = parts_of(network.module["main"])
+    data, weights = (each for each in parts if is_call(each, "relax.dequantize"))
+    data, weights = (weights, data) if constant_value(data.args[0]) is not None else (data, weights)
+    np.testing.assert_array_equal(constant_value(weights.args[0]), stored)
+    assert (weights.attrs.axis, str(weights.args[2].ty.dtype)) == (0, "int8")
+    assert (float(constant_value(data.args[1])), int(constant_value(data.args[2]))) == (1 / 32, 120)
+    inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 9, 9)).astype(np.float32) * 3}
+    [found] = outputs_of(compile_network(network, load_board("local")), inputs)
+    [wanted] = network.reference(inputs).values()
+    assert np.abs(found - wanted).max() <= 1e-5 * np.abs(wanted).max()
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_a_scale_that_depends_on_data_is_refused_by_its_operator(tmp_path: Path) -> None:
+    import torch
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401
+
+    class Dynamic(torch.nn.Module):
+        def forward(self, image: Any) -> Any:
+            scale, _ = torch.ops.quantized_decomposed.choose_qparams(image, 0, 255, 1e-6, torch.uint8)
+            return image * scale
+
+    path = tmp_path / "net.pt2"
+    torch.export.save(torch.export.export(Dynamic().eval(), (torch.randn(1, 3),)), str(path))
+    with pytest.raises(ModelError, match="choose_qparams"):
+        describing(path)[0].read([path], {})
 
 
 class _Malicious:
