@@ -16,7 +16,7 @@ from edgedeploy.frontends.binary import read_bytes
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, Format, ImportOptions, Shapes
 from edgedeploy.frontends.importing import check_shapes, importing, require_packages, specifications
 from edgedeploy.frontends.tflite_reference import reference
-from edgedeploy.frontends.tflite_tail import cut
+from edgedeploy.frontends.tflite_tail import cut, with_real_heads
 from edgedeploy.network import CutOff, Network
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import TensorSpec
@@ -110,7 +110,7 @@ def _divided(content: bytes) -> tuple[bytes, CutOff | None]:
     """What is compiled of a file, and its tail if it has one."""
     with _reading():
         _, inputs, outputs = _checked(content)
-        parts = cut(content)
+        parts = cut(with_real_heads(content))
     if parts is None:
         return content, None
     whole = reference(content, inputs, outputs)

@@ -54,6 +54,64 @@ class Cut:
         }
 
 
+def with_real_heads(content: bytes) -> bytes:
+    """A file whose detections come from real numbers: quantised heads are dequantised before, and anchors are float32.
+
+    Args:
+        content: a file whose tables were checked.
+
+    Raises:
+        ModelError: a head is quantised in a way that makes no sense.
+    """
+    import flatbuffers
+    import tflite
+    from ai_edge_litert import schema_py_generated as schema
+
+    from edgedeploy.frontends.tflite_quantised import Quantisation
+
+    stored = tflite.Model.GetRootAs(content, 0)
+    ways = [Quantisation.of(stored.Subgraphs(0).Tensors(i)) for i in range(stored.Subgraphs(0).TensorsLength())]
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    graph = model.subgraphs[0]
+    [*ends] = [each for each in graph.operators if model.operatorCodes[each.opcodeIndex].customCode == OPERATOR]
+    heads = [int(place) for each in ends for place in each.inputs if place >= 0 and ways[place]]
+    if not heads:
+        return content
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = tflite.BuiltinOperator.DEQUANTIZE
+    code.version = 2
+    model.operatorCodes.append(code)
+    real = {}
+    for place in dict.fromkeys(heads):
+        source, way, tensor = graph.tensors[place], ways[place], schema.TensorT()
+        tensor.name, tensor.shape, tensor.type = source.name + b"/real", source.shape, tflite.TensorType.FLOAT32
+        real[place] = len(graph.tensors)
+        graph.tensors.append(tensor)
+        held = _integers(stored, place, way.dtype) if way else None
+        if held is not None and way is not None:
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(way.real(held).astype("<f4").tobytes(), np.uint8)
+            tensor.buffer = len(model.buffers)
+            model.buffers.append(buffer)
+            continue
+        step = schema.OperatorT()
+        step.opcodeIndex = len(model.operatorCodes) - 1
+        step.inputs, step.outputs = np.array([place], np.int32), np.array([real[place]], np.int32)
+        graph.operators.insert(graph.operators.index(ends[0]), step)
+    for each in ends:
+        each.inputs = np.array([real.get(int(place), int(place)) for place in each.inputs], np.int32)
+    model.signatureDefs = []
+    builder = flatbuffers.Builder(len(content))
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _integers(model: Any, place: int, dtype: str) -> np.ndarray | None:
+    tensor = model.Subgraphs(0).Tensors(place)
+    raw = model.Buffers(tensor.Buffer()).DataAsNumpy()
+    return np.frombuffer(raw.tobytes(), dtype).reshape(tensor.ShapeAsNumpy()) if isinstance(raw, np.ndarray) else None
+
+
 def cut(content: bytes) -> Cut | None:
     """A file in two parts; None if the operator is not in it.
 

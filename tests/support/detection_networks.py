@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import flatbuffers
 import numpy as np
 import onnx
 import tflite
@@ -128,3 +129,37 @@ def post_processed(*, regular: bool = False, classes_each: int = 1, threshold: f
     parts = {"Tensors": write.tables(tensors), "Operators": write.tables(operators)}
     graph = write.table("SubGraph", Inputs=[0], Outputs=[10, 11, 12, 13], **parts)
     return write.file([graph], codes, buffers)
+
+
+def with_quantised_heads(content: bytes) -> bytes:
+    """The same with offsets, probabilities and anchors of uint8."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    graph = model.subgraphs[0]
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = tflite.BuiltinOperator.QUANTIZE
+    model.operatorCodes.append(code)
+    detection = graph.operators[-1]
+    detection.inputs = detection.inputs.copy()
+    for index, scale, zero_point in ((0, 0.03, 133), (1, 1 / 256, 0)):
+        place = int(detection.inputs[index])
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape = graph.tensors[place].name + b" in integers", graph.tensors[place].shape
+        tensor.type, tensor.quantization = tflite.TensorType.UINT8, schema.QuantizationParametersT()
+        tensor.quantization.scale, tensor.quantization.zeroPoint = [scale], [zero_point]
+        graph.tensors.append(tensor)
+        step = schema.OperatorT()
+        step.opcodeIndex = len(model.operatorCodes) - 1
+        step.inputs, step.outputs = np.array([place], np.int32), np.array([len(graph.tensors) - 1], np.int32)
+        graph.operators.insert(len(graph.operators) - 1, step)
+        detection.inputs[index] = len(graph.tensors) - 1
+    anchors = graph.tensors[detection.inputs[2]]
+    buffer = model.buffers[anchors.buffer]
+    values = np.frombuffer(bytes(buffer.data), np.float32)
+    buffer.data = np.rint(values * 255).astype(np.uint8)
+    anchors.type, anchors.quantization = tflite.TensorType.UINT8, schema.QuantizationParametersT()
+    anchors.quantization.scale, anchors.quantization.zeroPoint = [1 / 255], [0]
+    builder = flatbuffers.Builder(len(content))
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())

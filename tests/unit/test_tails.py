@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from conftest import Command
 from onnx import TensorProto, helper
-from support.detection_networks import SIZE, detections, post_processed
+from support.detection_networks import SIZE, detections, post_processed, with_quantised_heads
 from support.networks import Graph
 
 from edgedeploy.build import build
@@ -158,6 +158,21 @@ def test_boxes_are_those_of_litert(regular: bool, classes_each: int, threshold: 
         for name, array in wanted.items():
             np.testing.assert_allclose(found[name], array, rtol=1e-6, atol=1e-6)
         assert wanted["count"][0] > 0
+
+
+def test_quantised_heads_are_dequantised_before_the_boxes_are_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(with_quantised_heads(post_processed()))
+    network = TFLITE.read([path], {})
+    assert network.cut_off is not None
+    assert network.quantised
+    assert [spec.dtype for spec in network.outputs] == ["float32"] * 2
+    tensors = {"image": image(1, 1, SIZE, SIZE, 3)}
+    found = network.cut_off.tail.run({**tensors, **network.reference(tensors)})
+    wanted = network.cut_off.reference(tensors)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-6, atol=1e-6)
+    assert wanted["count"][0] > 0
 
 
 @pytest.mark.compiles
