@@ -1,7 +1,8 @@
 """Measures networks that people deploy today beside onnxruntime, and writes docs/networks.md.
 
     python benchmarks/sweep.py export  [--only PATTERN] [--folder FOLDER]
-    python benchmarks/sweep.py measure [--only PATTERN] [--folder FOLDER] [--json FILE [--resume]] [--output FILE]
+    python benchmarks/sweep.py measure [--only PATTERN] [--folder FOLDER] [--json FILE [--resume]] [--output FILE
+                                       [--keep]]
 
 `sweep_networks.yaml` lists the networks. `export` writes them as files, with random weights; it needs torch,
 torchvision, timm, ultralytics, transformers, onnxscript and litert-torch, for CPUs. It goes on where it was ended.
@@ -34,6 +35,7 @@ def main() -> None:
     measure.add_argument("--json", type=Path, help="the results of all networks, written as they come")
     measure.add_argument("--resume", action="store_true", help="do not run again what the file of --json has")
     measure.add_argument("--output", type=Path, help="write the page, such as docs/networks.md")
+    measure.add_argument("--keep", action="store_true", help="keep the rows of the page that have no newer result")
     measure.add_argument("--remark", help="a sentence about the machine's state, for the page")
     arguments = parser.parse_args()
     chosen = [case for case in read_cases() if re.search(arguments.only, case.name)]

@@ -8,7 +8,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import onnx
 from results import read_results, write_results
-from sweep_networks import Case
-from sweep_page import page
+from sweep_networks import LEGACY, Case, read_cases
+from sweep_page import page, read_page
 from sweep_result import Result
 
 from edgedeploy.bench.engines import OURS, REFERENCE
@@ -43,17 +43,27 @@ def measure_all(cases: Sequence[Case], arguments: Namespace) -> None:
     known = read_results(arguments.json, Result) if arguments.resume else []
     known = [result for result in known if result.outcome != "not exported"]  # which takes no time to find again
     done = {result.name for result in known}
-    waiting = [case for case in cases if case.name not in done and (_size(case, folder) or _refused(case, folder))]
-    waiting.sort(key=lambda case: _size(case, folder))
+    groups: dict[int, list[Case]] = {}
+    for case in cases:
+        if case.name not in done and (_size(case, folder) or _refused(case, folder)):
+            groups.setdefault(id(case.network), []).append(case)
+    waiting = sorted(groups.values(), key=lambda group: max(_size(case, folder) for case in group))
     with ThreadPoolExecutor(arguments.processes) as pool:
-        for result in pool.map(partial(result_of, folder=folder, rounds=arguments.rounds), waiting):
-            known.append(result)
+        for results in pool.map(partial(results_of, folder=folder, rounds=arguments.rounds), waiting):
+            known.extend(results)
             if arguments.json:
                 write_results(arguments.json, known)
-            said = f"{result.ratio:.2f}" if result.ratio else result.message or result.unmeasured
-            print(f"{result.outcome:12} {result.name}: {said}", flush=True)
+            for result in results:
+                said = f"{result.ratio:.2f}" if result.ratio else result.message or result.unmeasured
+                print(f"{result.outcome:12} {result.name}: {said}", flush=True)
     if arguments.output:
-        names = [case.name for case in cases]
+        every = read_cases()
+        names = (
+            list(dict.fromkeys(case.name for case in [*every, *cases])) if arguments.keep else [c.name for c in cases]
+        )
+        if arguments.keep:
+            measured = {result.name for result in known}
+            known += [each for each in read_page(arguments.output) if each.name not in measured]
         results = sorted((each for each in known if each.name in names), key=lambda each: names.index(each.name))
         arguments.output.write_text(page(results, names, arguments.rounds, arguments.remark), encoding="utf-8")
 
@@ -69,21 +79,32 @@ def _refused(case: Case, folder: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def result_of(case: Case, folder: Path, rounds: int) -> Result:
-    """What becomes of a network, in a process of its own."""
-    result = Result(case.name, bytes=_size(case, folder))
-    if not result.bytes:
-        return replace(result, outcome="not exported", message=_refused(case, folder))
+def results_of(cases: Sequence[Case], folder: Path, rounds: int) -> list[Result]:
+    """What becomes of a network as some exporters write it, in a process of its own."""
+    results = {case.exporter: Result(case.name, bytes=_size(case, folder)) for case in cases}
+    for case in cases:
+        if not _size(case, folder):
+            results[case.exporter] = replace(
+                results[case.exporter], outcome="not exported", message=_refused(case, folder)
+            )
+    files = {case.exporter: case.file(folder) for case in cases if _size(case, folder)}
+    if not files:
+        return list(results.values())
+    first = Case(cases[0].network, LEGACY).file(folder)
+    if first.is_file():  # which the others are compared with
+        files = {LEGACY: first} | files
     with tempfile.TemporaryDirectory() as scratch, Worker(prepare, Path(scratch) / "said.txt") as worker:
         try:
-            for part in worker.stream(
-                measured, case.file(folder), case.onnx(folder), Path(scratch), rounds, timeout_s=DEADLINE_S
+            for exporter, part in worker.stream(
+                measured, files, cases[0].onnx(folder), Path(scratch), rounds, timeout_s=DEADLINE_S
             ):
-                result = replace(result, **part)
+                if exporter in results:
+                    results[exporter] = replace(results[exporter], **part)
         except WorkerError as error:
-            where = "unmeasured" if result.outcome == "built" else "message"
-            result = replace(result, **{where: str(error)})
-    return result
+            for exporter in results.keys() & files:
+                where = "unmeasured" if results[exporter].outcome == "built" else "message"
+                results[exporter] = replace(results[exporter], **{where: str(error)})
+    return list(results.values())
 
 
 def prepare() -> None:
@@ -93,25 +114,60 @@ def prepare() -> None:
     warnings.simplefilter("ignore")
 
 
-def measured(file: Path, model: Path | None, folder: Path, rounds: int) -> Iterator[dict[str, Any]]:
-    """Fields of a network's result, first those of its build, then those of its measurement.
+def measured(
+    files: Mapping[str, Path], model: Path | None, folder: Path, rounds: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Exporters and fields of the results of their files, first those of builds, then those of the measurement.
 
     Args:
-        file: the network.
-        model: the same network as onnxruntime runs it.
-        folder: an empty one, for the package.
+        files: the same network, by exporter.
+        model: it as onnxruntime runs it.
+        folder: an empty one, for packages.
         rounds: how often each engine has its turn.
     """
-    from edgedeploy.build import build
     from edgedeploy.compile.explain import explain
+
+    packages: dict[str, _Package] = {}
+    for exporter, file in files.items():
+        made, outcome = _built(file, folder / f"{exporter}.tar.gz")
+        yield exporter, outcome
+        if made is None:
+            continue
+        inputs = {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(made.manifest.inputs)}
+        explained = explain(made.compiled)
+        package = _Package(folder / f"{exporter}.tar.gz", inputs, [spec.name for spec in made.manifest.results])
+        yield (
+            exporter,
+            {"operators": explained["slow_operators"], **_shares(package.path, inputs, explained["functions"])},
+        )
+        if model is None:
+            yield exporter, {"unmeasured": "no exporter writes it as ONNX"}
+        else:
+            packages[exporter] = package
+    if packages and model:
+        yield from _beside_onnxruntime(packages, model, folder, rounds)
+
+
+@dataclass(frozen=True)
+class _Package:
+    """A network that was built, with values for its inputs and the names of its outputs."""
+
+    path: Path
+    inputs: Mapping[str, np.ndarray]
+    outputs: Sequence[str]
+
+
+def _built(file: Path, package: Path) -> tuple[Any, dict[str, Any]]:
+    """A network's build, None if it failed, and the fields of its result."""
+    from edgedeploy.build import build
     from edgedeploy.errors import EdgedeployError, NumericalError
     from edgedeploy.records.best import NO_RECORDS
     from edgedeploy.resolved import resolve
     from edgedeploy.zoo.source import find_source
 
-    package, started = folder / "package.tar.gz", process_time()
+    made, started = None, process_time()
     try:
-        built = build(find_source(str(file)), resolve("local"), package, tuning=NO_RECORDS)
+        made = build(find_source(str(file)), resolve("local"), package, tuning=NO_RECORDS)
         outcome = {"outcome": "built"}
     except EdgedeployError as error:
         said = ": ".join(part for part in (error.what, error.why) if part)
@@ -121,21 +177,7 @@ def measured(file: Path, model: Path | None, folder: Path, rounds: int) -> Itera
         outcome = {"outcome": "untyped", "message": f"{type(error).__name__}: {error}"}
     outcome["message"] = " ".join(outcome.get("message", "").split())[:600]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    yield outcome | {"build_s": round(process_time() - started, 2), "peak_mb": round(peak)}
-    if outcome["outcome"] != "built":
-        return
-    explained = explain(built.compiled)
-    inputs = {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(built.manifest.inputs)}
-    yield {"operators": explained["slow_operators"], **_shares(package, inputs, explained["functions"])}
-    if model is None:
-        yield {"unmeasured": "no exporter writes it as ONNX"}
-        return
-    try:
-        yield _beside_onnxruntime(
-            package, model, inputs, [spec.name for spec in built.manifest.results], folder, rounds
-        )
-    except CannotRunError as error:
-        yield {"unmeasured": str(error)}
+    return made, outcome | {"build_s": round(process_time() - started, 2), "peak_mb": round(peak)}
 
 
 def _shares(package: Path, inputs: Mapping[str, np.ndarray], functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -181,31 +223,51 @@ class _Player:
 
 
 def _beside_onnxruntime(
-    package: Path, model: Path, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], folder: Path, rounds: int
-) -> dict[str, Any]:
-    """Times of both engines, turn after turn, and how far their outputs are apart.
+    packages: Mapping[str, _Package], model: Path, folder: Path, rounds: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """By exporter times of both engines, turn after turn, and how far their outputs are apart.
 
     The network may go by other names in the model of onnxruntime; the order of inputs and outputs is the same.
-
-    Raises:
-        CannotRunError: the outputs are not those of the same network.
     """
     graph = onnx.load(model, load_external_data=False).graph
     weights = {weight.name for weight in graph.initializer}
     given = [value.name for value in graph.input if value.name not in weights]
-    theirs = dict(zip(given, inputs.values(), strict=True))
     returned = [value.name for value in graph.output]
     del graph
-    ours = _Player(OURS.load(Task(model, package, dict(inputs), list(outputs), 1, folder)))
-    other = _Player(REFERENCE.load(Task(model, package, theirs, returned, 1, folder)))
-    turns = take_turns({"ours": ours, "other": other}, rounds, lambda name, error: None)
-    pairs = [
-        (median(mine.seconds), median(its.seconds)) for mine, its in zip(turns["ours"], turns["other"], strict=True)
-    ]
-    wanted = dict(zip(outputs, other.outputs().values(), strict=True))
-    return {
-        "ours_ms": round(median(mine for mine, _ in pairs) * 1e3, 4),
-        "onnxruntime_ms": round(median(its for _, its in pairs) * 1e3, 4),
-        "ratio": round(median(mine / its for mine, its in pairs), 4),
-        "difference": float(f"{compare(ours.outputs(), wanted).relative:.2g}"),
-    }
+    values = next(iter(packages.values())).inputs.values()
+    theirs = dict(zip(given, values, strict=True))
+    other = _Player(REFERENCE.load(Task(model, next(iter(packages.values())).path, theirs, returned, 1, folder)))
+    players: dict[str, _Player] = {}
+    for exporter, each in packages.items():
+        try:
+            players[exporter] = _Player(
+                OURS.load(Task(model, each.path, dict(each.inputs), list(each.outputs), 1, folder))
+            )
+        except CannotRunError as error:
+            yield exporter, {"unmeasured": str(error)}
+    turns = take_turns({**players, "onnxruntime": other}, rounds, lambda name, error: None)
+    times = {name: [median(turn.seconds) for turn in each] for name, each in turns.items()}
+    for exporter, player in players.items():
+        wanted = dict(zip(packages[exporter].outputs, other.outputs().values(), strict=True))
+        try:
+            difference = compare(player.outputs(), wanted).relative
+        except CannotRunError as error:
+            yield exporter, {"unmeasured": str(error)}
+            continue
+        yield (
+            exporter,
+            {
+                "ours_ms": round(median(times[exporter]) * 1e3, 4),
+                "onnxruntime_ms": round(median(times["onnxruntime"]) * 1e3, 4),
+                "ratio": _ratio(times[exporter], times["onnxruntime"]),
+                "to_legacy": _ratio(times[exporter], times[LEGACY])
+                if LEGACY in players and exporter != LEGACY
+                else None,
+                "difference": float(f"{difference:.2g}"),
+            },
+        )
+
+
+def _ratio(times: Sequence[float], others: Sequence[float]) -> float:
+    """The median over all rounds of one time divided by the other."""
+    return round(median(mine / its for mine, its in zip(times, others, strict=True)), 4)

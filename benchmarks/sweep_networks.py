@@ -11,7 +11,8 @@ import yaml
 
 # By exporter, the suffix of the file that it writes. Where a network has several, the first ones that are ONNX are
 # what onnxruntime runs.
-SUFFIXES = {"legacy": ".onnx", "dynamo": ".onnx", "pt2": ".pt2", "tflite": ".tflite"}
+LEGACY = "legacy"
+SUFFIXES = {LEGACY: ".onnx", "dynamo": ".onnx", "pt2": ".pt2", "tflite": ".tflite"}
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Network:
     family: str
     name: str
     inputs: Sequence[Input] = (Input((1, 3, 224, 224)),)
-    exporters: Sequence[str] = ("legacy",)
+    exporters: Sequence[str] = (LEGACY,)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from statistics import geometric_mean, median
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -33,12 +35,13 @@ ONNX, `pt2` are exported programs, and `tflite` is litert-torch. Weights are ran
 knows the statistics of random inputs. `benchmarks/sweep_networks.yaml` lists the networks with their inputs.
 
 Each is built for this machine as `edgedeploy build` does it, with its self-test. Times are medians of processor time
-on one thread; the two engines have {rounds} turns each, one after the other in one process. The ratio is edgedeploy's
-time divided by onnxruntime's: below 1, edgedeploy is quicker. For `pt2` and `tflite` onnxruntime runs the ONNX file of
-the same network. Machine: {machine}.
+on one thread; a network as its exporters write it and onnxruntime have {rounds} turns each, one after the other in one
+process. The ratio is edgedeploy's time divided by onnxruntime's: below 1, edgedeploy is quicker. onnxruntime runs the
+file of the older exporter where there is one. Machine: {machine}.
 
 {totals}
 
+* **to legacy**: edgedeploy's time divided by its own for the same network from the older exporter's file.
 * **general**: the part of the time that functions without a template of their own take.
 * **scalar**: the part that fallbacks take, functions that compute one value at a time (`edgedeploy build --explain`).
   Those that take {worth} % or more are named.
@@ -95,29 +98,32 @@ def _totals(results: Sequence[Result], listed: int) -> str:
         for result in results:
             groups.setdefault(_parts(result)[part], []).append(result)
     head = ["package or exporter", "networks", "built", "refused", "caught", "other", "measured"]
-    head += ["median", "geometric mean"]
-    lines = [f"| {' | '.join([*head, f'above {SLOW:.2f}'])} |", "|---|" + "--:|" * len(head)]
+    head += ["median", "geometric mean", f"above {SLOW:.2f}"]
+    lines = [f"| {' | '.join([*head, 'to legacy'])} |", "|---|" + "--:|" * len(head)]
     for name, members in {**groups, "all": list(results)}.items():
         outcomes = Counter(result.outcome for result in members)
         ratios = [result.ratio for result in members if result.ratio]
         known = sum(outcomes[each] for each in ("built", "refused", "caught"))
         shown = [f"{median(ratios):.2f}", f"{geometric_mean(ratios):.2f}"] if ratios else ["", ""]
+        others = [result.to_legacy for result in members if result.to_legacy]
+        shared = f"{geometric_mean(others):.2f}" if others else ""
         slow = sum(ratio > SLOW for ratio in ratios)
         counts = [len(members), outcomes["built"], outcomes["refused"], outcomes["caught"], len(members) - known]
-        lines.append(f"| {' | '.join(map(str, [name, *counts, len(ratios), *shown, slow]))} |")
+        lines.append(f"| {' | '.join(map(str, [name, *counts, len(ratios), *shown, slow, shared]))} |")
     left = listed - len(results)
     missing = f"{count(left, 'network')} of the list {'has' if left == 1 else 'have'} no result yet." if left else ""
     return "\n".join(lines) + (f"\n\n{fill(missing, 120)}" if missing else "")
 
 
 def _table(results: Sequence[Result]) -> str:
-    head = ["network", "exporter", "builds", "ms", "ratio", "general", "scalar", "error"]
-    lines = [f"| {' | '.join(head)} |", "|---|---|---|--:|--:|--:|---|---|"]
+    head = ["network", "exporter", "builds", "ms", "ratio", "to legacy", "general", "scalar", "error"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|--:|--:|--:|--:|---|---|"]
     for result in results:
         _, network, exporter = _parts(result)
         cells = [network, exporter, "yes" if result.outcome == "built" else result.outcome]
         cells += ["" if result.ours_ms is None else significant(result.ours_ms)]
         cells += ["" if result.ratio is None else _emphasised(result.ratio)]
+        cells += ["" if result.to_legacy is None else _emphasised(result.to_legacy)]
         cells += ["" if result.general is None else f"{result.general:.0%}", _scalar(result)]
         lines.append(f"| {' | '.join([*cells, _line(result.message or result.unmeasured)])} |")
     return "\n".join(lines)
@@ -141,3 +147,48 @@ def _line(message: str) -> str:
     """A message as a cell of a table."""
     text = message.replace("|", "\\|").replace("<", "&lt;")
     return text if len(text) <= 240 else text[:237] + "..."
+
+
+def read_page(file: Path) -> list[Result]:
+    """What a page says of its networks, to the digits that it shows; nothing if there is no page.
+
+    Messages that it cuts short stay so.
+    """
+    from sweep_result import Result
+
+    results = []
+    for part in file.read_text(encoding="utf-8").split("\n## ")[1:] if file.is_file() else []:
+        family, *lines = part.splitlines()
+        rows = [[cell.strip() for cell in _CELL.split(line)[1:-1]] for line in lines if line.startswith("| ")]
+        head = rows[0] if rows else []
+        for row in rows[1:]:
+            cells = dict(zip(head, row, strict=True))
+            built = cells["builds"] == "yes"
+            error = cells["error"].replace("\\|", "|").replace("&lt;", "<")
+            scalar, _, named = cells["scalar"].partition("% (")
+            functions = [each.rpartition(" ") for each in named.removesuffix(")").split(", ") if each]
+            results.append(
+                Result(
+                    f"{family}.{cells['network']}.{cells['exporter']}",
+                    "built" if built else cells["builds"],
+                    message="" if built else error,
+                    ours_ms=_number(cells["ms"]),
+                    ratio=_number(cells["ratio"]),
+                    to_legacy=_number(cells.get("to legacy", "")),
+                    general=_number(cells["general"], 0.01),
+                    scalar=_number(scalar, 0.01),
+                    functions=[(name, None, True, float(share.rstrip("%")) / 100) for name, _, share in functions],
+                    unmeasured=error if built else "",
+                )
+            )
+    return results
+
+
+# What is between the cells of a table's row.
+_CELL = re.compile(r"(?<!\\)\|")
+
+
+def _number(cell: str, unit: float = 1) -> float | None:
+    """A cell's number; None if it is empty."""
+    digits = cell.strip("*%").replace(",", "")
+    return float(digits) * unit if digits else None

@@ -20,6 +20,8 @@ class Result:
         peak_mb: the most memory that the process had by the end of the build.
         ours_ms, onnxruntime_ms: medians of processor time; None where there is no measurement.
         ratio: ours divided by onnxruntime's, the median over all rounds.
+        to_legacy: ours divided by ours for the file of PyTorch's older exporter, the median over the same rounds; None
+            for that file itself.
         difference: from onnxruntime's outputs, the largest divided by the largest of them.
         general, scalar: parts of the time that functions of the template `general` and fallbacks take.
         functions: of those, the ones that take most: name, template, whether it is a fallback, part of the time.
@@ -36,6 +38,7 @@ class Result:
     ours_ms: float | None = None
     onnxruntime_ms: float | None = None
     ratio: float | None = None
+    to_legacy: float | None = None
     difference: float | None = None
     general: float | None = None
     scalar: float | None = None

@@ -14,12 +14,11 @@ from edgedeploy.audio.cascade import Cascade
 from edgedeploy.audio.events import Detector, Event
 from edgedeploy.audio.spec import SOUND_DEMOS, SoundDemo
 from edgedeploy.build import prepare
-from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.runtime.opening import Place, opened_together
 from edgedeploy.zoo.entry import MODELS
-from edgedeploy.zoo.source import find_source
+from edgedeploy.zoo.source import find_source, means_file
 from edgedeploy.zoo.store import fetch
 
 
@@ -59,12 +58,15 @@ class SoundProgram:
         """The demo `name`, with another last network if `model` names one, and another threshold if one is given.
 
         Raises:
-            UnknownNameError, ConfigurationError: there is no such demo, or it is not as it should be.
+            UnknownNameError, ConfigurationError: there is no such demo or model, or it is not as it should be.
+            ModelError: there is no such file.
         """
         demo: SoundDemo = SOUND_DEMOS.load(name)
         own = demo.stages[-1].model
         detect = demo.detect if threshold is None else demo.detect.with_threshold(threshold)
         if model:
+            if not means_file(model):
+                MODELS.find(model)
             last = demo.stages[-1].model_copy(update={"model": model})
             detect = detect.model_copy(update={"label": Path(model).stem})
             demo = demo.model_copy(update={"stages": [*demo.stages[:-1], last]})
@@ -109,7 +111,7 @@ class SoundProgram:
 
     def _shapes(self, model: str, options: ImportOptions) -> Shapes:
         """The shape of the input that a file leaves open: that of the demo's own network."""
-        if not is_file(Path(model)) or model.endswith((".yaml", ".yml")):
+        if not means_file(model):
             return {}
         open_input = find_source(model, options=options).open_input()
         return {open_input: MODELS.load(self.own).input.shape} if open_input else {}

@@ -107,6 +107,15 @@ def push(
             if not isinstance(outcome, EdgedeployError) and outcome.health:
                 said = outcome.health.expandtabs().splitlines()
                 stdout().print(foreign(f"the health check of {model} on {address} says:", *said))
+        pushed = [outcome for *_, outcome in results if not isinstance(outcome, EdgedeployError)]
+        for model, outputs in {each.model: each.compiled_up_to for each in pushed if each.compiled_up_to}.items():
+            stdout().print(
+                foreign(
+                    f"note: on the board {model} ends with {', '.join(outputs)}",
+                    "what follows depends on data: edgedeploy's Python computes it where `run` and `demo` are called, "
+                    "see docs/tails.md",
+                )
+            )
     if failures:
         from edgedeploy.cli.console import print_error
 
@@ -211,4 +220,5 @@ def _as_dict(address: Address, model: str | None, outcome: Pushed | EdgedeployEr
         "machine": outcome.facts.line(),
         "selftest": outcome.test,
         "health_check": outcome.health,
+        "compiled_up_to": list(outcome.compiled_up_to),
     }

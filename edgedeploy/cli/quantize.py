@@ -122,7 +122,6 @@ def quantize(
     if max_loss is not None and not auto:
         raise InputError("--max-loss goes with --auto", why="without it, all layers but those of --keep are quantised")
     progress = quiet_if(json_output)
-    most = images or MOST_SAMPLES
     task = find_task(
         network,
         calibrate,
@@ -130,13 +129,15 @@ def quantize(
         evaluation=evaluate,
         shapes=parse_shapes(input_shape),
         options=ImportOptions(epsilon=epsilon),
-        most=most,
+        most=images or MOST_SAMPLES,
         progress=progress,
     )
     path = output or Path(f"{task.source.name}-int8.onnx")
     check_place(path)
+    if path.resolve() in [file.resolve() for file in task.source.files]:
+        raise InputError(f"{path} is the float network itself", hints=["name another file with --output"])
     allowed = (MAX_LOSS if max_loss is None else max_loss) if auto else None
-    made = make(task, Settings(method.value, most, keep or (), allowed), progress)
+    made = make(task, Settings(method.value, keep or (), allowed), progress)
     written = made.write(path)
     if json_output:
         print_json(_as_dict(made, network, path, written))

@@ -65,7 +65,11 @@ class Backend(ABC):
         """Write object files of scheduled functions, which become a library of their own when they are linked."""
 
     def schedule(
-        self, function: tvm.tirx.PrimFunc, packable: set[int], configuration: Configuration | None = None
+        self,
+        function: tvm.tirx.PrimFunc,
+        packable: set[int],
+        configuration: Configuration | None = None,
+        layer: AnyAnchorOp | None = None,
     ) -> Scheduled | None:
         """Schedule a function by the first template that matches it; None if none does.
 
@@ -73,13 +77,14 @@ class Backend(ABC):
             function: one operator or a fused group of them, as Relax's legalisation writes it.
             packable: the parameters, by index, that are constant wherever the function is called.
             configuration: that the layer in the function, if there is one, was written in.
+            layer: that layer.
         """
-        kernel = Kernel(function, packable, configuration)
+        kernel = Kernel(function, packable, configuration, layer)
         template = next((template for template in self.templates if template.matches(kernel)), None)
         if template is None:
             return None
         if template.narrows:
-            kernel = Kernel(with_narrow_indices(function), packable, configuration)
+            kernel = Kernel(with_narrow_indices(function), packable, configuration, layer)
         packing = template.apply(kernel, self.board)
         # The attribute makes TVM's pipeline leave the function as it is.
         scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
@@ -90,7 +95,7 @@ class Backend(ABC):
     def configured(self, group: FusedFunction, configuration: Configuration, packable: set[int]) -> Scheduled:
         """Schedule a group with its layer in a configuration, which must fit it."""
         strategy = self.strategy(group.layer)
-        scheduled = self.schedule(group.lower(strategy, configuration), packable, configuration)
+        scheduled = self.schedule(group.lower(strategy, configuration), packable, configuration, group.layer)
         assert scheduled is not None, "every layer has a template"
         packing = after(group.packing(strategy, configuration), scheduled.packing)
         return replace(scheduled, packing=packing, tile=strategy.described(configuration))

@@ -77,7 +77,30 @@ class _Unifier(Rewriter):
             return _of_matrix(call)
         if name == "permute_dims":
             return self._in_one_order(call)
+        if name == "nn.conv2d" and str(call.attrs.data_layout) == "NCHW":
+            return self._padded(call)
         return None
+
+    def _padded(self, call: relax.Call) -> relax.Expr | None:
+        """A convolution of an image with a rim of zeros, as TensorFlow Lite's files write some, with that padding."""
+        source, attrs = self.bound_value(call.args[0]), call.attrs
+        rim = [int(each) for each in source.attrs.pad_width] if is_call(source, "relax.nn.pad") else []
+        if len(rim) != 8 or any(rim[:4]) or min(rim) < 0:
+            return None
+        if str(source.attrs.pad_mode) != "constant" or float(source.attrs.pad_value) != 0:
+            return None
+        top, bottom, left, right = rim[4:]
+        padding = [int(had) + more for had, more in zip(attrs.padding, (top, left, bottom, right), strict=True)]
+        return relax.op.nn.conv2d(
+            source.args[0],
+            call.args[1],
+            [int(each) for each in attrs.strides],
+            padding,
+            [int(each) for each in attrs.dilation],
+            int(attrs.groups),
+            kernel_layout=str(attrs.kernel_layout),
+            out_dtype=str(call.ty.dtype),
+        )
 
     def _in_one_order(self, call: relax.Call) -> relax.Expr | None:
         """Two transposes in a row as one, or none."""

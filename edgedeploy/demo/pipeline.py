@@ -170,8 +170,8 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     stage, runner, model_input = network.stage, network.runner, network.model_input
     tensor = image_input(runner.inputs, model_input)
     times = [perf_counter()]
-    steps = network.steps.get(tensor.name)
-    tensors, frame = placed(image, stage, model_input, tensor, rectangle, network.length, steps)
+    tensor = tensor.model_copy(update={"steps": network.steps.get(tensor.name)})
+    tensors, frame = placed(image, stage, model_input, tensor, rectangle, network.length)
     times.append(perf_counter())
     outputs = runner.run(tensors)
     times.append(perf_counter())
@@ -184,6 +184,10 @@ def infer(image: np.ndarray, network: Network, *, repeat: int = 1, rectangle: Re
     return Outcome(detections, timing, parts, network, frame)
 
 
+def _real(values: np.ndarray, steps: Steps | None) -> np.ndarray:
+    return values if steps is None else steps.values(values)
+
+
 def placed(
     image: np.ndarray,
     stage: Stage,
@@ -191,11 +195,10 @@ def placed(
     tensor: TensorSpec,
     rectangle: Rectangle | None = None,
     length: int | None = None,
-    steps: Steps | None = None,
 ) -> tuple[dict[str, np.ndarray], Frame]:
     """The inputs of a demo's network for an image, or a part of it, and how the image lies in its `tensor`.
 
-    A network that is told how much of its width counts gets that `length`; `steps` are those of a quantised input.
+    A network that is told how much of its width counts gets that `length`.
     """
     height, width = input_size(model_input, tensor)
     size = height, length or width
@@ -204,14 +207,10 @@ def placed(
     else:
         fit = stage.fit
         pixels, frame = place(image, size, fit) if isinstance(fit, str) else fit.place(image, size)
-    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype, steps), tensor)}
+    tensors = {tensor.name: filled(to_tensor(pixels, model_input, tensor.dtype, tensor.steps), tensor)}
     if length:
         tensors[length_name(tensor.name)] = np.array([length])
     return tensors, frame
-
-
-def _real(values: np.ndarray, steps: Steps | None) -> np.ndarray:
-    return values if steps is None else steps.values(values)
 
 
 def infer_with(

@@ -16,7 +16,6 @@ from edgedeploy.demo.pipeline import Network, Outcome, SizedNetwork, called, ima
 from edgedeploy.demo.spec import DEMOS, Demo, NextStage, Stage
 from edgedeploy.demo.tengine_log import following_lines, log_lines, result_lines, version_line
 from edgedeploy.demo.tracking import Tracker
-from edgedeploy.files import is_file
 from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions, Shapes
 from edgedeploy.frontends.formats import describing
 from edgedeploy.metadata import ENTRY
@@ -31,7 +30,7 @@ from edgedeploy.vision.preprocess import input_size
 from edgedeploy.vision.source import Shot
 from edgedeploy.zoo.entry import MODELS, ZooModel, known_file
 from edgedeploy.zoo.labels import load_labels
-from edgedeploy.zoo.source import find_source, users_own
+from edgedeploy.zoo.source import find_source, means_file, users_own
 from edgedeploy.zoo.store import fetch
 
 Weights = Literal["file", "random"]
@@ -69,17 +68,13 @@ class Part:
 
     @staticmethod
     def of(stage: Stage, model: str | None = None) -> Part:
-        """A demo's network, or another one in its place.
-
-        A file is fed as it says itself if edgedeploy wrote it, else as the zoo says if it has the same one for this
-        task, else as the demo's own network is, with images of the same size if it leaves that open.
-        """
+        """A demo's network, or another one in its place. A file is fed as the demo's own network is, with images of
+        the same size if it leaves that open; one that edgedeploy wrote says itself whose input it has, and of its own
+        files the zoo knows it."""
         model = model or stage.model
-        from_file = is_file(Path(model)) and not model.endswith((".yaml", ".yml"))
+        from_file = means_file(model)
         entry_name = _entry_of(Path(model), stage.model) if from_file else model
         entry: ZooModel = MODELS.load(entry_name)
-        if from_file:
-            entry = known_file(Path(model), entry.task) or entry
         if not from_file and not entry.has_form:
             raise users_own(MODELS.find(model).stem, entry)
         return Part(stage, model, entry, entry_name, load_labels(entry.labels) if entry.labels else [], from_file)
@@ -143,8 +138,8 @@ class Part:
 def _entry_of(file: Path, otherwise: str) -> str:
     """The zoo's entry that says how images become the input of a file's network."""
     found, description = describing(file)
-    name = found.metadata([description]).get(ENTRY, otherwise)
-    return name if name in MODELS.names() else otherwise
+    name = found.metadata([description]).get(ENTRY, "")
+    return name if name in MODELS.names() else known_file(file, MODELS.load(otherwise).task) or otherwise
 
 
 @dataclass(frozen=True)
@@ -167,7 +162,7 @@ class Program:
 
         Raises:
             UnknownNameError, ConfigurationError: there is no such demo, model or label set, or it is not as it should.
-            ModelError: the demo needs a network of the user's own, and `model` names none.
+            ModelError: the demo needs a network of the user's own, and `model` names none, or a file that is not there.
         """
         demo = DEMOS.load(name)
         first, *following = demo.stages

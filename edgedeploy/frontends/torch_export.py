@@ -36,6 +36,8 @@ _SAMPLES = "data/sample_inputs/model.pt"
 _VALUES = re.compile(r"data/weights/weight_\d+|data/constants/tensor_\d+")
 _COPIED = {_MODEL, *_CONFIGURATIONS, "archive_format", "archive_version", "byteorder", ".data/version"}
 _LEFT_OUT = {_SAMPLES, ".data/serialization_id"}
+# A number that is read from a tensor; of sizes, which go by other letters, nothing can be known.
+_NUMBER = re.compile(r"Symbol\('z?uf?\d{1,9}'(, integer=True)?\)")
 _OPERATOR = re.compile(r"torch\.ops\.aten\.\w+(\.\w+)?|_operator\.getitem")
 
 # Of what the archive claims to hold, in proportion to its size: PyTorch stores without compression.
@@ -150,7 +152,7 @@ def _checked_graph(path: Path, model: dict[str, Any]) -> dict[str, Any]:
     """The graph without guards, which are Python; all else that could become code is refused."""
     model["guards_code"] = []
     for key, value in _fields(path, model, 0):
-        if key == "expr_str":
+        if key == "expr_str" and not (isinstance(value, str) and _NUMBER.fullmatch(value)):
             raise ModelError(
                 f"{path} has dimensions that are not fixed",
                 why=f"one of them is {str(value)[:80]!r}",
@@ -200,10 +202,12 @@ def _imported(archive: bytes) -> tuple[Any, Any]:
     import torch
     from tvm.relax.frontend.torch import from_exported_program
 
+    from edgedeploy.frontends.torch_numbers import know_numbers
     from edgedeploy.frontends.torch_operators import CONVERSIONS, decomposed
 
     program = torch.export.load(io.BytesIO(archive))
     with torch.no_grad():
+        know_numbers(program)
         module = from_exported_program(
             decomposed(program),
             unwrap_unit_return_tuple=True,

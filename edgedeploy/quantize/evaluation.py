@@ -231,7 +231,7 @@ def _classes(folder: Path, usage: Usage) -> Classes:
                 why=f"folders in {folder} are named after classes, and it lies in none of them",
                 hints=[f"put it into a folder such as {folder / (label_of(list(usage.labels), 0))}"],
             )
-        images.append((file, _class_of(place.parts[0], names, folder)))
+        images.append((file, _class_of(place.parts[0], names, len(usage.labels), folder)))
     if not images:
         raise InputError(
             f"there is no image below {folder}", hints=["give a folder with one folder of images for each class"]
@@ -252,11 +252,12 @@ def _class_numbers(labels: Sequence[str]) -> dict[str, set[int]]:
     return numbers
 
 
-def _class_of(name: str, numbers: Mapping[str, set[int]], folder: Path) -> int:
+def _class_of(name: str, numbers: Mapping[str, set[int]], count: int, folder: Path) -> int:
+    """The class that a folder is named after; of a network without names, `count` is 0."""
     found = numbers.get(_plain(name), set())
     if len(found) == 1:
         return next(iter(found))
-    if not found and name.isdecimal():
+    if not found and name.isdecimal() and (not count or int(name) < count):
         return int(name)
     why = f"classes {', '.join(map(str, sorted(found)))} are all called so" if found else "no class is called so"
     raise InputError(
@@ -309,6 +310,8 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
             hints=["it has the lists images, annotations and categories: docs/quantisation.md"],
         ) from error
     numbers = _class_numbers(usage.labels)
+    if not numbers and len(document.categories) == 1:  # a network of one thing, such as faces, may not name it
+        numbers = {_plain(document.categories[0].name): {0}}
     classes = {each.id: _class_of_category(each, numbers, path) for each in document.categories}
     truths: dict[int | str, list[Truth]] = {each.id: [] for each in document.images}
     for each in document.annotations:
@@ -325,9 +328,13 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
 
 def _class_of_category(category: _Category, numbers: Mapping[str, set[int]], path: Path) -> int:
     found = numbers.get(_plain(category.name), set())
+    if not numbers and category.name.isdecimal():
+        found = {int(category.name)}
     if len(found) != 1:
         raise InputError(
             f"{path}: category {category.name!r} is no class of the network",
-            why=f"its classes: {', '.join(list(numbers)[:8])}{'...' if len(numbers) > 8 else ''}",
+            why=f"its classes: {', '.join(list(numbers)[:8])}{'...' if len(numbers) > 8 else ''}"
+            if numbers
+            else "its classes have no names: give their numbers, from 0",
         )
     return next(iter(found))

@@ -26,7 +26,7 @@ def quantised_source(task: Task, progress: Progress = SILENT) -> Source:
     Raises:
         EdgedeployError: as `make`.
     """
-    settings = Settings(samples=len(task.samples))
+    settings = Settings()
     name = f"{task.source.name}-int8"
     file = f"{name}.onnx"
     key = _key(task, settings)[:16]

@@ -84,19 +84,24 @@ def by_harm(
     return sorted(layers, key=lambda layer: harm[layer.name])
 
 
-def fewest_kept(ranked: Sequence[Layer], loss_of: Callable[[Sequence[Layer]], float], most: float) -> int | None:
-    """How many of the first layers must stay in float for the loss to be at most so much; None if no number does.
+def fewest_kept(loss_with: Callable[[int], float], layers: int, most: float) -> int | None:
+    """How many of some layers must stay in float for the loss to be at most so much; None if no number does.
 
     Doubled until the loss is small enough, then halved: the loss is taken to fall with each further layer.
+
+    Args:
+        loss_with: the loss if so many of them do.
+        layers: how many there are.
+        most: the loss that is allowed.
     """
     too_few, enough = -1, 0
-    while loss_of(ranked[:enough]) > most:
-        if enough == len(ranked):
+    while loss_with(enough) > most:
+        if enough == layers:
             return None
-        too_few, enough = enough, min(max(2 * enough, 1), len(ranked))
+        too_few, enough = enough, min(max(2 * enough, 1), layers)
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
-        if loss_of(ranked[:middle]) > most:
+        if loss_with(middle) > most:
             too_few = middle
         else:
             enough = middle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -39,13 +40,11 @@ class Settings:
 
     Attributes:
         method: how ranges of activations are chosen.
-        samples: how many images are taken at most.
         keep: names of layers, or patterns of them, that stay in float.
         max_loss: layers are left in float until the loss is at most so much; None leaves what it is.
     """
 
     method: Method = "minmax"
-    samples: int = MOST_SAMPLES
     keep: Sequence[str] = ()
     max_loss: float | None = None
 
@@ -206,19 +205,21 @@ def _kept_for(
     progress: Progress,
 ) -> Sequence[Layer]:
     """The layers that stay in float for the loss to be as small as is asked for."""
-    most = settings.max_loss
+    most, ranked = settings.max_loss, list[Layer]()
     assert most is not None
 
-    def loss_of(more: Sequence[Layer]) -> float:
-        loss = tried([*asked, *more])[3].loss
+    @cache
+    def loss_with(count: int) -> float:
+        """The loss if so many more layers stay in float."""
+        loss = tried([*asked, *ranked[:count]])[3].loss
         assert loss is not None
         return loss
 
-    if loss_of(()) <= most:
+    if loss_with(0) <= most:
         return asked
     others = [layer for layer in layers if layer not in asked]
-    ranked = by_harm(task.prepared.model, ranges, others, task.samples, progress)
-    count = fewest_kept(ranked, loss_of, most)
+    ranked += by_harm(task.prepared.model, ranges, others, task.samples, progress)
+    count = fewest_kept(loss_with, len(ranked), most)
     if count is None:
         raise InputError(
             f"the loss is above {most:g} however many layers stay in float",

@@ -68,10 +68,12 @@ def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
     """Prepare a network.
 
     Raises:
-        UnsupportedError: its format is not translated into ONNX's terms, or it has several shapes.
+        UnsupportedError: its format is not translated into ONNX's terms, or a package that the quantiser needs is
+            missing.
         InputError: it is quantised already, or shapes do not fit.
         ModelError: it cannot be read, or not be prepared.
     """
+    _require_quantiser()
     if not isinstance(source.format, ConvertedFormat):
         name = source.format.name
         raise UnsupportedError(
@@ -128,6 +130,18 @@ def check_same(prepared: Prepared, tensors: Tensors) -> None:
                 why=f"by {float(np.abs(found - expected).max()):g}, before anything is quantised",
                 hints=[f"export it again, to opset {_OPSET} or later"],
             )
+
+
+def _require_quantiser() -> None:
+    """Import onnxruntime's quantiser: newer versions of it need packages that older versions of onnx do not bring."""
+    try:
+        import onnxruntime.quantization  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            "onnxruntime's quantiser cannot be loaded",
+            why=str(error),
+            hints=[f"pip install {error.name or 'onnxruntime'}", "pip install --upgrade onnx onnxruntime"],
+        ) from error
 
 
 _DTYPES = {

@@ -193,10 +193,9 @@ def _known(feed: Feed | None, path: Path) -> Feed:
     if feed is None:
         raise InputError(
             f"it is not known how images of {path} become inputs of this network",
-            why="its file does not say colours, mean and scale",
+            why="no demo has it, which would say size, colours, mean and scale",
             hints=[
-                "name a demo that uses such a network: --demo classification; `edgedeploy demo` lists them",
-                "describe it in a file of models/ (`edgedeploy models import`) and name that",
+                "name a demo of such networks: --demo yolo-fastest; `edgedeploy demo` lists them",
                 "or give a folder of .npz files, each with one array for each input, by name",
             ],
         )

@@ -49,6 +49,7 @@ class Pushed:
         facts: what the board is.
         test: what the agent said of the self-test.
         health: what the health check printed; None if there is none.
+        compiled_up_to: if the network has a tail, which is not computed on the board: the outputs that are.
     """
 
     model: str
@@ -60,6 +61,7 @@ class Pushed:
     facts: Facts
     test: dict[str, Any] = field(default_factory=dict)
     health: str | None = None
+    compiled_up_to: tuple[str, ...] = ()
 
     @property
     def current(self) -> bool:
@@ -123,10 +125,14 @@ def push(
     started, sent_before = perf_counter(), connection.sent
     accuracy.check(release.manifest)
     facts = _suitable(connection, release, progress)
+    cut_off = [entry for entry in release.manifest.entries if entry.tail]
+    compiled_up_to = tuple(dict.fromkeys(spec.name for entry in cut_off for spec in entry.outputs))
 
     def outcome(identity: str | None, state: State, uploaded: dict[str, int], **said: Any) -> Pushed:
         sent, seconds = connection.sent - sent_before, perf_counter() - started
-        return Pushed(release.model, identity, state, uploaded, sent, seconds, facts, **said)
+        return Pushed(
+            release.model, identity, state, uploaded, sent, seconds, facts, compiled_up_to=compiled_up_to, **said
+        )
 
     if dry_run:
         absent = _absent(connection, release, facts)

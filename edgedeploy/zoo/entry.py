@@ -205,13 +205,13 @@ class ZooModel(Record):
 MODELS = Catalog("model", "models", ZooModel, listing="edgedeploy models")
 
 
-def known_file(path: Path, task: str) -> ZooModel | None:
-    """The zoo's entry for a task whose network is this file; None if there is none."""
+def known_file(path: Path, task: str) -> str | None:
+    """The name of the zoo's entry for a task whose network is this file; None if there is none."""
     size, digest = path.stat().st_size, ""
     for name in MODELS.names():
         entry: ZooModel = MODELS.load(name)
         if entry.task == task and entry.files and entry.files[0].size == size:
             digest = digest or sha256_of(path)
             if entry.files[0].sha256 == digest:
-                return entry
+                return name
     return None

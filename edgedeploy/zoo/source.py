@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -150,6 +151,23 @@ def package_model(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._")[:100] or "network"
 
 
+def means_file(model: str) -> bool:
+    """Whether `model` means a network's file, and no name or entry of the zoo.
+
+    Raises:
+        ModelError: by its suffix or a separator it can mean nothing else, and there is no such file.
+    """
+    path = Path(model)
+    if path.suffix in (".yaml", ".yml"):
+        return False
+    if is_file(path):
+        return True
+    if path.suffix.lower() in suffixes() or os.sep in model:
+        why = "it is a folder" if is_folder(path) else None
+        raise ModelError(f"there is no file {model}", why=why, hints=["check its path"])
+    return False
+
+
 def find_source(
     model: str,
     shapes: Shapes | None = None,
@@ -161,14 +179,11 @@ def find_source(
     Raises:
         UnknownNameError: there is no such model.
         DownloadError: its files cannot be had.
-        ModelError: it is no network's file, another file of the network is missing, or the zoo has no weights of it.
+        ModelError: there is no such file, it is no network's, another file of the network is missing, or the zoo has no
+            weights of it.
     """
-    path = Path(model)
-    if is_file(path) and path.suffix not in (".yaml", ".yml"):
-        return Source.of(path, shapes or {}, options)
-    if path.suffix in suffixes() or (len(path.parts) > 1 and path.suffix not in (".yaml", ".yml")):
-        why = "it is a folder" if is_folder(path) else None
-        raise ModelError(f"there is no file {model}", why=why, hints=["check its path"])
+    if means_file(model):
+        return Source.of(Path(model), shapes or {}, options)
     if not MODELS.load(model).has_form:
         raise users_own(MODELS.find(model).stem, MODELS.load(model))
     from edgedeploy.zoo.store import fetch, obtainable

@@ -10,11 +10,15 @@ from cable import Cable
 from conftest import Command
 from support.board_releases import BASE, Bench, with_manifest
 from support.commands import output_of
+from support.detection_networks import detections
 from support.networks import tiny
 
 from edgedeploy.board import load_board
-from edgedeploy.errors import BoardBusyError, PackageError, ReleaseError, UnsuitableBoardError
+from edgedeploy.errors import BoardBusyError, InaccurateReleaseError, PackageError, ReleaseError, UnsuitableBoardError
 from edgedeploy.package.archive import read_manifest, read_package
+from edgedeploy.package.manifest import FORMAT
+from edgedeploy.quantised import Agreement, Quantisation
+from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.layout import Release
 from edgedeploy.release.lock import locked
 from edgedeploy.release.push import push
@@ -117,6 +121,22 @@ def test_a_package_for_a_processor_with_more_features_is_refused_before_anything
     assert bench.current() == before.id
 
 
+def test_a_network_that_lost_too_much_is_refused_before_anything_is_sent(bench: Bench) -> None:
+    before = bench.push(bench.first)
+    agreeing = Quantisation(method="minmax", samples=50, agreement=Agreement(of="top-1", value=0.9, samples=50))
+    package = with_manifest(bench.first, "inaccurate.tar.gz", quantisation=agreeing, format=FORMAT)
+    with bench.connected() as connection:
+        sent = connection.sent
+        for rule in (AccuracyRule(minimum=0.95), AccuracyRule(max_loss=0.05)):
+            with pytest.raises(InaccurateReleaseError, match=r"90\.00%"):
+                push(connection, bench.release(package), accuracy=rule)
+        assert connection.sent == sent
+        assert bench.current() == before.id
+        pushed = push(connection, bench.release(package), accuracy=AccuracyRule(minimum=0.9, max_loss=0.11))
+    assert bench.current() == pushed.id
+    assert bench.current_works()
+
+
 def test_a_package_with_a_name_that_is_a_path_is_refused(bench: Bench) -> None:
     path = with_manifest(bench.first, "evil.tar.gz", model="../../evil")
     with pytest.raises(PackageError, match="model: String should match"):
@@ -157,6 +177,23 @@ def test_several_boards_are_pushed_to_at_once(bench: Bench, board_command: Comma
     assert output_of(board_command, "push", bench.first, "--board", "local", *hosts).count("pushed") == 2
     out = output_of(board_command, "push", bench.first, "--board", "local", *hosts, "--json")
     assert [each["state"] for each in json.loads(out)] == ["already there", "already there"]
+
+
+def test_what_is_left_to_whoever_runs_a_network_with_a_tail_is_said(
+    bench: Bench, board_command: Command, tmp_path: Path
+) -> None:
+    network = detections(tmp_path / "boxes.onnx")
+    package = json.loads(output_of(board_command, "build", network, "--json"))[0]["package"]
+    names = [spec.name for spec in read_manifest(Path(package)).outputs]
+    where = ("--board", "local", "--host", bench.host)
+    out = output_of(board_command, "push", package, *where)
+    assert f"note: on the board boxes ends with {', '.join(names)}" in " ".join(out.split())
+    assert "edgedeploy's Python computes it" in " ".join(out.split())
+    [said] = json.loads(output_of(board_command, "push", package, *where, "--json"))
+    assert said["compiled_up_to"] == names
+    assert "note:" not in output_of(board_command, "push", bench.first, *where)
+    [said] = json.loads(output_of(board_command, "push", bench.first, *where, "--json"))
+    assert said["compiled_up_to"] == []
 
 
 def test_a_board_that_fails_does_not_stop_the_others(bench: Bench, board_command: Command) -> None:

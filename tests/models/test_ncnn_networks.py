@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import cv2
 import numpy as np
 import onnx
 import pytest
 from conftest import Command
 from onnx import numpy_helper
-from support.ncnn_files import run_in_ncnn
+from support.ncnn_files import INT8, plain, run_in_ncnn, tagged, write
 from support.onnxruntime_runner import run_onnx
+from support.running import outputs_of
 
+from edgedeploy.board import load_board
 from edgedeploy.build import prepare
+from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.converted import ConvertedFormat
+from edgedeploy.frontends.ncnn import FORMAT
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.entry import MODELS
 from edgedeploy.zoo.source import find_source
@@ -136,3 +141,61 @@ def test_the_demo_runs_a_file_whose_input_is_open_at_the_size_of_its_own_network
     assert code == 0
     assert "detected face num: 4" in out
     assert len(re.findall(r"^BOX (1\.00|0\.9[89]):", out, re.MULTILINE)) == 4
+
+
+def _blob(layer: Sequence[str]) -> str:
+    return layer[4].split("_splitncnn_")[0]
+
+
+def quantised(source: Path, folder: Path, images: Sequence[np.ndarray]) -> Path:
+    """SqueezeNet with convolutions of 8 bits, as ncnn2int8 makes them, by the largest values of some images."""
+    model = FORMAT.convert(FORMAT.files(source), {}).model
+    lines = source.read_text().splitlines()[2:]
+    layers = [line.split() for line in lines]
+    # Copies have no value of their own in the model.
+    read = sorted({_blob(words) for words in layers if words[0] == "Convolution"})
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.helper.make_tensor_value_info(name, 1, None) for name in read if name != "data")
+    largest = {"data": max(np.abs(image).max() for image in images)}
+    for image in images:
+        for name, array in run_onnx(model, image).items():
+            largest[name] = max(largest.get(name, 0), np.abs(array).max())
+    content, weights = source.with_suffix(".bin").read_bytes(), b""
+    place = 0
+    for number, words in enumerate(layers):
+        if words[0] != "Convolution":
+            continue
+        said = dict(word.split("=") for word in words[6:])
+        outputs, count = int(said["0"]), int(said["6"])
+        dtype = {0: "<f4", 0x01306B47: "<f2"}[int.from_bytes(content[place : place + 4], "little")]
+        values = np.frombuffer(content, dtype, count, place + 4).astype(np.float32).reshape(outputs, -1)
+        place += 4 + -(-count * np.dtype(dtype).itemsize // 4) * 4
+        bias = np.frombuffer(content, "<f4", outputs, place)
+        place += 4 * outputs
+        scales = 127 / np.abs(values).max(axis=1)
+        weights += tagged(np.rint(values * scales[:, None]), INT8) + plain(bias, scales, [127 / largest[_blob(words)]])
+        lines[number] += " 8=1"
+    return write(folder, lines, weights)
+
+
+def test_squeezenet_of_8_bits_agrees_with_ncnn(shared: Path, tmp_path: Path) -> None:
+    pictures = [cv2.imread(str(path)) for path in sorted((shared / "images" / "imagenet").rglob("*.[jJ]*"))[:16]]
+    images = [
+        (cv2.resize(each, (227, 227)).astype(np.float32) - np.array([104, 117, 123], np.float32)).transpose(2, 0, 1)
+        for each in pictures
+    ]
+    source = shared / "models" / "squeezenet_v1.1" / "squeezenet_v1.1.param"
+    path = quantised(source, tmp_path, [each[None] for each in images])
+    network = FORMAT.read(FORMAT.files(path), {})
+    assert network.quantised
+    compiled = compile_network(network, load_board("local"))
+    same, same_as_float = 0, 0
+    for image in images:
+        [found] = outputs_of(compiled, {"data": image[None]})
+        [wanted] = run_in_ncnn(path, {"data": image}, ["prob"]).values()
+        [in_float] = run_in_ncnn(source, {"data": image}, ["prob"]).values()
+        assert np.abs(found.ravel() - wanted.ravel()).max() < 0.05
+        same += int(found.argmax() == wanted.argmax())
+        same_as_float += int(found.argmax() == in_float.argmax())
+    assert same >= len(images) - 1
+    assert same_as_float >= len(images) - 3

@@ -16,6 +16,7 @@ from edgedeploy.compile.pipeline import compile_network, lower_network
 from edgedeploy.demo.pipeline import infer_with
 from edgedeploy.demo.program import Program
 from edgedeploy.frontends.formats import describing
+from edgedeploy.resolved import resolve
 from edgedeploy.runtime.opening import Place
 from edgedeploy.vision.image import resize
 
@@ -106,7 +107,7 @@ def test_the_demo_shows_litert_s_first_five(shared: Path) -> None:
     network = describing(path)[0].read([path], {})
     program = Program.of("classification", str(path))
     image = cv2.imread(str(shared / "images" / "cat.jpg"))
-    with program.opened(Place(load_board("local"))) as session:
+    with program.opened(Place(resolve("local"))) as session:
         found = [(each.class_id, each.score) for each in infer_with(image, session.networks).detections]
     pixels = cv2.cvtColor(resize(image, 224, 224), cv2.COLOR_BGR2RGB)[None]
     [wanted] = network.reference({"input": pixels}).values()

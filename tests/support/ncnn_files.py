@@ -57,7 +57,8 @@ def run_in_ncnn(path: Path, inputs: Mapping[str, np.ndarray], outputs: Sequence[
     found = {}
     with network.create_extractor() as extractor:
         for name, array in inputs.items():
-            extractor.input(name, ncnn.Mat(np.ascontiguousarray(array, np.float32)).clone())
+            whole = np.ascontiguousarray(array, np.float32)  # a matrix does not keep its memory alive
+            extractor.input(name, ncnn.Mat(whole).clone())
         for name in outputs:
             code, matrix = extractor.extract(name)
             assert code == 0

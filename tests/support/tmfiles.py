@@ -29,6 +29,7 @@ class TmFile:
         self.nodes: list[tuple[str, int, Sequence[Field], Sequence[int], Sequence[int]]] = []
         self.inputs: list[int] = []
         self.outputs: list[int] = []
+        self._quantisations: dict[int, list[tuple[int, float]]] = {}
         self._content = bytearray()
 
     def input(self, name: str, shape: Sequence[int] | None) -> int:
@@ -44,6 +45,13 @@ class TmFile:
         self.tensors.append((name, values.shape, CONSTANT, values.dtype.name, values.tobytes()))
         self.nodes.append((name, CONST, (), (), [len(self.tensors) - 1]))
         return len(self.tensors) - 1
+
+    def quantise(self, tensor: int, dtype: str, scales: Sequence[float], zero_point: int = 0) -> int:
+        """Say that a tensor holds integers of these scales; the tensor."""
+        name, shape, kind, _, data = self.tensors[tensor]
+        self.tensors[tensor] = (name, shape, kind, dtype, data)
+        self._quantisations[tensor] = [(zero_point, scale) for scale in scales]
+        return tensor
 
     def node(self, kind: int, parameters: Sequence[Field], *inputs: int, name: str = "", outputs: int = 1) -> int:
         """An operator by its number; the number of its first output."""
@@ -84,7 +92,10 @@ class TmFile:
         for number, (name, shape, kind, dtype, data) in enumerate(self.tensors):
             place = self._string(name) if name else 0
             sizes = self._vector(shape) if shape is not None else 0
-            table = (number, written, sizes, place, 0, 0, kind, _DTYPES[dtype])
+            # Of the width Tengine's own files have whatever was in memory.
+            records = [struct.pack("<ifI", *each, 0xB8D87C20) for each in self._quantisations.get(number, ())]
+            steps = self._vector([self._add(each) for each in records]) if records else 0
+            table = (number, written, sizes, place, steps, 0, kind, _DTYPES[dtype])
             offsets.append(self._add(struct.pack("<5Iiii", *table)))
             written += data is not None
         return offsets

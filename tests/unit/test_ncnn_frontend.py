@@ -93,7 +93,7 @@ class TestWeights:
     @pytest.mark.parametrize(
         ("weights", "message"),
         [
-            (tagged([1, 2, 3], INT8) + plain([1]), "8 bits.*'conv'"),
+            (tagged([1, 2, 3], INT8) + plain([1]), "8 bits without a scale.*'conv'"),
             (tagged([1, np.nan, 3]) + plain([1]), "no numbers.*'conv'"),
             (tagged([1, np.inf, 3]) + plain([1]), "no numbers.*'conv'"),
             (tagged([1, 2, 3]) + plain([1, 2]), "does not fit the network: 4 bytes are left"),
@@ -103,9 +103,20 @@ class TestWeights:
     def test_what_cannot_be_the_weights_names_the_layer(self, tmp_path: Path, weights: bytes, message: str) -> None:
         refused(write(tmp_path, [INPUT, CONVOLUTION], weights), message)
 
-    def test_a_layer_that_states_weights_of_eight_bits_is_refused(self, tmp_path: Path) -> None:
-        path = write(tmp_path, [INPUT, CONVOLUTION + " 8=1"], tagged([1, 2, 3], INT8) + plain([1, 1, 1, 1]))
-        refused(path, "8 bits")
+    @pytest.mark.parametrize(
+        ("form", "scales", "message"),
+        [
+            (3, [1, 1], r"'conv'.*parameter 8\) is 3"),
+            (1, [1, 0], "'conv'.*scales .* impossible"),
+            (1, [np.nan, 1], "'conv'.*scales .* impossible"),
+            (101, [1, 1, -1], "'conv'.*scales .* impossible"),
+        ],
+    )
+    def test_impossible_scales_name_the_layer(
+        self, form: int, scales: list[float], message: str, tmp_path: Path
+    ) -> None:
+        weights = tagged([1, 2, 3], INT8) + plain([1], scales)
+        refused(write(tmp_path, [INPUT, f"{CONVOLUTION} 8={form}"], weights), message)
 
     def test_a_variance_below_zero_is_refused(self, tmp_path: Path) -> None:
         path = write(

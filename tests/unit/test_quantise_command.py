@@ -200,6 +200,15 @@ def test_an_interrupted_run_leaves_no_file(command: Command, photos: Path, monke
     assert list(Path.cwd().iterdir()) == []
 
 
+def test_the_float_network_is_not_replaced(command: Command, photos: Path) -> None:
+    network = tiny(Path("net.onnx"))
+    before = network.read_bytes()
+    code, _, said = command("quantize", network, "--calibrate", photos, "--demo", "classification", "-o", "./net.onnx")
+    assert code == 7
+    assert "is the float network itself" in said
+    assert network.read_bytes() == before
+
+
 def test_heads_of_a_darknet_network_stand_in_the_file(command: Command, photos: Path, tmp_path: Path) -> None:
     config = """
 [net]

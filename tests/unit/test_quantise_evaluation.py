@@ -123,6 +123,7 @@ def test_folders_are_named_after_classes_or_their_numbers(tmp_path: Path) -> Non
     [
         ("unicorn/a.png", "no class is called so"),
         ("crane/a.png", "classes 134, 517"),
+        ("1000/a.png", "no class"),
         ("a.png", "lies in none of them"),
     ],
 )
@@ -162,6 +163,21 @@ def test_boxes_are_read_as_coco_writes_them(tmp_path: Path) -> None:
     [(file, truths)] = evaluation.images
     assert file == tmp_path / "images" / "a.png"
     assert truths == [Truth(16, (1, 2, 4, 6)), Truth(0, (0, 0, 8, 8), crowd=True)]
+
+
+def test_categories_of_a_network_without_names_are_numbers_or_the_only_one(tmp_path: Path) -> None:
+    faces = usage("retinaface")
+    only = [{"id": 18, "name": "anybody"}]
+    annotations = [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}]
+    evaluation = find_evaluation(coco(tmp_path, categories=only, annotations=annotations), faces)
+    assert isinstance(evaluation, Boxes)
+    assert [truth.class_id for _, truths in evaluation.images for truth in truths] == [0]
+    numbered = [{"id": 18, "name": "3"}, {"id": 1, "name": "0"}]
+    evaluation = find_evaluation(coco(tmp_path, categories=numbered), faces)
+    assert isinstance(evaluation, Boxes)
+    assert [truth.class_id for _, truths in evaluation.images for truth in truths] == [3, 0]
+    with pytest.raises(InputError, match="have no names"):
+        find_evaluation(coco(tmp_path, categories=[{"id": 18, "name": "dog"}, {"id": 1, "name": "0"}]), faces)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import sweep_measure
 from layers import Layer
 from onnx import TensorProto, helper
 from results import read_results, write_results
-from sweep_measure import measure_all, result_of
+from sweep_measure import measure_all, results_of
 from sweep_networks import SUFFIXES, Case, Network, read_cases
-from sweep_page import page
+from sweep_page import page, read_page
 from sweep_result import Result
 
 BENCHMARKS = Path(sweep_measure.__file__).parent
@@ -25,7 +25,15 @@ LEGACY = Case(NETWORK, "legacy")
 
 def arguments(folder: Path, **others: object) -> Namespace:
     return Namespace(
-        **{"folder": folder, "processes": 1, "rounds": 2, "json": folder / "results.json", "output": None, "remark": ""}
+        **{
+            "folder": folder,
+            "processes": 1,
+            "rounds": 2,
+            "json": folder / "results.json",
+            "output": None,
+            "remark": "",
+            "keep": False,
+        }
         | {"resume": True}
         | others
     )
@@ -78,7 +86,7 @@ def test_onnxruntime_runs_the_file_itself_or_the_same_network_of_another_exporte
 @pytest.mark.compiles
 def test_a_network_is_built_and_measured_beside_onnxruntime_with_the_same_outputs(tmp_path: Path) -> None:
     save(tmp_path)
-    result = result_of(LEGACY, tmp_path, rounds=2)
+    [result] = results_of([LEGACY], tmp_path, rounds=2)
     assert (result.outcome, result.message, result.unmeasured) == ("built", "", "")
     assert result.ratio is not None
     assert result.ours_ms is not None
@@ -94,7 +102,7 @@ def test_a_network_is_built_and_measured_beside_onnxruntime_with_the_same_output
 @pytest.mark.compiles
 def test_a_refusal_is_its_message_in_one_line(tmp_path: Path) -> None:
     save(tmp_path, "Strange")
-    result = result_of(LEGACY, tmp_path, rounds=2)
+    [result] = results_of([LEGACY], tmp_path, rounds=2)
     assert result.outcome == "refused"
     assert "Strange" in result.message
     assert "\n" not in result.message
@@ -105,7 +113,7 @@ def test_a_refusal_is_its_message_in_one_line(tmp_path: Path) -> None:
 def test_a_network_that_takes_too_long_is_ended_and_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep_measure, "DEADLINE_S", 1e-3)
     save(tmp_path)
-    result = result_of(LEGACY, tmp_path, rounds=2)
+    [result] = results_of([LEGACY], tmp_path, rounds=2)
     assert (result.outcome, result.message) == ("crash", "it took longer than 0.001 s")
 
 
@@ -120,7 +128,7 @@ def test_a_run_goes_on_where_it_was_ended_and_names_what_was_not_exported(tmp_pa
     assert [each.name for each in found] == [LEGACY.name, refused.name]
     assert (found[0].ratio, found[1].outcome, found[1].message) == (0.5, "not exported", "TypeError: no such operator")
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "| layer | dynamo | not exported |  |  |  |  | TypeError: no such operator |" in text
+    assert "| layer | dynamo | not exported |  |  |  |  |  | TypeError: no such operator |" in text
     assert "1 network of the list has no result yet." in text
 
 
@@ -132,12 +140,44 @@ def test_the_page_counts_outcomes_and_shows_medians_and_geometric_means() -> Non
         Result("timm.c.legacy", "refused", "an operator | is not known"),
     ]
     lines = page(results, [each.name for each in results], 9, "Under load.").splitlines()
-    assert "| legacy | 3 | 2 | 1 | 0 | 0 | 2 | 1.25 | 1.00 | 1 |" in lines
-    assert "| a | legacy | yes | 1.00 | 0.50 | 25% |  |  |" in lines
-    assert "| b | legacy | yes | 2.00 | **2.00** | 50% | 30% (resize 30%) |  |" in lines
-    assert "| c | legacy | refused |  |  |  |  | an operator \\| is not known |" in lines
+    assert "| legacy | 3 | 2 | 1 | 0 | 0 | 2 | 1.25 | 1.00 | 1 |  |" in lines
+    assert "| a | legacy | yes | 1.00 | 0.50 |  | 25% |  |  |" in lines
+    assert "| b | legacy | yes | 2.00 | **2.00** |  | 50% | 30% (resize 30%) |  |" in lines
+    assert "| c | legacy | refused |  |  |  |  |  | an operator \\| is not known |" in lines
     assert "**Under load.**" in lines
     assert lines.index("## own") < lines.index("## timm")
+
+
+def test_rows_of_a_page_are_read_as_they_were_written(tmp_path: Path) -> None:
+    slow = [("resize", "general", True, 0.3), ("softmax", "general", True, 0.2)]
+    results = [
+        Result("own.a.legacy", "built", ours_ms=1.0, ratio=2.0, general=0.5, scalar=0.5, functions=slow),
+        Result("own.a.pt2", "built", ours_ms=1.0, ratio=0.5, to_legacy=1.2, general=0.25, unmeasured="no | file"),
+        Result("timm.c.legacy", "refused", "an operator | is <not> known"),
+    ]
+    names = [each.name for each in results]
+    (tmp_path / "page.md").write_text(page(results, names, 9, None), encoding="utf-8")
+    assert page(read_page(tmp_path / "page.md"), names, 9, None) == page(results, names, 9, None)
+    assert read_page(tmp_path / "no page.md") == []
+
+
+def test_a_page_keeps_its_rows_beside_new_ones(tmp_path: Path) -> None:
+    known, *_, listed = read_cases()
+    (tmp_path / "page.md").write_text(page([Result(known.name, "built", ratio=0.5)], [known.name], 9, None), "utf-8")
+    write_results(tmp_path / "results.json", [Result(listed.name, "built", ratio=0.7)])
+    measure_all([listed], arguments(tmp_path, output=tmp_path / "page.md", keep=True))
+    assert [each.name for each in read_page(tmp_path / "page.md")] == [known.name, listed.name]
+
+
+@pytest.mark.compiles
+def test_exporters_are_compared_with_the_older_one_in_the_same_turns(tmp_path: Path) -> None:
+    save(tmp_path)
+    dynamo = Case(NETWORK, "dynamo")
+    dynamo.file(tmp_path).write_bytes(LEGACY.file(tmp_path).read_bytes())
+    [result] = results_of([dynamo], tmp_path, rounds=3)
+    assert (result.name, result.outcome, result.unmeasured) == (dynamo.name, "built", "")
+    assert result.to_legacy is not None
+    assert 0.4 < result.to_legacy < 2.5
 
 
 def test_what_training_begins_with_at_zero_is_moved_and_statistics_fit_random_inputs() -> None:

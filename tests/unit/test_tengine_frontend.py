@@ -495,14 +495,12 @@ class TestFiles:
         with pytest.raises(ModelError, match="version 3 of Tengine's format: only version 2 can be read"):
             FORMAT.convert([path], {})
 
-    @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
-    def test_a_quantised_network_is_refused(self, dtype: str, tmp_path: Path) -> None:
+    def test_networks_of_16_bits_are_refused(self, tmp_path: Path) -> None:
         file = TmFile()
         data = file.input("data", (1, 3))
-        weights = file.constant(np.ones((2, 3), dtype), "weights")
-        with pytest.raises(ModelError, match=f"quantised, .* 'weights' is {dtype}") as raised:
+        weights = file.constant(np.ones((2, 3), np.int16), "weights")
+        with pytest.raises(ModelError, match=r"16 bits, .* 'weights' is int16"):
             convert(file.output(file.node(FULLY_CONNECTED, (2,), data, weights)), tmp_path)
-        assert raised.value.hints == ("build from the float network that it was made from",)
 
     def test_an_unknown_operator_names_its_first_node(self, tmp_path: Path) -> None:
         file = TmFile()

@@ -79,6 +79,28 @@ def test_depth_becomes_space(tmp_path: Path) -> None:
 
 @pytest.mark.compiles
 @pytest.mark.parametrize(
+    ("shape", "kept", "output"),
+    [
+        ((2, 1, 6), False, (2, 4)),
+        ((1, 1, 1, 6), False, (1, 4)),
+        ((2, 3, 2), False, (2, 4)),
+        ((2, 3, 6), True, (2, 3, 4)),
+        ((3, 6), False, (3, 4)),
+    ],
+    ids=str,
+)
+def test_dense_layers_give_matrices_unless_they_keep_axes(
+    tmp_path: Path, shape: tuple[int, ...], kept: bool, output: tuple[int, ...]
+) -> None:
+    from support.tflite_operators import of_one
+
+    options = {"KeepNumDims": kept, "FusedActivationFunction": 1}
+    given = [shape, values(4, 6), values(4)]
+    check(tmp_path, of_one("FULLY_CONNECTED", given, [output], options, kind="FullyConnectedOptions", version=5))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
     ("padding", "kernel", "output"),
     [(SAME, 3, (8, 10)), (SAME, 3, (7, 9)), (SAME, 2, (8, 10)), (VALID, 3, (9, 11)), (VALID, 2, (8, 10))],
     ids=str,

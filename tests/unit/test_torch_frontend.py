@@ -97,6 +97,8 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
         ("models/model.json", '{"target": "torch.load"}', "operator torch.load is not supported"),
         ("models/model.json", '{"target": "torch.ops.aten.relu.__globals__.x"}', "is not supported"),
         ("models/model.json", '{"sizes": [{"expr_str": "__import__(1)"}]}', "dimensions that are not fixed"),
+        ("models/model.json", '{"sizes": [{"expr_str": "Symbol(\'s0\', integer=True)"}]}', "that are not fixed"),
+        ("models/model.json", '{"sizes": [{"expr_str": "Symbol(\'u0\')*__import__(1)"}]}', "that are not fixed"),
         ("data/weights/weight_0", bytes(100), "not a complete exported program"),
     ],
 )
@@ -220,3 +222,39 @@ def test_code_in_sample_inputs_is_not_run_although_pytorch_would(tmp_path: Path)
     path = archive(tmp_path / "evil.pt2", **{**parts, "data/sample_inputs/model.pt": stream.getvalue()})
     assert FORMAT.read([path], {}).inputs[0].shape == [1, 3, 32, 32]
     assert not (tmp_path / "trace").exists()
+
+
+def _numbered(path: Path, by_input: bool) -> Path:
+    """A network that reads a number from a buffer, as Ultralytics' heads do with strides, or from its input."""
+    import torch
+    from torch import nn
+
+    class Strided(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("strides", torch.tensor([8.0, 16.0]))
+
+        def forward(self, image: Any) -> Any:
+            numbers = image.flatten() if by_input else self.strides
+            return image * image.new_full((4, 1), numbers[1].item())
+
+    torch.export.save(torch.export.export(Strided().eval(), (torch.randn(1, 3, 4, 5),)), str(path))
+    return path
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_that_are_read_from_buffers_are_constants(tmp_path: Path) -> None:
+    path = _numbered(tmp_path / "net.pt2", by_input=False)
+    network, image = FORMAT.read([path], {}), np.ones((1, 3, 4, 5), np.float32)
+    [found] = outputs_of(compile_network(network, load_board("local")), {"image": image})
+    np.testing.assert_array_equal(found, 16 * image)
+    np.testing.assert_array_equal(*network.reference({"image": image}).values(), found)
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_numbers_that_are_read_from_inputs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="a number depends on the network's input") as raised:
+        FORMAT.read([_numbered(tmp_path / "net.pt2", by_input=True)], {})
+    assert "'image'" in str(raised.value.why)

@@ -113,3 +113,32 @@ def test_rows_of_pixels_are_those_of_an_exact_quotient(whole: Callable[[Any], An
     module = module_of(lambda build, x: whole(build.emit(relax.op.divide(x, constant(width, "float32")))), pixels.shape)
     assert "divide" in operators(unify(module))
     np.testing.assert_array_equal(computed(module, pixels), np.floor(pixels / width))
+
+
+def _in_a_rim(value: float, mode: str = "constant") -> Callable[[relax.BlockBuilder, Any], Any]:
+    weights = constant(np.random.default_rng(2).standard_normal((6, 4, 3, 2)).astype(np.float32))
+
+    def make(build: relax.BlockBuilder, data: Any) -> Any:
+        padded = build.emit(relax.op.nn.pad(data, [0, 0, 0, 0, 1, 0, 2, 1], mode, value))
+        return relax.op.nn.conv2d(padded, weights, strides=[2, 1], padding=[0, 1, 1, 0])
+
+    return make
+
+
+@pytest.mark.compiles
+def test_a_convolution_of_an_image_in_a_rim_of_zeros_has_that_padding() -> None:
+    module = module_of(_in_a_rim(0))
+    unified = unify(module)
+    assert operators(unified) == ["nn.conv2d"]
+    [convolution] = [part for part in parts_of(unified["main"]) if operator_name(part)]
+    assert [int(each) for each in convolution.attrs.padding] == [1, 3, 1, 1]
+    padded = np.pad(DATA, [(0, 0), (0, 0), (1, 1), (3, 1)])
+    weights = np.random.default_rng(2).standard_normal((6, 4, 3, 2)).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), (2, 3))[:, :, ::2]
+    wanted = np.einsum("nchwij,ocij->nohw", windows, weights)
+    np.testing.assert_allclose(computed(module, DATA), wanted, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("value", "mode"), [(1, "constant"), (0, "reflect")])
+def test_other_rims_stay(value: float, mode: str) -> None:
+    assert operators(unify(module_of(_in_a_rim(value, mode)))) == ["nn.pad", "nn.conv2d"]

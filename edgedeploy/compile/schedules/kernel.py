@@ -13,6 +13,7 @@ from tvm.tirx import IterVar
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import AnyAnchorOp
 from edgedeploy.compile.tiles import ravelled, vector_length
 from edgedeploy.compile.types import LayerTypes, bits_of, lanes_for
 
@@ -52,6 +53,7 @@ class Kernel:
         function: the function as it came.
         packable: parameters, by index, whose values are constants that may be packed.
         configuration: of the layer in it; a template that computes tiles of no layer sets the one that it chose.
+        layer: that it is of.
         schedule: the schedule that templates work on.
         names: the names of its blocks, in the order in which they run.
         operations: arithmetic operations of one call, as far as templates count them.
@@ -61,6 +63,7 @@ class Kernel:
     function: tvm.tirx.PrimFunc
     packable: set[int]
     configuration: Configuration | None = None
+    layer: AnyAnchorOp | None = None
     operations: int = 0
     parallel: bool = False
     schedule: Schedule = field(init=False)

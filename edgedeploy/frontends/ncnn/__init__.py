@@ -14,7 +14,7 @@ _MAGIC = 7767517
 
 
 class Ncnn(ConvertedFormat):
-    """The text form, with weights in full or half precision."""
+    """The text form, with weights in full or half precision, or of 8 bits."""
 
     name = "ncnn"
     suffixes = (".param", ".bin")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgedeploy.frontends.ncnn.elementwise import activated
+from edgedeploy.frontends.ncnn.quantised import Scales, rounded
 from edgedeploy.frontends.ncnn.step import Blob, Step, translates
 from edgedeploy.frontends.padding import halves, same_padding
 
@@ -81,17 +82,23 @@ def _convolution(step: Step) -> Blob | Sequence[Blob]:
 @translates("ConvolutionDepthWise", {*_CONVOLUTION, 7})
 def _grouped_convolution(step: Step) -> Blob:
     layer, window, blob = step.layer, _Window.of(step), step.only_input(3)
-    groups = layer.integer(7, 1)
-    _refuse_quantised(step)
+    groups, outputs = layer.integer(7, 1), layer.integer(0)
     if layer.integer(19):
         raise layer.error("its weights come from another layer")
-    weights, *bias = _weights(step, blob.shape[0], layer.integer(0), groups, window.kernel)
+    quantised = layer.integer(8) != 0
+    weights, *bias = _weights(step, blob.shape[0], outputs, groups, window.kernel, quantised=quantised)
+    scales = Scales.read(step, outputs, groups if layer.kind == "ConvolutionDepthWise" else 0)
+    blob = rounded(step, blob, scales.data) if scales else blob
     begins, ends = window.padding(step, same_padding(blob.shape[1:], window.extent, window.stride))
+    if layer.number(18) and quantised:
+        raise layer.error("its padding has a value other than zero, and its input 8 bits")
     if layer.number(18):  # the value of padding
         blob = step.pad(blob, [0, *begins], [0, *ends], value=layer.number(18))
         begins = ends = (0, 0)
-    operands = [step.constant(values) for values in (weights, *bias)]
-    return activated(step, step.node("Conv", blob, *operands, group=groups, pads=[*begins, *ends], **window.attributes))
+    held = scales.dequantised(step, weights) if scales else step.constant(weights)
+    operands = [held, *map(step.constant, bias)]
+    made = step.node("Conv", blob, *operands, group=groups, pads=[*begins, *ends], **window.attributes)
+    return rounded(step, activated(step, made), scales.result if scales else None)
 
 
 @translates("Deconvolution", _DECONVOLUTION)
@@ -139,48 +146,55 @@ def _deconvolution(step: Step) -> Blob:
 @translates("InnerProduct", {0, 1, 2, 8, 9, 10})
 def _inner_product(step: Step) -> Blob:
     blob, layer = step.only_input(), step.layer
-    _refuse_quantised(step)
     outputs, bias, count = layer.integer(0), layer.integer(1), layer.integer(2)
     rows = blob.rank == 2 and outputs > 0 and count == outputs * blob.shape[1]
     # Each row of a matrix with as many columns as weights is multiplied on its own; all else is one vector.
-    return activated(step, _dense(step, blob if rows else _flat(step, blob), outputs, count, with_bias=bias != 0))
+    return _dense(step, blob if rows else _flat(step, blob), outputs, count, with_bias=bias != 0)
 
 
 def _on_a_vector(step: Step, blob: Blob) -> Blob:
     """A convolution of 1 x 1 on a vector is a dense layer."""
-    _refuse_quantised(step)
     window, layer = _Window.of(step), step.layer
     if window.kernel != (1, 1):
         raise layer.error("its input is a vector, and its kernel larger than 1x1")
-    dense = _dense(step, blob, layer.integer(0), layer.integer(6), with_bias=layer.integer(5) != 0)
-    return activated(step, dense)
+    return _dense(step, blob, layer.integer(0), layer.integer(6), with_bias=layer.integer(5) != 0)
 
 
 def _dense(step: Step, blob: Blob, outputs: int, count: int, *, with_bias: bool) -> Blob:
-    """The product of the last axis with weights, outputs x inputs in the file."""
-    inputs = blob.shape[-1]
+    """The product of the last axis with weights, outputs x inputs in the file, and the activation."""
+    inputs, name = blob.shape[-1], step.layer.name
     _check_count(step, count, outputs, [outputs, inputs])
-    weights = step.weights.tagged([outputs, inputs], step.layer.name)
-    bias = step.weights.plain([outputs], step.layer.name) if with_bias else None
-    if blob.rank == 1:
-        operands = [step.constant(values) for values in (weights, bias) if values is not None]
-        return step.node("Gemm", blob, *operands, transB=1)
-    product = step.node("MatMul", blob, step.constant(np.ascontiguousarray(weights.T)))
-    return product if bias is None else step.node("Add", product, step.constant(bias))
+    weights = step.weights.tagged([outputs, inputs], name, quantised=step.layer.integer(8) != 0)
+    bias = step.weights.plain([outputs], name) if with_bias else None
+    scales = Scales.read(step, outputs)
+    blob = rounded(step, blob, scales.data) if scales else blob
+    rows = blob.rank > 1
+    if scales:
+        held = scales.dequantised(step, weights, transposed=rows)
+    else:
+        held = step.constant(np.ascontiguousarray(weights.T) if rows else weights)
+    if rows:
+        made = step.node("MatMul", blob, held)
+        made = made if bias is None else step.node("Add", made, step.constant(bias))
+    else:
+        made = step.node("Gemm", blob, held, *([] if bias is None else [step.constant(bias)]), transB=1)
+    return rounded(step, activated(step, made), scales.result if scales else None)
 
 
 def _flat(step: Step, blob: Blob) -> Blob:
     return step.reshape(blob, [math.prod(blob.shape)])
 
 
-def _weights(step: Step, inputs: int, outputs: int, groups: int, kernel: tuple[int, int]) -> list[np.ndarray]:
+def _weights(
+    step: Step, inputs: int, outputs: int, groups: int, kernel: tuple[int, int], *, quantised: bool = False
+) -> list[np.ndarray]:
     """The weights, outputs x inputs of a group x height x width, and the bias if there is one."""
     layer = step.layer
     if groups < 1 or inputs % groups or outputs % groups:
         raise layer.error(f"{inputs} inputs and {outputs} outputs do not fit {groups} groups")
     shape = [outputs, inputs // groups, *kernel]
     _check_count(step, layer.integer(6), outputs, shape)
-    weights = step.weights.tagged(shape, layer.name)
+    weights = step.weights.tagged(shape, layer.name, quantised=quantised)
     return [weights, step.weights.plain([outputs], layer.name)] if layer.integer(5) else [weights]
 
 
@@ -194,8 +208,3 @@ def _check_count(step: Step, stated: int, outputs: int, shape: Sequence[int]) ->
             f"it states {stated} weights, and {shown} are needed for the shape of its input",
             "check the shape of the network's input",
         )
-
-
-def _refuse_quantised(step: Step) -> None:
-    if step.layer.integer(8):
-        raise step.layer.error("its weights have 8 bits", "use the network in float, before ncnn2int8")

@@ -143,6 +143,10 @@ class Step:
         """Add float32 numbers."""
         return self._graph.constant(np.asarray(values, np.float32), f"{self._stem} weights")
 
+    def stored(self, values: np.ndarray) -> str:
+        """Add numbers of their own dtype."""
+        return self._graph.constant(values, f"{self._stem} weights")
+
     def integers(self, values: Sequence[int]) -> str:
         """Add int64 numbers, such as sizes.
 

@@ -31,12 +31,13 @@ class Weights(ABC):
     """What layers take their weights from, in the order in which they stand in the file."""
 
     @abstractmethod
-    def tagged(self, shape: Sequence[int], what: str) -> np.ndarray:
+    def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
         """The next weights that are stored with a tag, as float32; their first axis is that of outputs.
 
         Args:
             shape: theirs.
             what: the layer's name, for messages.
+            quantised: whether they may be of 8 bits, whose scales come later; as int8 then.
 
         Raises:
             ModelError: the file ends before, they are stored in a way that cannot be read, or infinite or NaN.
@@ -45,6 +46,10 @@ class Weights(ABC):
     @abstractmethod
     def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
         """The next weights that are stored as float32 without a tag; arguments and errors are those of `tagged`."""
+
+    @abstractmethod
+    def scales(self, count: int, what: str) -> np.ndarray:
+        """The next scales of quantised weights or blobs, as `plain`."""
 
 
 class StoredWeights(Weights):
@@ -58,7 +63,7 @@ class StoredWeights(Weights):
     def __init__(self, path: Path, content: bytes) -> None:
         self._cursor = Cursor(path, content)
 
-    def tagged(self, shape: Sequence[int], what: str) -> np.ndarray:
+    def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
         """See `Weights.tagged`."""
         part = f"layer {what!r}"
         tag = self._cursor.integer("<u4", part)
@@ -69,11 +74,13 @@ class StoredWeights(Weights):
             values = self._cursor.array("<f2", count, part).astype("<f4")
         elif tag == _BFLOAT16:  # the upper half of a float32
             values = (self._cursor.array("<u2", count, part).astype("<u4") << 16).view("<f4")
+        elif tag == _INT8 and quantised:
+            values = self._cursor.array("<i1", count, part)
         elif tag == _INT8:
             raise ModelError(
-                f"{self._cursor.path} has weights of 8 bits",
+                f"{self._cursor.path} has weights of 8 bits without a scale",
                 why=f"those of {part}",
-                hints=["use the network in float, before ncnn2int8"],
+                hints=["check that it belongs to the .param file", "use the network in float, before ncnn2int8"],
             )
         else:  # any other: a table of 256 values, and for each weight its place there
             table = self._cursor.array("<f4", 256, part)
@@ -91,6 +98,10 @@ class StoredWeights(Weights):
     def plain(self, shape: Sequence[int], what: str) -> np.ndarray:
         """See `Weights.plain`."""
         return self._cursor.array("<f4", math.prod(shape), f"layer {what!r}").reshape(shape)
+
+    def scales(self, count: int, what: str) -> np.ndarray:
+        """See `Weights.scales`."""
+        return self.plain([count], what)
 
     def check_end(self) -> None:
         """Check that nothing is left.
@@ -118,7 +129,7 @@ class RandomWeights(Weights):
         self._random = np.random.default_rng(0)
         self._left = _MOST
 
-    def tagged(self, shape: Sequence[int], what: str) -> np.ndarray:
+    def tagged(self, shape: Sequence[int], what: str, *, quantised: bool = False) -> np.ndarray:
         """Normal, with the variance of He et al., "Delving Deep into Rectifiers" (2015)."""
         self._take(shape, what)
         scale = np.float32(math.sqrt(2 / math.prod(shape[1:])))
@@ -128,6 +139,11 @@ class RandomWeights(Weights):
         """Uniform around one, as variances must be positive."""
         self._take(shape, what)
         return self._random.random(shape, np.float32) + np.float32(0.5)
+
+    def scales(self, count: int, what: str) -> np.ndarray:
+        """Those by which four is nearly the largest number of 8 bits."""
+        self._take([count], what)
+        return np.full(count, 32, np.float32)
 
     def _take(self, shape: Sequence[int], what: str) -> None:
         self._left -= math.prod(shape)

@@ -11,7 +11,7 @@ from edgedeploy.frontends.tengine.structure import read_structure, recognised
 
 
 class Tengine(ConvertedFormat):
-    """One file with the network and its weights, in float32 or float16."""
+    """One file with the network and its weights, in float32, float16, int8 or uint8."""
 
     name = "Tengine"
     suffixes = (".tmfile",)

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Attribute, Graph, Shape
-from edgedeploy.frontends.tengine.structure import Node, Structure
+from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure, Tensor
 
 
 class Constants:
@@ -36,12 +36,31 @@ class Constants:
         if (index, shape) not in self._names:
             tensor = self._tensors[index]
             assert tensor.values is not None
+            if tensor.quantisation is not None:
+                self._names[index, shape] = self._dequantised(tensor, tensor.quantisation, shape)
+                return self._names[index, shape]
             if tensor.values.dtype.kind != "f":
                 raise ModelError("its weights are integers", why=f"tensor {tensor.name!r} is {tensor.values.dtype}")
             self.reserve(4 * tensor.values.size)
             values = tensor.values.reshape(shape).astype(np.float32, copy=False)
             self._names[index, shape] = self._graph.constant(values, tensor.name)
         return self._names[index, shape]
+
+    def bias(self, index: int, scale: np.ndarray) -> str:
+        """A bias of integers that are added to sums of this scale, one or one for each value."""
+        tensor = self._tensors[index]
+        assert tensor.values is not None
+        if scale.ndim and scale.shape != tensor.values.shape:
+            raise ModelError("its weights and its bias do not suit each other", why=f"{scale.size} scales are there")
+        return self._dequantised(tensor, Quantisation(scale, np.zeros(scale.shape, np.int32)), tensor.values.shape)
+
+    def _dequantised(self, tensor: Tensor, quantisation: Quantisation, shape: Shape) -> str:
+        assert tensor.values is not None
+        if quantisation.scale.ndim and shape[:1] != quantisation.scale.shape:
+            raise ModelError("its weights have scales along another axis than that of outputs")
+        self.reserve(tensor.values.nbytes)
+        integers = self._graph.constant(tensor.values.reshape(shape), f"{tensor.name}/integers")
+        return self._graph.node("DequantizeLinear", integers, *steps(self._graph, tensor, quantisation), axis=0)
 
     def reserve(self, size: int) -> None:
         """Ask for memory, in bytes.
@@ -52,6 +71,28 @@ class Constants:
         self._left -= size
         if self._left < 0:
             raise ModelError("its constants are many times larger than the file")
+
+
+def steps(graph: Graph, tensor: Tensor, quantisation: Quantisation) -> tuple[str, str]:
+    """Scale and zero point as constants."""
+    return (
+        graph.constant(quantisation.scale, f"{tensor.name}/scale"),
+        graph.constant(quantisation.zero_point, f"{tensor.name}/zero_point"),
+    )
+
+
+def rounded(graph: Graph, value: str, tensor: Tensor, quantisation: Quantisation) -> str:
+    """A value as the integers of a tensor can hold it; of int8 Tengine does not use -128.
+
+    Tengine rounds halves away from zero, and here they go to even; only values that lie exactly between two differ.
+    """
+    scale, zero_point = steps(graph, tensor, quantisation)
+    if quantisation.zero_point.dtype == np.int8:
+        low, high = ((np.float32(end) - quantisation.zero_point) * quantisation.scale for end in (-127, 127))
+        bounds = [graph.constant(np.asarray(bound, np.float32), f"{tensor.name}/bound") for bound in (low, high)]
+        value = graph.node("Clip", value, *bounds, name=f"{tensor.name}/clip")
+    integers = graph.node("QuantizeLinear", value, scale, zero_point, name=f"{tensor.name}/integers")
+    return graph.node("DequantizeLinear", integers, scale, zero_point, name=tensor.name)
 
 
 class Operation:
@@ -68,7 +109,7 @@ class Operation:
         parameters: the node's, by name.
         graph: what is being written.
         constants: of the file.
-        names: what the node's outputs are to be called.
+        names: what the node's outputs are to be called; those that are rounded afterwards get another name then.
     """
 
     def __init__(
@@ -77,7 +118,8 @@ class Operation:
         self.parameters = node.parameters
         self.graph = graph
         self.constants = constants
-        self.names = [structure.tensors[index].name for index in node.outputs]
+        written = [structure.tensors[index] for index in node.outputs]
+        self.names = [f"{each.name}/real" if each.quantisation else each.name for each in written]
         self._inputs: list[int] = node.inputs.tolist()
         self._tensors = structure.tensors
         self._values = values
@@ -129,6 +171,10 @@ class Operation:
             raise ModelError(
                 "its weights do not suit its input", why=f"{_stated(values.shape)} are there, not {_stated(shape)}"
             )
+        if values.dtype == np.int32 and position > 1:
+            data, weights = (self._tensors[self._index(place)].quantisation for place in (0, 1))
+            if data is not None and weights is not None:
+                return self.constants.bias(index, np.asarray(data.scale * weights.scale))
         return self.constants.add(index, shape)
 
     def stated(self, position: int) -> Shape:

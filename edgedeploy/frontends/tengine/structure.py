@@ -8,6 +8,7 @@ something is not there.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,13 @@ _SUBGRAPH = record(
 _NODE = record("I id, I inputs, I outputs, I operator, I name, I attributes, B dynamic")
 _OPERATOR = record("I version, I kind, I parameters")
 _TENSOR = record("I id, I buffer, I shape, I name, I quantisation, i layout, i kind, i dtype")
+_QUANTISATION = record("i zero_point, f scale, i width")  # files have any number for the width
 _BUFFER = record("I size, I data")
 _STRING = record("I size, I data")
 
 _CONSTANT = 2  # of a tensor's kinds
 _DTYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<u1", 4: "<i4", 5: "<i2"}  # TENGINE_DT_*
-_QUANTISED = {"<i1": "int8", "<u1": "uint8", "<i2": "int16"}
+_QUANTISED = {"<i1": "int8", "<u1": "uint8"}
 _NCHW = 0
 _DARKNET = 7  # of the origins
 
@@ -44,18 +46,33 @@ _LONGEST_NAME = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Quantisation:
+    """What the integers of a tensor stand for: `(integer - zero_point) * scale`.
+
+    Attributes:
+        scale: float32, one or one for each place on the first axis.
+        zero_point: as many, of the tensor's dtype.
+    """
+
+    scale: np.ndarray
+    zero_point: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A value of the network.
 
     Attributes:
         name: its name, or one made of its number.
         shape: as far as the file states it.
-        values: of a constant: float32, float16 or int32.
+        values: of a constant: float32, float16, int32, or quantised integers.
+        quantisation: of int8 and uint8.
     """
 
     name: str
     shape: tuple[int, ...] | None
     values: np.ndarray | None
+    quantisation: Quantisation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +127,7 @@ def read_structure(path: Path) -> Structure:
     """Read a tmfile.
 
     Raises:
-        ModelError: it cannot be read, is not complete, is of another version, or is quantised.
+        ModelError: it cannot be read, is not complete, is of another version, or is quantised to 16 bits.
     """
     return _Reader(path, read_bytes(path)).structure()
 
@@ -168,19 +185,23 @@ class _Reader:
         dtype = _DTYPES.get(table["dtype"])
         if dtype is None:
             raise self._damaged(f"{what} is of dtype number {table['dtype']}, which there is not")
-        if dtype in _QUANTISED:
+        if dtype == "<i2":
             raise ModelError(
-                f"{self._path} is quantised, which is not supported yet",
-                why=f"its {what} is {_QUANTISED[dtype]}",
-                hints=["build from the float network that it was made from"],
+                f"{self._path} is quantised to 16 bits, which is not supported",
+                why=f"its {what} is int16",
+                hints=["quantise the network to int8 or uint8, or build from the float network"],
             )
         shape = None
         if table["shape"]:
             shape = tuple(self._numbers(table["shape"], "<i4", f"the shape of {what}", _MOST_DIMENSIONS).tolist())
             if min(shape, default=1) < 1:
                 raise self._damaged(f"{what} has the shape {','.join(map(str, shape))}")
-        if table["kind"] != _CONSTANT:
-            return Tensor(name, shape, None)
+        constant = table["kind"] == _CONSTANT
+        quantisation = None
+        if dtype in _QUANTISED:
+            quantisation = self._quantisation(table["quantisation"], dtype, shape if constant else None, what)
+        if not constant:
+            return Tensor(name, shape, None, quantisation)
         if shape is None or table["buffer"] >= len(buffers):
             raise self._damaged(f"{what} is constant, and has no shape or no values")
         buffer = self._table(int(buffers[table["buffer"]]), _BUFFER, f"the values of {what}")
@@ -193,7 +214,20 @@ class _Reader:
         count = math.prod(shape)
         if count * np.dtype(dtype).itemsize > buffer["size"]:
             raise self._damaged(f"{what} has {count:,} values, and only {buffer['size']:,} bytes")
-        return Tensor(name, shape, self._array(buffer["data"], dtype, count, what).reshape(shape))
+        return Tensor(name, shape, self._array(buffer["data"], dtype, count, what).reshape(shape), quantisation)
+
+    def _quantisation(self, offset: int, dtype: str, shape: Sequence[int] | None, what: str) -> Quantisation:
+        records = self._numbers(offset, "<u4", f"the quantisation of {what}").tolist()
+        tables = [self._table(each, _QUANTISATION, f"the quantisation of {what}") for each in records]
+        if len(tables) != 1 and (not tables or not shape or shape[0] != len(tables)):
+            raise self._damaged(f"{what} is {_QUANTISED[dtype]}, and has {len(tables)} scales")
+        scale = np.array([each["scale"] for each in tables], np.float32)
+        zeros = np.array([each["zero_point"] for each in tables], np.int64)
+        limits = np.iinfo(dtype)
+        if not (np.isfinite(scale) & (scale > 0) & (zeros >= limits.min) & (zeros <= limits.max)).all():
+            raise self._damaged(f"{what} has impossible scales or zero points")
+        whole = () if len(tables) == 1 else scale.shape
+        return Quantisation(scale.reshape(whole), zeros.astype(dtype).reshape(whole))
 
     def _node(self, offset: int, tensors: int) -> Node:
         table = self._table(offset, _NODE, "a node")

@@ -12,7 +12,7 @@ from edgedeploy.errors import InputError, ModelError, OpenShapeError
 from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.frontends.graph import Graph
 from edgedeploy.frontends.tengine import elementwise, shapes, windows
-from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation
+from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation, rounded
 from edgedeploy.frontends.tengine.structure import Structure
 
 CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
@@ -45,6 +45,10 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
     graph = Graph(path.stem)
     constants = Constants(structure, graph)
     values = _inputs(structure, graph, given)
+    for index, value in values.items():
+        tensor = structure.tensors[index]
+        if tensor.quantisation:
+            values[index] = rounded(graph, value, tensor, tensor.quantisation)
     for number in order:
         node = structure.nodes[number]
         if node.operator in ("InputOp", "Const"):
@@ -55,7 +59,9 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
             raise ModelError(f"{path}: {node.operator} {node.name!r} cannot be imported", why=str(error)) from error
         if len(written) != node.outputs.size:
             raise _unsound(structure, f"node {node.name!r} has {node.outputs.size} outputs, not {len(written)}")
-        values.update(zip(node.outputs.tolist(), written, strict=True))
+        for index, value in zip(node.outputs.tolist(), written, strict=True):
+            tensor = structure.tensors[index]
+            values[index] = rounded(graph, value, tensor, tensor.quantisation) if tensor.quantisation else value
     return graph.model(_outputs(structure, graph, values))
 
 

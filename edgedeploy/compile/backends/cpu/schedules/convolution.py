@@ -11,6 +11,8 @@ from typing import Any
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Direct
+from edgedeploy.compile.backends.cpu.schedules.clipping import pass_over_padding
+from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack
 from edgedeploy.compile.tiles import Tile, WeightOrder
@@ -51,9 +53,12 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     task = kernel.parallelize(tasks, 2 * height * width * channels * math.prod(reduced))
     kernel.unroll_tile([row_in, column_in, channel_in], lanes)
     if order.slices > 1:
-        _accumulate_slices(kernel, convolution, task, tile, order, lanes)
+        sums, channels = _accumulate_slices(kernel, convolution, task, tile, order, lanes)
     else:
-        kernel.accumulate_inside(convolution, innermost, 3, lanes, pixels=2, steps=order.written_out)
+        sums = convolution
+        _, _, channels, *_ = kernel.accumulate_inside(
+            convolution, innermost, 3, lanes, pixels=2, steps=order.written_out
+        )
     if order.by_channels:
         for name in padding:
             copy = kernel.block(name)
@@ -61,11 +66,19 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         kernel.pad_first(padding, board)
     else:
         kernel.pad_inside(padding, task, board)
+    if padding and isinstance(kernel.layer, Convolution):
+        pass_over_padding(kernel, kernel.layer, tile, sums, channels)
     return packing
 
 
-def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, order: WeightOrder, lanes: int) -> None:
-    """Accumulate one row of the kernel after the other over all of a task's pixels."""
+def _accumulate_slices(
+    kernel: Kernel, convolution: Any, task: Any, tile: Tile, order: WeightOrder, lanes: int
+) -> tuple[Any, Any]:
+    """Accumulate one row of the kernel after the other over all of a task's pixels.
+
+    Returns:
+        The block that sums up the products, and its loop over input channels.
+    """
     schedule = kernel.schedule
     sums_of_rows = schedule.rfactor(schedule.get_loops(convolution)[4], 0)
     schedule.compute_at(convolution, task, preserve_unit_loops=True)
@@ -74,6 +87,7 @@ def _accumulate_slices(kernel: Kernel, convolution: Any, task: Any, tile: Tile, 
     column, column_in = schedule.split(column, [None, tile.columns])
     schedule.reorder(elements, batch, row, column, row_in, column_in, channel)
     kernel.unroll_tile([row_in, column_in, channel], lanes)
-    kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=order.written_out)
+    _, channels, *_ = kernel.accumulate_inside(sums_of_rows, column, 2, lanes, pixels=2, steps=order.written_out)
     schedule.decompose_reduction(convolution, elements)
     schedule.set_scope(convolution, 0, "local")
+    return sums_of_rows, channels

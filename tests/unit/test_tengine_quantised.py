@@ -1,0 +1,120 @@
+"""Quantised tmfiles, against the arithmetic of Tengine-Lite's int8 and uint8 kernels (`*_ref.c`), in numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+from support.onnxruntime_runner import run_onnx
+from support.tmfiles import TmFile
+
+from edgedeploy.errors import ModelError
+from edgedeploy.frontends.tengine import FORMAT
+
+RELU, CONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE = 20, 5, 16, 11, 9
+ADD = (2, 0, 0.0, 0.0, 0.0)  # of Eltwise's kinds
+AVERAGE_OF_ALL = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
+RANDOM = np.random.default_rng(5)
+
+
+def away(values: np.ndarray) -> np.ndarray:
+    """C's round: halves away from zero."""
+    return np.sign(values) * np.floor(np.abs(values) + np.float32(0.5))
+
+
+def steps_of(values: np.ndarray, scale: float, zero_point: int = 0, dtype: str = "int8") -> np.ndarray:
+    low, high = (-127, 127) if dtype == "int8" else (0, 255)
+    return np.clip(away((values / np.float32(scale)).astype(np.float32)) + zero_point, low, high)
+
+
+def convert(file: TmFile, folder: Path) -> onnx.ModelProto:
+    return FORMAT.convert([file.save(folder / "net.tmfile")], {}).model
+
+
+def convolved(data: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sums of integers, 3x3 with a border of zeros."""
+    padded = np.pad(data, [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.asarray(np.einsum("nchwyx,ocyx->nohw", windows, weights))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_layers_compute_what_tengine_does(dtype: str, tmp_path: Path) -> None:
+    """Convolution, ReLU, a sum, the average of all and a dense layer."""
+    zero, middle = (0, 0) if dtype == "int8" else (3, 128)
+    limits = (-127, 128) if dtype == "int8" else (0, 256)
+    channels = 6
+    scales = np.linspace(0.01, 0.03, channels).astype(np.float32) if dtype == "int8" else np.full(1, 0.02, np.float32)
+    weights = RANDOM.integers(*limits, (channels, channels, 3, 3)).astype(dtype)
+    bias = RANDOM.integers(-4000, 4000, channels).astype(np.int32)
+    dense = RANDOM.integers(*limits, (10, channels)).astype(dtype)
+    file = TmFile()
+    data = file.quantise(file.input("data", (1, channels, 7, 9)), dtype, [0.05], middle)
+    held = file.quantise(file.constant(weights, "weights"), dtype, scales.tolist(), middle)
+    biased = file.quantise(file.constant(bias, "bias"), "int32", (0.05 * scales).tolist())
+    convolution = (3, 3, 1, 1, 1, 1, channels, channels, 1, -1, 1, 1, 1, 1)
+    filtered = file.quantise(file.node(CONVOLUTION, convolution, data, held, biased), dtype, [0.4], middle)
+    positive = file.quantise(file.node(RELU, (0.0,), filtered), dtype, [0.4], middle)
+    summed = file.quantise(file.node(ELTWISE, ADD, positive, data), dtype, [0.45], middle)
+    pooled = file.quantise(file.node(POOLING, AVERAGE_OF_ALL, summed), dtype, [0.1], zero)
+    inner = file.quantise(file.constant(dense, "dense"), dtype, [0.02], middle)
+    scored = file.quantise(file.node(FULLY_CONNECTED, (10,), pooled, inner), dtype, [0.3], middle)
+    model = convert(file.output(scored), tmp_path)
+
+    image = RANDOM.uniform(-6.5, 6.5, (1, channels, 7, 9)).astype(np.float32)
+    [(name, found)] = run_onnx(model, image).items()
+    assert name == "n" + str(len(file.nodes) - 1)
+
+    given = steps_of(image, 0.05, middle, dtype) - middle
+    sums = convolved(given, weights.astype(np.int64) - middle) + bias.reshape(1, -1, 1, 1)
+    real = sums.astype(np.float32) * (np.float32(0.05) * scales).reshape(1, -1, 1, 1)
+    first = steps_of(real, 0.4, middle, dtype) - middle
+    added = np.maximum(first, 0) * np.float32(0.4) + given * np.float32(0.05)
+    total = (steps_of(added, 0.45, middle, dtype) - middle) * np.float32(0.45)
+    mean = steps_of(total.mean(axis=(2, 3), dtype=np.float32), 0.1, zero, dtype) - zero
+    products = (mean @ (dense.astype(np.int64) - middle).T).astype(np.float32) * (np.float32(0.1) * np.float32(0.02))
+    wanted = (steps_of(products, 0.3, middle, dtype) - middle) * np.float32(0.3)
+    assert len(np.unique(wanted)) > 5
+    assert np.abs(found.reshape(wanted.shape) - wanted).max() <= 0.3 * 1.001
+    assert (np.abs(found.reshape(wanted.shape) - wanted) > 1e-4).mean() <= 0.2
+
+
+def test_weights_stay_integers_with_a_scale_of_each_output(tmp_path: Path) -> None:
+    file = TmFile()
+    data = file.quantise(file.input("data", (1, 4)), "int8", [0.1])
+    weights = file.quantise(file.constant(np.ones((3, 4), np.int8), "weights"), "int8", [0.1, 0.2, 0.3])
+    # The scale that a file states of a bias is not looked at: it is added to the sums.
+    bias = file.quantise(file.constant(np.array([1, 2, 3], np.int32), "bias"), "int32", [9.0])
+    node = file.node(FULLY_CONNECTED, (3,), data, weights, bias, name="dense")
+    model = convert(file.output(file.quantise(node, "int8", [0.5])), tmp_path)
+    stored = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    assert stored["weights/integers"].dtype == np.int8
+    assert stored["bias/integers"].dtype == np.int32
+    np.testing.assert_array_equal(stored["bias/scale"], np.float32(0.1) * np.float32([0.1, 0.2, 0.3]))
+    [(name, found)] = run_onnx(model, np.ones((1, 4), np.float32)).items()
+    assert name == "dense"
+    np.testing.assert_allclose(found, [[0.5, 1.0, 1.5]], rtol=1e-6)
+
+
+def test_minus_128_does_not_occur(tmp_path: Path) -> None:
+    file = TmFile()
+    data = file.quantise(file.input("data", (1, 3)), "int8", [0.5])
+    model = convert(file.output(file.quantise(file.node(ELTWISE, ADD, data, data), "int8", [0.5])), tmp_path)
+    [found] = run_onnx(model, np.array([[-1000, 63.6, 1000]], np.float32)).values()
+    np.testing.assert_array_equal(found, [[-63.5, 63.5, 63.5]])
+
+
+@pytest.mark.parametrize(
+    ("scales", "zero_point", "why"),
+    [([], 0, "has 0 scales"), ([0.1, 0.2], 0, "has 2 scales"), ([-0.1], 0, "impossible"), ([0.1], 300, "impossible")],
+)
+def test_quantisation_that_makes_no_sense_is_damage(
+    scales: list[float], zero_point: int, why: str, tmp_path: Path
+) -> None:
+    file = TmFile()
+    data = file.quantise(file.input("data", (1, 3)), "int8", scales, zero_point)
+    with pytest.raises(ModelError, match=f"damaged: tensor 'data' .*{why}"):
+        convert(file.output(file.node(RELU, (0.0,), data)), tmp_path)
