@@ -1,7 +1,7 @@
 """Floats to bytes: rounded, halves to even, moved by a zero point, within bounds; by the fewest instructions of a CPU.
 
-Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, which LLVM takes literally: it rounds
-to a float first, and knows no vector that goes from float to bytes without a detour on each of its steps.
+Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, which LLVM takes literally: it makes a
+rounded float first, and then integers of that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call
 from tvm.tirx import Add, Cast, FloatImm, Max, Min
+
+from edgedeploy.compile.backends.cpu.statements import replaced
 
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
 _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
@@ -35,18 +37,21 @@ def narrow_by_instructions(function: tirx.PrimFunc, *, x86: bool) -> tirx.PrimFu
     """A function with such expressions in the form that is quickest on x86, or elsewhere."""
     write = _by_conversion if x86 else _by_addition
 
-    def replaced(cast: Any) -> Any:
-        narrowing = _narrowing(cast)
-        return write(narrowing).astype(narrowing.dtype) if narrowing else None
+    def narrowed(statement: Any) -> Any:
+        narrowing = _narrowing(statement.value) if isinstance(statement, tirx.BufferStore) else None
+        if narrowing is None:
+            return statement
+        return tirx.BufferStore(statement.buffer, write(narrowing).astype(narrowing.dtype), statement.indices)
 
-    return function.with_body(tirx.stmt_functor.ir_transform(function.body, None, replaced, ["ir.Cast", "tirx.Cast"]))
+    return function.with_body(replaced(function.body, narrowed))
 
 
 def _narrowing(cast: Any) -> _Narrowing | None:
     """What a cast is the end of; None if it is of something else."""
-    dtype, value, zero_point = str(cast.ty.dtype), cast.value, 0.0
-    if dtype not in ("int8", "uint8"):
+    dtype = str(cast.ty.dtype)
+    if not isinstance(cast, Cast) or dtype not in ("int8", "uint8"):
         return None
+    value, zero_point = cast.value, 0.0
     if isinstance(value, Add) and isinstance(value.b, FloatImm):
         value, zero_point = value.a, float(value.b.value)
     if not (isinstance(value, Call) and getattr(value.op, "name", "") in _ROUNDS) or str(value.ty.dtype) != "float32":
