@@ -1,7 +1,7 @@
 """Floats to bytes: rounded, halves to even, moved by a zero point, within bounds; by the fewest instructions of a CPU.
 
-Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, which LLVM takes literally: it makes a
-rounded float first, and then integers of that.
+Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, which LLVM takes literally: it makes
+a rounded float first, and then integers of that.
 """
 
 from __future__ import annotations
