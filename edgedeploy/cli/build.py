@@ -84,7 +84,7 @@ def build(
         bool,
         typer.Option(
             "--explain",
-            help="List functions with template, tile, threads and work; fallbacks; functions that run on the "
+            help="List functions with template, type, tile, threads and work; fallbacks; functions that run on the "
             "CPU instead of a device; transposes; removed channels; slow operators.",
         ),
     ] = False,
@@ -292,9 +292,10 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
         template = record["template"] or ("free reshape" if record["free"] else "TVM's own")
         threads = "all" if record["parallel"] else "one"
         work = f"{record['mflop']:.2f}"
-        row = [record["function"], str(record["calls"]), template, record["tile"], threads, work, "; ".join(notes)]
+        calls, kind = str(record["calls"]), record["type"]
+        row = [record["function"], calls, template, kind, record["tile"], threads, work, "; ".join(notes)]
         rows.append(row)
-    print_table(["function", "calls", "template", "tile", "threads", "MFLOP", ""], rows)
+    print_table(["function", "calls", "template", "type", "tile", "threads", "MFLOP", ""], rows)
     if removed := explanation["removed"]:
         rows = [[layer["layer"], str(layer["before"]), str(layer["after"])] for layer in removed]
         print_table(["layer", "channels", "left"], rows, title="removed")

@@ -34,8 +34,9 @@ def explain(network: Lowered) -> dict[str, Any]:
 def functions(network: Lowered) -> list[dict[str, Any]]:
     """One record for each function, most work first.
 
-    The fields are `function`, `calls` (in one inference), `template`, `tuned` (by measurements), `exact` (a faster form
-    was passed over for its rounding errors), `tile`, `parallel`, `mflop`: millions of arithmetic operations in all
+    The fields are `function`, `calls` (in one inference), `template`, `type` (of the tensor that it reads first, a
+    layer's data: uint8 or int8 where it computes in integers), `tuned` (by measurements), `exact` (a faster form was
+    passed over for its rounding errors), `tile`, `parallel`, `mflop`: millions of arithmetic operations in all
     calls together, and `fallback`: whether more than `FEW_STORES` of its values are computed one after the other by one
     thread, with no vectors. `cpu` says why a function runs on the CPU though the board has a device beside it; None for
     all others. A template is None where TVM's own form was kept: what no template takes, and reshapes, which cost
@@ -49,6 +50,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
                 "function": name.removesuffix("_scheduled"),
                 "calls": count,
                 "template": entry.template if entry else None,
+                "type": str((entry.function if entry else network.module[name]).params[0].ty.dtype),
                 "tuned": entry.tuned if entry else False,
                 "exact": entry.exact if entry else False,
                 "tile": entry.tile if entry else "",

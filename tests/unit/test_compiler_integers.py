@@ -18,6 +18,7 @@ from support.running import outputs_of
 from tvm import relax
 
 from edgedeploy.board import load_board
+from edgedeploy.compile.explain import functions
 from edgedeploy.compile.expressions import calls_of, result_types, shape_of
 from edgedeploy.compile.passes.running import ignore
 from edgedeploy.compile.pipeline import (
@@ -174,6 +175,8 @@ def test_all_tensors_between_layers_are_bytes(exact: Callable) -> None:
     pooled = graph.pair(graph.node("MaxPool", both, kernel_shape=[2, 2], strides=[2, 2]), 0.06, np.uint8(60))
     compiled, _ = exact(graph, graph.quantised(graph.convolution(pooled, 32, 8), 0.1, np.uint8(9)))
     assert {dtype for dtype, _ in tensors_between(compiled)} == {"uint8"}
+    reported = {record["type"] for record in functions(compiled) if "convolution" in (record["template"] or "")}
+    assert reported == {"uint8"}
 
 
 @pytest.mark.parametrize("zero_point", [np.uint8(0), np.uint8(131), np.int8(-128), np.int8(7)], ids=repr)

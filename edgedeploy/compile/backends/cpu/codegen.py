@@ -13,8 +13,10 @@ from typing import Any
 import tvm
 
 from edgedeploy.compile.backend import Generated
+from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
 from edgedeploy.compile.backends.cpu.stack import PIPELINE
 from edgedeploy.compile.elementary import use_vector_arithmetic
+from edgedeploy.triples import architecture_of
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
@@ -61,6 +63,10 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
         The LLVM module that it was written from.
     """
     use_vector_arithmetic()
+    x86 = architecture_of(str(target.attrs["mtriple"])).memory_operands
+    functions = tvm.IRModule(
+        {variable: narrow_by_instructions(each, x86=x86) for variable, each in functions.functions.items()}
+    )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
         library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)
     library.write_to_file(str(path), "o")

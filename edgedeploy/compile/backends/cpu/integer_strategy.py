@@ -48,7 +48,8 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         """The strategy, if it is one for such a layer."""
         if not layer.constant or not isinstance(layer, Convolution | FirstConvolution | Dense):
             return None
-        return cls(layer, board) if steps_for(layer.types, board) else None
+        strategy = cls(layer, board)
+        return strategy if any(True for _ in strategy._possible()) else None
 
     @override
     def default(self) -> Configuration:
@@ -97,6 +98,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         return (
             step is not None
             and configuration.tile.channels % step.channels == 0
+            and self._divides_groups(configuration.tile.channels)
             and _fits(step, configuration.tile, self.board)
             and self._tiles_down(configuration.tile) % configuration.rows_per_task == 0
         )
@@ -153,12 +155,19 @@ class IntegerStrategy(Strategy[IntegerLayer]):
     def _tiles(self, step: Step) -> Iterator[Tile]:
         rows, columns = self.layer.size
         for vectors in _VECTORS:
+            if not self._divides_groups(vectors * step.channels):
+                continue
             for down in range(1, min(MAX_ROWS, rows) + 1):
                 for across in range(1, columns + 1):
                     tile = Tile(down, across, vectors * step.channels)
                     if not _fits(step, tile, self.board):
                         break
                     yield tile
+
+    def _divides_groups(self, channels: int) -> bool:
+        """Whether a tile of so many channels lies within one group."""
+        groups = 1 if isinstance(self.layer, Dense) else self.layer.groups
+        return groups == 1 or self.layer.channels // groups % channels == 0
 
     def _by_channels(self, tile: Tile) -> bool:
         layer = self.layer

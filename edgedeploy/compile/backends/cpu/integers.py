@@ -73,7 +73,7 @@ class StepForm:
 
     @property
     def whole_outputs(self) -> int:
-        """Those that are computed, in whole tiles."""
+        """Those that are computed, in whole tiles; several groups have no others."""
         return round_up(self.outputs, self.tile.channels)
 
     @property
@@ -197,16 +197,14 @@ class StepForm:
 
     def _cropped(self, sums: te.Tensor) -> te.Tensor:
         """The first pixels and channels of the sums, in the shape of the layer's result."""
-        step, outputs, whole = self.step, self.outputs, self.whole_outputs
+        step = self.step
 
         def of(n: Any, y: Any, x: Any, channel: Any) -> Any:
-            if outputs != whole and self.groups > 1:
-                channel = tirx.floordiv(channel, outputs) * whole + tirx.floormod(channel, outputs)
             return sums[n, y, x, tirx.floordiv(channel, step.channels), tirx.floormod(channel, step.channels)]
 
         if isinstance(self.layer, Dense):
             shape = self.layer.data[:-1]
             return te.compute(
-                (*shape, outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name="crop"
+                (*shape, self.outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name="crop"
             )
         return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name="crop")

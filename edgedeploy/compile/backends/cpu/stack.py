@@ -12,6 +12,8 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
+from edgedeploy.compile.backends.cpu.statements import replaced
+
 # The name under which TVM finds the pipeline.
 PIPELINE = "edgedeploy"
 
@@ -30,34 +32,11 @@ compilation_pipeline.PIPELINE_MAP[PIPELINE] = _pipeline
 
 @tirx.transform.prim_func_pass(opt_level=0)
 def _on_stack(function: tirx.PrimFunc, _module: tvm.IRModule, _context: tvm.transform.PassContext) -> tirx.PrimFunc:
-    return function.with_body(_rewritten(function.body))
+    return function.with_body(replaced(function.body, _staying))
 
 
-def _rewritten(statement: Any) -> Any:
-    """A statement in which buffers of the scope `local` stay where they are declared."""
-    if isinstance(statement, tirx.AllocBuffer):
-        return (
-            tirx.AllocBuffer(statement.buffer, {_STAYS: tirx.IntImm("bool", 1)})
-            if statement.buffer.scope() == "local"
-            else statement
-        )
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_rewritten(each) for each in statement.seq])
-    if isinstance(statement, tirx.For):
-        return tirx.For(
-            statement.loop_var,
-            statement.min,
-            statement.extent,
-            statement.kind,
-            _rewritten(statement.body),
-            statement.thread_binding,
-            statement.annotations,
-        )
-    if isinstance(statement, tirx.AttrStmt):
-        return tirx.AttrStmt(statement.node, statement.attr_key, statement.value, _rewritten(statement.body))
-    if isinstance(statement, tirx.IfThenElse):
-        otherwise = statement.else_case
-        return tirx.IfThenElse(
-            statement.condition, _rewritten(statement.then_case), _rewritten(otherwise) if otherwise else None
-        )
+def _staying(statement: Any) -> Any:
+    """The declaration of a buffer of the scope `local` as one that stays where it is."""
+    if isinstance(statement, tirx.AllocBuffer) and statement.buffer.scope() == "local":
+        return tirx.AllocBuffer(statement.buffer, {_STAYS: tirx.IntImm("bool", 1)})
     return statement

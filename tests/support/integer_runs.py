@@ -1,0 +1,175 @@
+"""Layers of integers with what follows them, compiled for a CPU and run: here, or by qemu where it is another one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from tvm import relax
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.fusion import FusedFunction, fused_functions
+from edgedeploy.compile.layers import AnyAnchorOp, FirstConvolution, Product
+from edgedeploy.compile.linking import THREAD_POOL, link_shared
+from edgedeploy.compile.lowering import LAYER_ATTRIBUTE
+from edgedeploy.compile.schedules import Scheduled
+
+# By the first part of a triple: zig's name of the target, and the emulator.
+_EMULATED = {
+    "aarch64": ("aarch64-linux-musl", "qemu-aarch64-static"),
+    "armv7a": ("arm-linux-musleabihf", "qemu-arm-static"),
+}
+_PROGRAM = Path(__file__).with_name("layer_program.c")
+
+
+@dataclass(frozen=True)
+class Requantisation:
+    """What makes bytes of sums: `clip(rint(float32(sum + bias) * scale) + zero_point, low, high)`."""
+
+    bias: np.ndarray
+    scale: np.ndarray
+    zero_point: int
+    low: int
+    high: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, the integers that it is given, and what follows."""
+
+    layer: AnyAnchorOp
+    data: np.ndarray
+    weights: np.ndarray
+    tail: Requantisation
+
+    @property
+    def sums(self) -> np.ndarray:
+        """In int64."""
+        return exact_sums(self.layer, self.data, self.weights)
+
+    @property
+    def expected(self) -> np.ndarray:
+        """The bytes."""
+        tail, sums = self.tail, self.sums + self.tail.bias
+        assert np.abs(sums).max() < 2**31
+        real = np.rint(sums.astype(np.int32).astype(np.float32) * tail.scale) + np.float32(tail.zero_point)
+        return np.clip(real, tail.low, tail.high).astype(tail.dtype)
+
+
+def exact_sums(layer: AnyAnchorOp, data: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """A layer's sums in int64."""
+    wide, weights = data.astype(np.int64), weights.astype(np.int64)
+    if isinstance(layer, Product):
+        return np.asarray(wide @ weights)
+    if isinstance(layer, FirstConvolution):
+        wide = np.moveaxis(wide, 1, 3)
+    window, groups = layer.window, layer.groups
+    top, left, bottom, right = window.padding
+    padding = ((0, 0), (top, bottom), (left, right), (0, 0))
+    wide = np.pad(wide, padding, constant_values=int(window.padding_value))
+    (rows, columns), (down, across), apart = layer.size, window.strides, window.dilation
+    found = np.zeros((len(data), rows, columns, groups, layer.channels // groups), np.int64)
+    for ky, kx in np.ndindex(*window.kernel):
+        row, column = ky * apart[0], kx * apart[1]
+        part = wide[:, row : row + down * rows : down, column : column + across * columns : across][:, :rows, :columns]
+        grouped = part.reshape(*part.shape[:3], groups, -1)
+        found += np.einsum("nyxgi,igo->nyxgo", grouped, weights[ky, kx].reshape(layer.inputs, groups, -1))
+    return found.reshape(len(data), rows, columns, layer.channels)
+
+
+def random_case(layer: AnyAnchorOp, dtype: str, seed: int = 0, least_weight: int = -127) -> Case:
+    """A layer with random integers over the whole ranges of their types, and runs of extreme ones."""
+    random, limits = np.random.default_rng(seed), np.iinfo(layer.types.data)
+    data = random.integers(limits.min, limits.max + 1, layer.data).astype(layer.types.data)
+    data.flat[: data.size // 8] = limits.max
+    data.flat[-data.size // 8 :] = limits.min
+    low, high = (-255, 256) if layer.types.weights == "int16" else (least_weight, 128)
+    weights = random.integers(low, high, layer.weights).astype(layer.types.weights)
+    weights[..., 0] = high - 1
+    weights[..., -1] = low
+    channels = layer.channels
+    bias = random.integers(-(2**14), 2**14, channels).astype(np.int32)
+    bound = np.iinfo(dtype)
+    scale = (random.uniform(0.5, 2, channels) / (40 * layer.terms**0.5 * (high - 1) / 127)).astype(np.float32)
+    tail = Requantisation(bias, scale, bound.min + 117, bound.min + 3, bound.max - 1, dtype)
+    return Case(layer, data, weights, tail)
+
+
+def requantised_group(layer: AnyAnchorOp, tail: Requantisation) -> FusedFunction:
+    """The function of a layer and of what makes bytes of its sums."""
+    build, channels = relax.BlockBuilder(), layer.channels
+    types = [(layer.data, layer.types.data), (layer.weights, layer.types.weights)]
+    types += [((channels,), "int32"), ((channels,), "float32")]
+    parameters = [relax.Var(f"p{index}", relax.TensorType(*each)) for index, each in enumerate(types)]
+    with build.function("main", parameters):
+        with build.dataflow():
+            form, said = layer.canonical(), {LAYER_ATTRIBUTE: layer.model_dump_json()}
+            value = build.call_te(
+                lambda *tensors: form(*tensors), *parameters[:2], primfunc_name_hint=layer.name, primfunc_attrs=said
+            )
+            value = build.emit(value)
+            low, high = (float(bound - tail.zero_point) for bound in (tail.low, tail.high))
+            value = build.emit(relax.op.add(value, parameters[2]))
+            value = build.emit(relax.op.multiply(relax.op.astype(value, "float32"), parameters[3]))
+            value = build.emit(relax.op.maximum(value, relax.const(low, "float32")))
+            value = build.emit(relax.op.minimum(value, relax.const(high, "float32")))
+            value = build.emit(relax.op.add(relax.op.round(value), relax.const(float(tail.zero_point), "float32")))
+            value = build.emit(relax.op.astype(value, tail.dtype))
+            output = build.emit_output(value)
+        build.emit_func_output(output)
+    module = relax.transform.LegalizeOps()(build.get())
+    module = relax.transform.FuseOps()(relax.transform.AnnotateTIROpPattern()(module))
+    return next(each for each in fused_functions(module).values() if isinstance(each.function, relax.Function))
+
+
+def scheduled(group: FusedFunction, board: Board, chosen: Configuration) -> Scheduled:
+    """A group for a board's CPU."""
+    with tvm.target.Target(board.cpu_target()):
+        return host_of(board).configured(group, chosen, {group.weights})
+
+
+def assembly(function: Scheduled, board: Board, folder: Path) -> str:
+    """The code of a scheduled function."""
+    from edgedeploy.compile.backends.cpu import codegen
+
+    module = tvm.IRModule({"layer": function.function.with_attr("global_symbol", "layer")})
+    library = codegen.write_object(module, tvm.target.Target(board.cpu_target()), folder / "layer.o")
+    return str(library.inspect_source("asm"))
+
+
+def results(case: Case, board: Board, chosen: Configuration, folder: Path) -> tuple[np.ndarray, str]:
+    """What a CPU makes of a case in a configuration, and the code."""
+    done = scheduled(requantised_group(case.layer, case.tail), board, chosen)
+    code = assembly(done, board, folder)
+    weights = done.packing.pack(case.weights) if done.packing else case.weights
+    tensors = [case.data, weights, case.tail.bias, case.tail.scale]
+    empty = np.zeros(case.expected.shape, case.tail.dtype)
+    if board.is_x86:
+        link_shared([folder / "layer.o", THREAD_POOL], folder / "layer.so", board)
+        output = tvm.runtime.tensor(empty)
+        function = tvm.runtime.load_module(str(folder / "layer.so"))["layer"]
+        function(*map(tvm.runtime.tensor, tensors), output)
+        return np.asarray(output.numpy()), code
+    return _emulated([*tensors, empty], board, folder), code
+
+
+def _emulated(tensors: list[np.ndarray], board: Board, folder: Path) -> np.ndarray:
+    target, emulator = _EMULATED[board.architecture]
+    if not shutil.which(emulator):
+        pytest.skip(f"there is no {emulator}")
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", target, "-static", "-O1", "-w"]
+    subprocess.run([*zig, str(_PROGRAM), "layer.o", "-o", "layer", "-lm"], cwd=folder, check=True)
+    files = [folder / str(index) for index in range(len(tensors))]
+    for file, tensor in zip(files, tensors, strict=True):
+        file.write_bytes(np.ascontiguousarray(tensor).tobytes())
+    subprocess.run([emulator, "-cpu", board.cpu, "./layer", *map(str, files)], cwd=folder, check=True)
+    return np.frombuffer(files[-1].read_bytes(), tensors[-1].dtype).reshape(tensors[-1].shape)

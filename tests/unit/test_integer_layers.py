@@ -1,0 +1,96 @@
+"""Layers of integers by the inner steps of each CPU: exact, with the instruction that their names say."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.integer_runs import Case, random_case, results
+from unit.test_integer_steps import BOARDS
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.backends.cpu.configuration import Steps
+from edgedeploy.compile.backends.cpu.steps import steps_for
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
+from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.types import LayerTypes
+from edgedeploy.hosts import host_features
+
+pytestmark = pytest.mark.compiles
+
+# Features of /proc/cpuinfo that code for these needs, where the table of CPUs has none of them.
+_NEEDED = {
+    "alderlake": ["avx_vnni"],
+    "sapphirerapids": ["avx512_vnni"],
+    "skylake-avx512": ["avx512bw"],
+    "haswell": ["avx2"],
+}
+
+
+def window(kernel: int, zero_point: int, *, stride: int = 1, dilation: int = 1, padding: int | None = None) -> Window:
+    around = kernel // 2 * dilation if padding is None else padding
+    return Window((kernel, kernel), (stride, stride), (dilation, dilation), (around,) * 4, float(zero_point))
+
+
+def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
+    dtype = host_of(board).activation_type
+    zero = int(np.iinfo(dtype).min) + 131
+    common: dict[str, Any] = {"types": LayerTypes(dtype, weights, "int32", "int32"), "constant": True}
+    return {
+        "pointwise": Convolution(data=(1, 7, 10, 32), weights=(1, 1, 32, 48), window=window(1, zero), **common),
+        "padded": Convolution(data=(1, 9, 11, 16), weights=(3, 3, 16, 32), window=window(3, zero), **common),
+        "strided": Convolution(data=(2, 9, 12, 8), weights=(3, 3, 8, 16), window=window(3, zero, stride=2), **common),
+        "dilated": Convolution(
+            data=(1, 11, 9, 16), weights=(3, 3, 16, 16), window=window(3, zero, dilation=2), **common
+        ),
+        "odd channels": Convolution(data=(1, 5, 6, 19), weights=(3, 3, 19, 21), window=window(3, zero), **common),
+        "groups": Convolution(data=(1, 6, 7, 24), weights=(3, 3, 8, 48), window=window(3, zero), **common),
+        "odd groups": Convolution(data=(1, 5, 5, 15), weights=(1, 1, 5, 21), window=window(1, zero), **common),
+        "first": FirstConvolution(
+            data=(1, 3, 13, 18), weights=(3, 3, 3, 16), window=window(3, zero, stride=2), **common
+        ),
+        "product": Dense(data=(5, 40), weights=(40, 24), **common),
+        "product of one row": Dense(data=(1, 64), weights=(64, 33), **common),
+        "product of stacked rows": Dense(data=(2, 3, 20), weights=(20, 16), **common),
+        "depthwise": DepthwiseConvolution(data=(1, 7, 9, 32), weights=(3, 3, 1, 32), window=window(3, zero), **common),
+        "depthwise, strided": DepthwiseConvolution(
+            data=(1, 9, 11, 24), weights=(5, 5, 1, 24), window=window(5, zero, stride=2), **common
+        ),
+    }
+
+
+def runs_here(name: str) -> bool:
+    if not BOARDS[name].is_x86:
+        return True
+    return platform.machine() == "x86_64" and set(_NEEDED.get(name, [])) <= set(host_features())
+
+
+def check(case: Case, board: Board, chosen: Configuration, folder: Path) -> str:
+    found, code = results(case, board, chosen, folder)
+    assert (found.dtype, found.shape) == (case.expected.dtype, case.expected.shape)
+    assert np.array_equal(found, case.expected)
+    return code
+
+
+CPUS = [name for name in BOARDS if name != "visionfive2"]
+
+
+@pytest.mark.parametrize("weights", ["int8", "int16"])
+@pytest.mark.parametrize("name", CPUS)
+@pytest.mark.parametrize("kind", layers(BOARDS["rpi4"]))
+def test_a_layer_and_its_requantisation_are_exact(tmp_path: Path, name: str, kind: str, weights: str) -> None:
+    board = BOARDS[name]
+    if not runs_here(name):
+        pytest.skip(f"this machine is no {name}")
+    layer = layers(board, weights)[kind]
+    case = random_case(layer, layer.types.data)
+    chosen = host_of(board).strategy(layer).default()
+    code = check(case, board, chosen, tmp_path)
+    if isinstance(chosen, Steps):
+        assert steps_for(layer.types, board)[0].instruction in code
