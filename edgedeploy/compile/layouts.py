@@ -78,7 +78,7 @@ class _Remover(Rewriter):
             if weights is not None and weights.ndim == 2 and len(shape_of(call.args[0])) == 2:
                 features, order = self._as_they_lie(call.args[0])
                 if order is not None:
-                    return relax.op.matmul(features, constant(weights[order]))
+                    return relax.op.matmul(features, constant(weights[order]), out_dtype=call.attrs.out_dtype or None)
         return call
 
     def _padded_before(self, pad: relax.Call) -> relax.Expr:
