@@ -112,27 +112,17 @@ class StepForm:
             return value.astype("int32") * weights[place].astype("int32")
 
         shape = (self._batch, *self._whole, self.groups * per_group, step.channels)
-        k = te.reduce_axis((0, 2 if step.lanes > 1 else step.depth // step.groups), "rk")
-        if step.lanes > 1:
-            eight, lane = te.reduce_axis((0, step.depth // 8), "re"), te.reduce_axis((0, step.lanes), "rl")
+        terms = [te.reduce_axis((0, extent), f"rt{index}") for index, extent in enumerate(step.terms)]
 
-            def lane_of_products(n: Any, y: Any, x: Any, v: Any, c: Any, j: Any) -> Any:
-                return te.sum(product(n, y, x, v, eight * 8 + j * 2 + k, c, eight, j, k), axis=[ky, kx, ko, eight, k])
+        def sum_of_products(n: Any, y: Any, x: Any, vector: Any, *inside: Any) -> Any:
+            channel, weight = step.operands(*inside, terms=terms)
+            return te.sum(product(n, y, x, vector, channel, *weight), axis=[ky, kx, ko, *terms])
 
-            parts = te.compute((*shape, step.lanes), lane_of_products, name=SUMS)
-            sums = te.compute(shape, lambda *place: te.sum(parts(*place, lane), axis=lane), name=LANES)
-        elif step.groups > 1:
-            part = te.reduce_axis((0, step.groups), "rg")
-
-            def group_of_products(n: Any, y: Any, x: Any, v: Any, c: Any) -> Any:
-                channel = part * (step.depth // step.groups) + k
-                return te.sum(product(n, y, x, v, channel, part, c, k), axis=[ky, kx, ko, part, k])
-
-            sums = te.compute(shape, group_of_products, name=SUMS)
-        else:
-            sums = te.compute(
-                shape, lambda n, y, x, v, c: te.sum(product(n, y, x, v, k, c, k), axis=[ky, kx, ko, k]), name=SUMS
-            )
+        if step.lanes == 1:
+            return self._cropped(te.compute(shape, sum_of_products, name=SUMS))
+        lane = te.reduce_axis((0, step.lanes), "rl")
+        parts = te.compute((*shape, step.lanes), sum_of_products, name=SUMS)
+        sums = te.compute(shape, lambda *place: te.sum(parts(*place, lane), axis=lane), name=LANES)
         return self._cropped(sums)
 
     @property

@@ -22,23 +22,12 @@ MultiplyAdd = Callable[["Step", Any, Any, Any], None]
 def intrinsic(step: Step) -> str:
     """The name of a step's intrinsic, which is registered by the first call."""
     data, weights, sums = _Operand((step.depth,), step.data), _Operand(step.block, step.weights), _sums_of(step)
-    terms = [step.depth // 8, 2] if step.lanes > 1 else [step.depth] if step.groups == 1 else [step.groups, -1]
-    if terms[-1] == -1:
-        terms[-1] = step.depth // step.groups
 
-    def product(data: Any, weights: Any, spatial: list[Any], reduced: list[Any]) -> Any:
-        if step.lanes > 1:
-            (channel, lane), (eight, pair) = spatial, reduced
-            place, weight = eight * 8 + lane * 2 + pair, weights[channel, eight, lane, pair]
-        elif step.groups > 1:
-            [channel], (group, each) = spatial, reduced
-            place, weight = group * terms[1] + each, weights[group, channel, each]
-        else:
-            [channel], [place] = spatial, reduced
-            weight = weights[channel, place]
-        return T.cast(data[place], "int32") * T.cast(weight, "int32")
+    def product(data: Any, weights: Any, spatial: list[Any], terms: list[Any]) -> Any:
+        place, weight = step.operands(*spatial, terms=terms)
+        return T.cast(data[place], "int32") * T.cast(weights[tuple(weight)], "int32")
 
-    plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, terms, product))
+    plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, step.terms, product))
     written = _function([data, weights], sums, lambda *buffers: _MULTIPLY_ADDS[step.instruction](step, *buffers))
     TensorIntrin.register(step.name, plain, written)
     return step.name
@@ -162,7 +151,7 @@ def _by_element(step: Step, data: Any, weights: Any, sums: Any) -> None:
     found, values = _load(sums, [0], 4), _load(data, [0], step.depth)
     for group in range(step.groups):
         repeated = tirx.Shuffle([values], [group] * 4)
-        found = found + T.cast(_load(weights, [group, 0, 0], 4), "int32x4") * T.cast(repeated, "int32x4")
+        found = found + T.cast(_load(weights, [group, 0], 4), "int32x4") * T.cast(repeated, "int32x4")
     _store(sums, [0], found)
 
 
@@ -182,7 +171,9 @@ def _lanes_of_products(add_pairs: Callable[[Any, Any], Any]) -> MultiplyAdd:
 
     def multiply_add(step: Step, data: Any, weights: Any, sums: Any) -> None:
         for channel in range(step.channels):
-            products = _in_16_bits(step, _load(data, [0], step.depth), _load(weights, [channel, 0, 0, 0], step.depth))
+            products = _in_16_bits(
+                step, _load(data, [0], step.depth), _load(weights, [channel, *[0] * (len(step.block) - 1)], step.depth)
+            )
             _store(sums, [channel, 0], add_pairs(_load(sums, [channel, 0], 4), products))
 
     return multiply_add
@@ -220,6 +211,7 @@ _MULTIPLY_ADDS: dict[str, MultiplyAdd] = {
     "vpdpbusd": _dot_product("vpdpbusd"),
     "vpdpwssd": _dot_product("vpdpwssd"),
     "vpmaddwd": _vpmaddwd,
+    "pmaddwd": _vpmaddwd,
     "sdot": _sdot,
     "smull": _lanes_of_products(_sadalp),
     "vmull.s8": _lanes_of_products(_vpadal),

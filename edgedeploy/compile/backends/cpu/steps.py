@@ -7,9 +7,10 @@ its name and features.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import tvm
 from tvm.target import codegen
@@ -56,10 +57,33 @@ class Step:
     def block(self) -> tuple[int, ...]:
         """The shape of the weights of one step."""
         if self.lanes > 1:
-            return self.channels, self.depth // 8, 4, 2
-        if self.groups > 1:
-            return self.groups, self.channels, self.depth // self.groups
-        return self.channels, self.depth
+            return (self.channels, *self.terms[:-1], 4, 2)
+        together = (self.depth // self.groups,) if self.depth > self.groups else ()
+        return (*((self.groups,) if self.groups > 1 else ()), self.channels, *together)
+
+    @property
+    def terms(self) -> tuple[int, ...]:
+        """The products that a step adds to each sum, or lane of one: groups of those that lie together, unless one."""
+        found = (self.depth // 8, 2) if self.lanes > 1 else (self.groups, self.depth // self.groups)
+        return tuple(each for each in found if each > 1)
+
+    def operands(self, channel: Any, *lane: Any, terms: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """Of one product: which of the input channels, and the place of the weight in `block`.
+
+        Args:
+            channel: of the output.
+            lane: of the sum, where it has lanes: lane j has the input channels 2j and 2j + 1 of each eight.
+            terms: which of `terms` it is.
+        """
+        if lane:
+            [each] = lane
+            place = each * 2 + terms[-1]
+            return (terms[0] * 8 + place if len(terms) > 1 else place), [channel, *terms[:-1], each, terms[-1]]
+        if self.groups == 1:
+            return terms[0], [channel, terms[0]]
+        if len(terms) == 1:
+            return terms[0], [terms[0], channel]
+        return terms[0] * (self.depth // self.groups) + terms[1], [terms[0], channel, terms[1]]
 
 
 def activation_type(board: Board) -> str:
@@ -123,7 +147,8 @@ def _x86_steps(features: Set[str], bits: int) -> Iterator[Step]:
             yield Step("vpdpbusd", "uint8", "int8", width // 32, 4)
             yield Step("vpdpwssd", "int16", "int16", width // 32, 2)
         elif {512: "avx512bw", 256: "avx2", 128: "sse2"}[width] in features:
-            yield Step("vpmaddwd", "int16", "int16", width // 32, 2, slots=2)
+            name = "vpmaddwd" if "avx" in features else "pmaddwd"
+            yield Step(name, "int16", "int16", width // 32, 2, slots=2)
 
 
 def _aarch64_steps(features: Set[str], _: int) -> Iterator[Step]:
