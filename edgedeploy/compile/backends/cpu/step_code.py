@@ -147,11 +147,12 @@ def _sdot(step: Step, data: Any, weights: Any, sums: Any) -> None:
 
 
 def _by_element(step: Step, data: Any, weights: Any, sums: Any) -> None:
-    """`smlal` by lane: four products of 16 bits with one input channel; LLVM finds the instruction."""
+    """`smlal` by lane: four products of 16 bits with one input channel. Of casts LLVM would widen the factors first."""
+    multiply = {"smlal": "aarch64.neon.smull.v4i32", "vmlal.s16": "arm.neon.vmulls.v4i32"}[step.instruction]
     found, values = _load(sums, [0], 4), _load(data, [0], step.depth)
     for group in range(step.groups):
         repeated = tirx.Shuffle([values], [group] * 4)
-        found = found + T.cast(_load(weights, [group, 0], 4), "int32x4") * T.cast(repeated, "int32x4")
+        found = found + _call("int32x4", multiply, _load(weights, [group, 0], 4), repeated)
     _store(sums, [0], found)
 
 
