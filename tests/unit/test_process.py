@@ -220,6 +220,8 @@ def test_ctrl_c_at_any_moment_ends_with_130(board: str, tmp_path: Path) -> None:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGINT)  # as a terminal does: compilers and linkers hear it, too
             _, said = process.communicate(timeout=generous(60))
+        if said.startswith("Fatal Python error: init_import_site"):
+            continue  # Python itself was still starting
         # Before Python listens, and after edgedeploy's own end, the signal itself ends the process: 130 to a shell.
         assert process.returncode in (0, 130, -signal.SIGINT), said
         assert process.returncode == 0 or "error" not in said
