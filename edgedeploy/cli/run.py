@@ -174,7 +174,7 @@ def run(
                 **(measured.as_dict() if measured else {}),
                 "memory": manifest.memory.model_dump(),
                 **({"agent_memory": agent_memory} if agent_memory else {}),
-                "outputs": [spec.model_dump(exclude={"below"}) for spec in runner.outputs],
+                "outputs": [spec.model_dump(exclude={"below"}, exclude_none=True) for spec in runner.outputs],
                 **({"top": {key: top_values(array, print_top) for key, array in results.items()}} if print_top else {}),
             }
         )

@@ -34,22 +34,43 @@ class _Convolver(Rewriter):
         count = math.prod(elements)
         if channels == 1 or not 1 < count <= _MOST_ELEMENTS or str(call.ty.dtype) != "float32" or results == [1, 1]:
             return None
-        for axis in (0, 1):  # ceil_mode reads beyond
-            last = (results[axis] - 1) * strides[axis] + (elements[axis] - 1) * dilation[axis]
-            padding[2 + axis] = max(padding[2 + axis], last + 1 - sizes[axis] - padding[axis])
-        weights = constant(np.full((channels, 1, *elements), 1 / count, np.float32))
-        pool = relax.op.nn.conv2d(call.args[0], weights, strides, padding, dilation, channels)
-        if attrs.count_include_pad or not any(padding):
-            return pool
-        inside = [
-            _inside(sizes[axis], results[axis], elements[axis], strides[axis], dilation[axis], padding[axis])
+        # What counts: the feature map, or with its padding; not what ceil_mode reads beyond.
+        counted = [
+            (padding[axis], sizes[axis] + padding[axis] + padding[2 + axis])
+            if attrs.count_include_pad
+            else (0, sizes[axis])
             for axis in (0, 1)
         ]
-        factors = count / np.maximum(np.outer(*inside), 1)
-        return relax.op.multiply(self.emit(pool), constant(factors.astype(np.float32)[None, None]))
+        for axis in (0, 1):
+            last = (results[axis] - 1) * strides[axis] + (elements[axis] - 1) * dilation[axis]
+            padding[2 + axis] = max(padding[2 + axis], last + 1 - sizes[axis] - padding[axis])
+        # Of quantised tensors, sums are divided: 1 / count is rounded, which decides where a result is a half.
+        quantised = self._is_dequantised(call.args[0])
+        weights = constant(np.full((channels, 1, *elements), 1 if quantised else 1 / count, np.float32))
+        pool = relax.op.nn.conv2d(call.args[0], weights, strides, padding, dilation, channels)
+        inside = [
+            _inside(*counted[axis], results[axis], elements[axis], strides[axis], dilation[axis], padding[axis])
+            for axis in (0, 1)
+        ]
+        counts = np.maximum(np.outer(*inside), 1).astype(np.float32)[None, None]
+        if quantised:
+            return relax.op.divide(self.emit(pool), constant(counts))
+        if (counts == count).all():
+            return pool
+        return relax.op.multiply(self.emit(pool), constant(np.float32(count) / counts))
+
+    def _is_dequantised(self, data: relax.Expr) -> bool:
+        """Whether it is integers less their zero point, times their scale."""
+        value = self.bound_value(data)
+        for operator in ("relax.multiply", "relax.add"):
+            if is_call(value, operator):
+                value = self.bound_value(value.args[0])
+        return is_call(value, "relax.astype") and "int" in str(value.args[0].ty.dtype)
 
 
-def _inside(size: int, results: int, elements: int, stride: int, dilation: int, padding: int) -> np.ndarray:
-    """How many elements of each window along an axis do not lie in the padding."""
-    places = np.arange(results)[:, None] * stride + np.arange(elements) * dilation - padding
+def _inside(
+    before: int, size: int, results: int, elements: int, stride: int, dilation: int, padding: int
+) -> np.ndarray:
+    """How many elements of each window along an axis lie in what counts, which begins `before` the feature map."""
+    places = np.arange(results)[:, None] * stride + np.arange(elements) * dilation - padding + before
     return np.asarray(((places >= 0) & (places < size)).sum(axis=1))

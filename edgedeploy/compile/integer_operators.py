@@ -63,11 +63,16 @@ def sum_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr
     partial = build.emit(apart(partial, constant(offset or np.finfo(np.float32).min, "float32")))
     total = build.emit(relax.op.multiply(_as_stored(build, one, network.dtype), constant(first, "float32")))
     total = build.emit(relax.op.add(total, partial))
-    low, high = (bound + result.zero_point - steps.zero_point for bound in found.bounds(steps))
-    total = build.emit(relax.op.round(bounded(build, total, low, high)))
-    if shift := steps.zero_point - result.zero_point:
-        total = build.emit(relax.op.add(total, constant(shift, "float32")))
-    return relax.op.astype(total, steps.dtype)
+    return _stored(network, total, found, steps)
+
+
+def _stored(network: Surroundings, value: relax.Expr, found: Activation, steps: Steps) -> relax.Expr:
+    """The integers of float32 values that the zero point of the file was added to, which are rounded by that."""
+    build, moved = network.build, steps.zero_point - steps.stored_as(network.dtype).zero_point
+    low, high = (bound - moved for bound in found.bounds(steps))
+    value = build.emit(relax.op.round(bounded(build, value, low, high)))
+    value = build.emit(relax.op.add(value, constant(moved, "float32"))) if moved else value
+    return relax.op.astype(value, steps.dtype)
 
 
 def _as_stored(build: relax.BlockBuilder, integers: relax.Expr, dtype: str) -> relax.Expr:
@@ -87,9 +92,8 @@ def product_of(network: Surroundings, found: Activation, steps: Steps) -> relax.
     scale = one_steps.scale * other_steps.scale / steps.scale
     value = build.emit(relax.op.multiply(centred(build, one, one_steps), centred(build, other, other_steps)))
     value = build.emit(relax.op.multiply(value, constant(scale, "float32")))
-    value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
-    value = build.emit(relax.op.round(bounded(build, value, *found.bounds(steps))))
-    return relax.op.astype(value, steps.dtype)
+    zero_point = steps.stored_as(network.dtype).zero_point
+    return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
 
 
 def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
@@ -119,9 +123,8 @@ def average_of(network: Surroundings, found: Activation, steps: Steps) -> relax.
         return None
     value = build.emit(relax.Call(call.op, [build.emit(to_floats(build, *operand))], call.attrs))
     value = build.emit(relax.op.divide(value, constant(steps.scale, "float32")))
-    value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
-    value = build.emit(relax.op.round(bounded(build, value, *found.bounds(steps))))
-    return relax.op.astype(value, steps.dtype)
+    zero_point = steps.stored_as(network.dtype).zero_point
+    return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
 
 
 def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:

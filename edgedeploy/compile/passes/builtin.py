@@ -157,11 +157,16 @@ PASSES = [
         _alone(rewrite_transposed),
         required="TVM has no code for transposed convolutions in NHWC",
     ),
-    Pass("convolve-averages", "Write means over windows as depthwise convolutions.", _alone(convolve_averages)),
     Pass("trim-kernels", "Leave out kernel elements that read nothing but padding.", _alone(trim_kernels)),
     Pass("fold-scales", "Fold constant factors and offsets into weights and bias.", _alone(fold_scales), _FLOAT),
     Pass("flush-subnormals", "Set constants below the normal numbers to zero.", _alone(flush_subnormals), _FLOAT),
     Pass("remove-channels", "Remove channels that are constant or unread.", _remove_channels, _FLOAT),
+    Pass(
+        "convolve-averages",
+        "Write means over windows as depthwise convolutions.",
+        lambda module, compilation: fold_scales(convolve_averages(module)),
+        _FLOAT,
+    ),
     Pass("split-concatenations", "Split convolutions of concatenations into sums.", _alone(split_concatenations)),
     Pass(
         "pad-channels",
