@@ -38,8 +38,7 @@ class Network:
         module: a `tvm.IRModule` whose `main` takes the inputs in order; weights are constants in it.
         inputs, outputs: names, shapes and dtypes, in the network's order; if it has a tail, outputs are those of the
             compiled part, as are those of `reference`.
-        quantised: whether it holds quantised layers, which run in float here: its outputs then differ
-            from those of an integer engine.
+        quantised: whether it holds quantised layers.
         reference: one inference by a program other than TVM, to check the compiled code against.
         reference_name: that program and its version.
         heads: what the file says of its detection heads.

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, rewritten
-from edgedeploy.compile.optraits import Kind, evaluate, is_kind, operator_name, tensors_of
+from edgedeploy.compile.optraits import evaluate, moves_values, operator_name, tensors_of
 
 # Layers whose weights may stay integers.
 _OF_WEIGHTS = ("nn.conv1d", "nn.conv2d", "matmul")
@@ -68,7 +68,7 @@ def _dequantised_weights(module: tvm.IRModule) -> list[relax.Call]:
                 read.add(call.args[1])
             elif binding.var in read and name == "dequantize":
                 found.append(call)
-            elif binding.var in read and (name == "permute_dims" or is_kind(call, Kind.RESHAPE)):
+            elif binding.var in read and moves_values(call):
                 read.add(call.args[0])
     return found
 

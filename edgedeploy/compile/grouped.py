@@ -60,7 +60,10 @@ class _Lifter(Rewriter):
             return getattr(self, f"_{name}")(self._lifted[operands[0]], shape[1]) if along and shape[2] == 1 else None
         if not is_kind(original, Kind.ELEMENTWISE) or len(operands) != len(original.args):
             return None
-        channels = next(shape_of(self._lifted[each])[1] for each in operands if each in self._lifted)
+        shapes = [shape_of(self._lifted[each]) for each in operands if each in self._lifted]
+        channels, sizes = shapes[0][1], {tuple(each[2:]) for each in shapes}
+        if any(each[1] != channels for each in shapes) or len(sizes - {(1, 1)}) > 1:
+            return None  # feature maps of other sizes, which are the same only flattened
         lifted = [
             self._lifted[each] if each in self._lifted else _of_channels(constant_value(each), shape[1], channels)
             for each in operands
@@ -100,8 +103,10 @@ class _Lifter(Rewriter):
 
 def _of_channels(value: np.ndarray | None, groups: int, channels: int) -> relax.Expr | None:
     """A constant of n x groups x values, one for each group, as one of each channel; None if it is no such constant."""
-    if value is None or value.size not in (1, groups) or (value.ndim and value.shape[-1] != 1):
+    if value is None:
         return None
     if value.size == 1:
         return constant(value.reshape(()))
+    if value.size != groups or value.shape[-2:] != (groups, 1):
+        return None
     return constant(np.repeat(value.reshape(-1), channels // groups).reshape(1, channels, 1, 1))

@@ -8,9 +8,7 @@ from tvm import relax
 
 from edgedeploy.compile.constants import ConstantFolder, fold_constants
 from edgedeploy.compile.expressions import constant, constant_value, is_call, shape_of
-from edgedeploy.compile.optraits import along_axis, evaluate, operator_name
-
-_MOVES = ("expand_dims", "permute_dims", "reshape", "squeeze")
+from edgedeploy.compile.optraits import along_axis, evaluate, moves_values
 
 
 def fold_beside_integers(module: tvm.IRModule) -> tvm.IRModule:
@@ -22,7 +20,7 @@ class _Folder(ConstantFolder):
     def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
         if is_call(call, "relax.dequantize"):
             return None
-        if operator_name(call) in _MOVES:
+        if moves_values(call):
             source = self.bound_value(call.args[0])
             if is_call(source, "relax.dequantize") and constant_value(source.args[0]) is not None:
                 return _moved(self.builder_.normalize(call), source)

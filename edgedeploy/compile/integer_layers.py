@@ -13,11 +13,8 @@ import numpy as np
 from tvm import relax
 
 from edgedeploy.compile.expressions import constant, constant_value, is_call, is_oihw, shape_of
-from edgedeploy.compile.optraits import Kind, along_axis, evaluate, is_kind, operator_name, tensors_of
+from edgedeploy.compile.optraits import Kind, along_axis, evaluate, is_kind, moves_values, operator_name, tensors_of
 from edgedeploy.compile.quantisation import Steps, rounded
-
-# What may lie between a stored constant and the operator that reads it.
-_MOVES = ("permute_dims", "broadcast_to")
 
 
 class Storage(Protocol):
@@ -68,7 +65,7 @@ class Values:
                 return None
             scale, zero_point = (along_axis(each, int(call.attrs.axis), integers.ndim) for each in (scale, zero_point))
             return Stored(integers.astype(np.int64) - zero_point.astype(np.int64), scale.astype(np.float32))
-        if not (operator_name(call) in _MOVES or is_kind(call, Kind.RESHAPE)):
+        if not (moves_values(call) or is_call(call, "relax.broadcast_to")):
             return None
         before = self.stored(tensors_of(call)[0])
         if before is None:
@@ -123,7 +120,7 @@ def activation_before(values: Values, expression: Any) -> Activation:
         if limits:
             low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
             found = Activation(limits[0], found.moves, low, high)
-        elif operator_name(call) == "permute_dims" or is_kind(call, Kind.RESHAPE):
+        elif moves_values(call):
             found = Activation(call.args[0], (*found.moves, call), found.low, found.high)
         else:
             break
@@ -203,11 +200,11 @@ class IntegerLayer:
 
     @property
     def fits(self) -> bool:
-        """Whether int32 holds every sum on the way, whatever the data."""
-        largest = max(abs(limit) for limit in self.steps.limits)
-        sums = np.abs(self.weights).sum(axis=self._summed_axes) * largest
+        """Whether int16 holds every weight, and int32 every sum on the way, whatever the data."""
+        weights, largest = np.abs(self.weights), max(abs(limit) for limit in self.steps.limits)
         bias = np.abs(self.bias - self.steps.zero_point * self.sum_of_weights)
-        return bool((sums + bias).max(initial=0) < 2**31)
+        sums = weights.sum(axis=self._summed_axes) * largest + bias
+        return bool(weights.max(initial=0) < 2**15 and sums.max(initial=0) < 2**31)
 
     def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
         """The integers of the result, by its steps."""

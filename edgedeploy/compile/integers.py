@@ -17,7 +17,7 @@ from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, re
 from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, layer_of
 from edgedeploy.compile.integer_moves import move_integers
 from edgedeploy.compile.integer_operators import OPERATORS, Surroundings
-from edgedeploy.compile.optraits import Kind, is_kind, operator_name
+from edgedeploy.compile.optraits import Kind, is_kind, moves_values
 from edgedeploy.compile.quantisation import BYTES, Steps, steps_of, to_floats, to_integers
 from edgedeploy.compile.types import is_floating
 
@@ -65,7 +65,7 @@ def _is_throughout(module: tvm.IRModule) -> bool:
         call = values.of(expression)
         if isinstance(call, relax.Tuple):
             return [each for field in call.fields for each in before_moves(field)]
-        if operator_name(call) == "permute_dims" or is_kind(call, Kind.RESHAPE):
+        if moves_values(call):
             return before_moves(call.args[0])
         return [call]
 

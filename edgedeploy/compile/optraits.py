@@ -66,6 +66,11 @@ def is_kind(call: Any, *kinds: Kind) -> bool:
     return operator is not None and operator.kind in kinds
 
 
+def moves_values(expression: Any) -> bool:
+    """Whether an expression is its tensor's values in another order or shape, all of them, once."""
+    return operator_name(expression) == "permute_dims" or is_kind(expression, Kind.RESHAPE)
+
+
 def evaluate(call: relax.Call, values: Sequence[np.ndarray]) -> np.ndarray | None:
     """What a call makes of arrays in the place of its tensors; None if numpy does not compute it.
 

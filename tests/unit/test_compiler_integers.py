@@ -284,6 +284,25 @@ def test_sums_that_int32_does_not_hold_stay_in_float(tmp_path: Path) -> None:
     assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
 
 
+def test_weights_that_int16_does_not_hold_stay_in_float(tmp_path: Path) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 4]), 0.02, np.uint8(120))
+    weights = graph.stored(np.full((4, 2), 40_000, np.int32), 0.001, 0)
+    lowered = module_of(graph, graph.pair(graph.node("MatMul", data, weights), 1, np.uint8(1)), tmp_path, "local")
+    assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
+
+
+def test_atrous_convolutions_of_groups_read_the_zero_point_where_their_kernels_meet_nothing_else(
+    exact: Callable,
+) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 20, 20]), 0.02, np.uint8(120))
+    first = graph.pair(graph.convolution(data, 3, 16), 0.05, np.uint8(131))
+    weights = graph.stored(graph.random.integers(-127, 128, (16, 2, 3, 3)).astype(np.int8), 0.004, 0)
+    atrous = graph.node("Conv", first, weights, pads=[12] * 4, dilations=[12, 12], group=8)
+    exact(graph, graph.pair(atrous, 0.05, np.uint8(100)))
+
+
 def test_each_pass_leaves_a_well_formed_module(tmp_path: Path) -> None:
     graph = layers("")
     graph.save(tmp_path / "float.onnx", *graph.outputs)  # type: ignore[attr-defined]

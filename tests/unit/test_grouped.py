@@ -39,3 +39,23 @@ def test_values_that_are_flattened_for_good_stay() -> None:
     value = graph.node("Conv", data, graph.normal(CHANNELS, 3, 3, 3))
     flat = graph.node("Reshape", value, graph.weight(np.array([1, 4, -1])))
     agreeing(graph, graph.node("Sub", flat, graph.node("ReduceMean", flat, axes=[2])))
+
+
+def test_feature_maps_that_have_one_shape_only_when_they_are_flattened() -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 3, 4, 6])
+    wide = graph.node("Conv", data, graph.normal(8, 3, 1, 1))
+    high = graph.node("Reshape", graph.node("Relu", wide), graph.weight(np.array([1, 8, 8, 3])))
+    flat = [graph.node("Reshape", value, graph.weight(np.array([1, 4, -1]))) for value in (wide, high)]
+    total = graph.node("Reshape", graph.node("Add", *flat), graph.weight(np.array([1, 8, 4, 6])))
+    agreeing(graph, graph.node("Conv", total, graph.normal(4, 8, 1, 1)))
+
+
+def test_a_constant_for_each_image_of_a_batch_is_none_for_each_group() -> None:
+    graph = Graph()
+    data = graph.input("data", [4, 3, 4, 6])
+    value = graph.node("Conv", data, graph.normal(8, 3, 1, 1))
+    flat = graph.node("Reshape", value, graph.weight(np.array([4, 4, -1])))
+    flat = graph.node("Mul", flat, graph.normal(4, 1, 1))
+    whole = graph.node("Reshape", flat, graph.weight(np.array([4, 8, 4, 6])))
+    agreeing(graph, graph.node("Conv", whole, graph.normal(4, 8, 1, 1)))

@@ -19,6 +19,9 @@ from edgedeploy.compile.backends.cpu.statements import replaced
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
 _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
 
+# Zero points of bytes are far below; other constants may have been added by the network itself.
+_MOST_MOVED = 2**15
+
 _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
 
@@ -63,6 +66,8 @@ def _narrowing(cast: Any) -> _Narrowing | None:
     if not all(isinstance(each, FloatImm) for each in bounds):
         return None
     low, high = (float(each.value) + zero_point for each in bounds)
+    if not zero_point.is_integer() or abs(zero_point) > _MOST_MOVED:
+        return None
     limits = tvm.tirx.min_value(dtype).value, tvm.tirx.max_value(dtype).value
     if not (low.is_integer() and high.is_integer() and limits[0] <= low <= high <= limits[1]):
         return None

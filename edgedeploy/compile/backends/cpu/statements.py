@@ -10,7 +10,10 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 
 def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
-    """A statement with what `replacement` makes of the statements in it that hold no others."""
+    """A statement with what `replacement` makes of it and of those in it, but for those in what it has replaced."""
+    found = replacement(statement)
+    if found is not statement:
+        return found
 
     def inside(each: Any) -> Any:
         return replaced(each, replacement)
@@ -41,4 +44,4 @@ def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
             block.annotations,
         )
         return SBlockRealize(statement.iter_values, statement.predicate, written)
-    return replacement(statement)
+    return statement

@@ -29,7 +29,7 @@ def intrinsic(step: Step) -> str:
 
     plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, step.terms, product))
     written = _function([data, weights], sums, lambda *buffers: _MULTIPLY_ADDS[step.instruction](step, *buffers))
-    TensorIntrin.register(step.name, plain, written)
+    TensorIntrin.register(step.name, plain, written, override=True)  # another thread may have
     return step.name
 
 
@@ -47,7 +47,7 @@ def lanes_intrinsic(step: Step) -> str:
         return partial[spatial[0], reduced[0]]
 
     plain = _function([sums], results, lambda *buffers: _summed(buffers, results.shape, [step.lanes], value))
-    TensorIntrin.register(name, plain, _function([sums], results, written))
+    TensorIntrin.register(name, plain, _function([sums], results, written), override=True)
     return name
 
 

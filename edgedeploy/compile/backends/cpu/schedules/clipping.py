@@ -1,13 +1,13 @@
-"""Kernel elements that meet nothing but padding in a tile of pixels, as atrous convolutions have, are passed over."""
+"""Kernel elements that meet nothing but zeros of padding in a tile of pixels, as atrous ones do, are passed over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm import sym, tirx
-from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir import SBlockRealize, Schedule
 
+from edgedeploy.compile.backends.cpu.statements import replaced
 from edgedeploy.compile.layers import Convolution
 from edgedeploy.compile.schedules.kernel import Kernel
 from edgedeploy.compile.tiles import Tile
@@ -49,7 +49,9 @@ def pass_over_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any,
     block, wanted = schedule.get(sums), schedule.get(channels).loop_var
     names = [str(each.var.name).removeprefix("v").removeprefix("_") for each in block.iter_vars]
 
-    def guarded(loop: tirx.For) -> tirx.Stmt:
+    def guarded(loop: Any) -> Any:
+        if not isinstance(loop, tirx.For) or not loop.loop_var.same_as(wanted):
+            return loop
         tile_loops, realise = _down_to_block(loop)
         values = dict(zip(names, realise.iter_values, strict=True))
         met = []
@@ -61,7 +63,7 @@ def pass_over_padding(kernel: Kernel, layer: Convolution, tile: Tile, sums: Any,
         return tirx.IfThenElse(tirx.all(*met), loop, None)
 
     function = schedule.mod["main"]
-    kernel.schedule = Schedule(function.with_body(_with(function.body, wanted, guarded)))
+    kernel.schedule = Schedule(function.with_body(replaced(function.body, guarded)))
 
 
 def _down_to_block(loop: tirx.For) -> tuple[list[tirx.For], SBlockRealize]:
@@ -71,36 +73,3 @@ def _down_to_block(loop: tirx.For) -> tuple[list[tirx.For], SBlockRealize]:
         loops.append(statement)
         statement = statement.body
     return loops, statement
-
-
-def _with(statement: Any, wanted: tirx.Var, change: Callable[[tirx.For], tirx.Stmt]) -> Any:
-    """A statement with the loop over a variable changed."""
-    if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_with(each, wanted, change) for each in statement.seq])
-    if isinstance(statement, tirx.For):
-        if statement.loop_var.same_as(wanted):
-            return change(statement)
-        return tirx.For(
-            statement.loop_var,
-            statement.min,
-            statement.extent,
-            statement.kind,
-            _with(statement.body, wanted, change),
-            statement.thread_binding,
-            statement.annotations,
-        )
-    if isinstance(statement, SBlockRealize):
-        block = statement.block
-        inside = SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            _with(block.body, wanted, change),
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
-        return SBlockRealize(statement.iter_values, statement.predicate, inside)
-    return statement

@@ -66,7 +66,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
         kernel.pad_first(padding, board)
     else:
         kernel.pad_inside(padding, task, board)
-    if padding and isinstance(kernel.layer, Convolution):
+    if padding and isinstance(kernel.layer, Convolution) and not kernel.layer.window.padding_value:
         pass_over_padding(kernel, kernel.layer, tile, sums, channels)
     return packing
 
