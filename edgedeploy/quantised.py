@@ -14,7 +14,9 @@ KEY = "edgedeploy.quantisation"
 
 Method = Literal["minmax", "entropy", "percentile"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0)]
+# What every reader of JSON keeps exactly.
+_MOST = 1 << 53
+Count = Annotated[int, Field(gt=0, le=_MOST)]
 
 
 class Agreement(Record):
@@ -61,7 +63,7 @@ class Quantisation(Record):
     """
 
     method: Method | None = None
-    samples: Annotated[int, Field(ge=0)] = 0
+    samples: Annotated[int, Field(ge=0, le=_MOST)] = 0
     kept: Listed[str] = []
     agreement: Agreement | None = None
     accuracy: Accuracy | None = None

@@ -75,7 +75,7 @@ def test_the_bundled_network_is_as_accurate_in_bytes(command: Command, digits: P
     assert said["bytes"] == written.stat().st_size < 0.45 * said["bytes_before"]
     onnx.checker.check_model(onnx.load(written), full_check=True)
     assert record_of(written)["accuracy"] == accuracy
-    [again, *_] = json.loads(output_of(command, "quantize", "digits", "--calibrate", digits / "seen", "--json")), None
+    again = json.loads(output_of(command, "quantize", "digits", "--calibrate", digits / "seen", "--json"))
     assert again["quantisation"]["agreement"] == said["quantisation"]["agreement"]
 
 
@@ -362,7 +362,14 @@ def test_what_a_growing_accuracy_lost_is_nothing() -> None:
 def test_the_record_of_a_file_is_read_and_one_that_is_not_sound_is_none() -> None:
     assert recorded({KEY: ACCURATE.model_dump_json()}, quantised=True) == ACCURATE
     assert recorded({}, quantised=False) is None
-    for text in ("", "{}x", '{"method": "magic"}', '{"samples": -1}', '{"agreement": {"of": "top-1", "value": 2}}'):
+    for text in (
+        "",
+        "{}x",
+        '{"method": "magic"}',
+        '{"samples": -1}',
+        '{"agreement": {"of": "top-1", "value": 2}}',
+        '{"samples": 1%s}' % ("0" * 400),
+    ):
         assert recorded({KEY: text}, quantised=True) == FOREIGN
     assert recorded({}, quantised=True) == FOREIGN
     assert FOREIGN.lines() == ["by another program; its accuracy is not recorded"]
