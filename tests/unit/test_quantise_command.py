@@ -113,6 +113,18 @@ def test_a_quantised_network_says_itself_whose_input_it_has(command: Command, di
     assert part.labels == [str(digit) for digit in range(10)]
 
 
+@pytest.mark.parametrize("entry", ["openwakeword-alexa", "../../etc/passwd", "no such entry"])
+def test_a_file_that_claims_to_be_fed_with_sounds_is_fed_as_the_demos_network(tmp_path: Path, entry: str) -> None:
+    from edgedeploy.demo.program import Part
+    from edgedeploy.demo.spec import DEMOS
+
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    model.metadata_props.add(key="edgedeploy.entry", value=entry)
+    onnx.save(model, tmp_path / "net.onnx")
+    stage = DEMOS.load("classification").stages[0]
+    assert Part.of(stage, str(tmp_path / "net.onnx")).entry_name == stage.model
+
+
 WRONG: list[tuple[list[str], int, str]] = [
     (["--calibrate", "none"], 7, "there is no folder"),
     (["--calibrate", "empty"], 7, "there is no image"),
