@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from edgedeploy.package.manifest import FORMAT, PLAIN_FORMAT, Manifest, parse_ma
 from edgedeploy.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.push import push
+from edgedeploy.zoo.entry import MODELS, known_file
 from edgedeploy.zoo.source import Source
 
 
@@ -123,6 +125,18 @@ def test_a_file_that_claims_to_be_fed_with_sounds_is_fed_as_the_demos_network(tm
     onnx.save(model, tmp_path / "net.onnx")
     stage = DEMOS.load("classification").stages[0]
     assert Part.of(stage, str(tmp_path / "net.onnx")).entry_name == stage.model
+
+
+def test_a_file_of_the_zoo_is_known_wherever_it_lies_and_beside_broken_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "copied.onnx"
+    shutil.copy(MODELS.find("digits").parent / "digits.onnx", file)
+    Path("models").mkdir()
+    Path("models/a-broken-one.yaml").write_text("task: 5\n")
+    assert known_file(file, MODELS.load("digits").task) == "digits"
+    assert known_file(file, "detection") is None
 
 
 WRONG: list[tuple[list[str], int, str]] = [
@@ -330,9 +344,9 @@ def manifest(quantisation: Quantisation | None) -> Manifest:
         (AGREEING, AccuracyRule(minimum=0.91), False),
         (FOREIGN, AccuracyRule(minimum=0.0), False),
         (None, AccuracyRule(minimum=0.0), False),
-        (ACCURATE, AccuracyRule(max_loss=0.011), True),
+        (ACCURATE, AccuracyRule(max_loss=0.01), True),
         (ACCURATE, AccuracyRule(max_loss=0.009), False),
-        (AGREEING, AccuracyRule(max_loss=0.11), True),
+        (AGREEING, AccuracyRule(max_loss=0.1), True),
         (AGREEING, AccuracyRule(max_loss=0.09), False),
         (FOREIGN, AccuracyRule(max_loss=1.0), False),
         (None, AccuracyRule(max_loss=0.0), True),
@@ -369,6 +383,19 @@ def test_a_refused_release_sends_nothing(tmp_path: Path) -> None:
 def test_what_a_growing_accuracy_lost_is_nothing() -> None:
     better = ACCURATE.model_copy(update={"accuracy": Accuracy(of="top-1", before=0.7, after=0.8, samples=10)})
     assert better.loss == 0
+
+
+@pytest.mark.parametrize("count", [10, 25, 100])
+def test_a_loss_of_exactly_what_is_allowed_passes(count: int) -> None:
+    for lost in range(1, count):
+        agreement = Agreement(of="top-1", value=(count - lost) / count, samples=count)
+        accuracy = Accuracy(of="top-1", before=1.0, after=(count - lost) / count, samples=count)
+        for fields in ({"agreement": agreement}, {"accuracy": accuracy}):
+            known = Quantisation(method="minmax", samples=count, **fields)  # type: ignore[arg-type]
+            allowed = round(lost / count, 9)
+            AccuracyRule(max_loss=allowed).check(manifest(known))
+            with pytest.raises(InaccurateReleaseError):
+                AccuracyRule(max_loss=allowed - 1e-6).check(manifest(known))
 
 
 def test_the_record_of_a_file_is_read_and_one_that_is_not_sound_is_none() -> None:
