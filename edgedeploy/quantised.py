@@ -89,9 +89,10 @@ class Quantisation(Record):
 
     def lines(self) -> list[str]:
         """The same for people."""
-        if self.method is None:
-            return ["by another program; its accuracy is not recorded"]
-        lines = [f"{self.method} over {self.samples} samples; {len(self.kept)} layers kept in float"]
+        how = f"{self.method} over {self.samples} samples; {len(self.kept)} layers kept in float"
+        lines = [how if self.method else "by another program"]
+        if self.value is None:
+            lines[0] += "; its accuracy is not recorded"
         if self.agreement:
             lines.append(
                 f"agreement with the float network: {self.agreement.value:.2%} "
