@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from edgedeploy.errors import InputError, last_line
 
 # Without VNNI or AMX, onnxruntime adds pairs of products of int8 in 16 bits, which saturate; with this, it does not.
 _PRECISION_ON_X86 = "session.x64quantprecision"
@@ -33,6 +36,30 @@ def cpu_session(model: bytes | Path, threads: int | None = None, *, optimised: b
         with suppress(Exception):
             return _session(model, threads, optimised, {_PRECISION_ON_X86: "1"})
     return _session(model, threads, optimised, {})
+
+
+def is_onnxruntimes(error: Exception) -> bool:
+    """Whether onnxruntime raised it; its errors have no common base."""
+    return type(error).__module__.startswith("onnxruntime")
+
+
+@contextmanager
+def computing(inputs: str = "these inputs") -> Iterator[None]:
+    """Where a session computes with what users give.
+
+    Raises:
+        InputError: onnxruntime says that it cannot.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_onnxruntimes(error):
+            raise
+        raise InputError(
+            f"the network cannot compute with {inputs}",
+            why=last_line(error),
+            hints=["look at the inputs: indices beyond what they index, or sizes that do not suit each other"],
+        ) from error
 
 
 def _session(model: bytes | Path, threads: int | None, optimised: bool, entries: dict[str, str]) -> Any:

@@ -14,7 +14,11 @@ KEY = "edgedeploy.quantisation"
 
 Method = Literal["minmax", "entropy", "percentile"]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Count = Annotated[int, Field(gt=0)]
+# What every reader of JSON keeps exactly.
+_MOST = 1 << 53
+# Shares of less than a billion samples differ by more than one of the last.
+_DIGITS = 9
+Count = Annotated[int, Field(gt=0, le=_MOST)]
 
 
 class Agreement(Record):
@@ -61,7 +65,7 @@ class Quantisation(Record):
     """
 
     method: Method | None = None
-    samples: Annotated[int, Field(ge=0)] = 0
+    samples: Annotated[int, Field(ge=0, le=_MOST)] = 0
     kept: Listed[str] = []
     agreement: Agreement | None = None
     accuracy: Accuracy | None = None
@@ -75,16 +79,20 @@ class Quantisation(Record):
 
     @property
     def loss(self) -> float | None:
-        """By how much the accuracy fell, or else what the agreement lacks of 1; None where neither is known."""
+        """By how much the accuracy fell, or else what the agreement lacks of 1; None where neither is known.
+
+        It is rounded: 1 - 0.99 is more than 0.01 in floating point, and 0.01 may be what is allowed.
+        """
         if self.accuracy:
-            return max(self.accuracy.before - self.accuracy.after, 0.0)
-        return 1 - self.agreement.value if self.agreement else None
+            return round(max(self.accuracy.before - self.accuracy.after, 0.0), _DIGITS)
+        return round(1 - self.agreement.value, _DIGITS) if self.agreement else None
 
     def lines(self) -> list[str]:
         """The same for people."""
-        if self.method is None:
-            return ["by another program; its accuracy is not recorded"]
-        lines = [f"{self.method} over {self.samples} samples; {len(self.kept)} layers kept in float"]
+        how = f"{self.method} over {self.samples} samples; {len(self.kept)} layers kept in float"
+        lines = [how if self.method else "by another program"]
+        if self.value is None:
+            lines[0] += "; its accuracy is not recorded"
         if self.agreement:
             lines.append(
                 f"agreement with the float network: {self.agreement.value:.2%} "

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from edgedeploy.documents import Listed, Record
 
 Tensors = Mapping[str, np.ndarray]
 
+_FLOAT32 = np.finfo(np.float32)
+_QUANTISED = ("int8", "uint8", "int16")
+
 
 class Steps(Record):
     """What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`."""
 
-    scale: Annotated[float, Field(gt=0)]
+    scale: Annotated[float, Field(ge=float(_FLOAT32.smallest_subnormal), le=float(_FLOAT32.max))]
     zero_point: int
 
     def integers(self, values: np.ndarray, dtype: str) -> np.ndarray:
@@ -56,6 +59,24 @@ class TensorSpec(Record):
         except TypeError as error:
             raise ValueError(str(error)) from error
         return value
+
+    @model_validator(mode="after")
+    def _steps_are_of_its_type(self) -> TensorSpec:
+        if self.steps is None:
+            return self
+        if self.dtype not in _QUANTISED:
+            raise ValueError(f"a quantised tensor is of {', '.join(_QUANTISED)}, not of {self.dtype}")
+        limits = np.iinfo(self.dtype)
+        if not limits.min <= self.steps.zero_point <= limits.max:
+            raise ValueError(f"its zero point is no {self.dtype}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_earlier_versions_read_it(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = written(self)
+        if self.steps is None:
+            content.pop("steps", None)
+        return content
 
     def misfit(self, array: np.ndarray) -> str | None:
         """What an array has instead of this shape and dtype, for messages; None if it has both."""

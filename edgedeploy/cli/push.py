@@ -69,8 +69,8 @@ def push(
     board; until then, and if anything goes wrong, the one in use stays. After the switch it is tested once more, and by
     the health check if there is one; if it fails, the board goes back to what was in use before.
 
-    Quantised networks that lost more accuracy than the board's profile allows (`max_accuracy_loss`), or than
-    --min-accuracy asks for, are refused before anything is sent (docs/quantisation.md).
+    Quantised networks that lost more accuracy than the board's profile allows (`max_accuracy_loss`), and all networks
+    that do not record what --min-accuracy asks for, are refused before anything is sent (docs/quantisation.md).
 
     Several boards are served at the same time; one that fails does not stop the others.
 

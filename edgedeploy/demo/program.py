@@ -139,7 +139,8 @@ def _entry_of(file: Path, otherwise: str) -> str:
     """The zoo's entry that says how images become the input of a file's network."""
     found, description = describing(file)
     name = found.metadata([description]).get(ENTRY, "")
-    return name if name in MODELS.names() else known_file(file, MODELS.load(otherwise).task) or otherwise
+    fed = name in MODELS.names() and MODELS.load(name).input.kind == "image"
+    return name if fed else known_file(file, MODELS.load(otherwise).task) or otherwise
 
 
 @dataclass(frozen=True)

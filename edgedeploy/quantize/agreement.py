@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.onnxruntime_session import computing, cpu_session
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantised import Agreement
-from edgedeploy.quantize.samples import Samples
+from edgedeploy.quantize.samples import Samples, no_numbers
 from edgedeploy.quantize.usage import Usage
 from edgedeploy.tensors import Tensors
 from edgedeploy.vision.results import Box, Detection
@@ -31,8 +31,13 @@ class Runs:
         self._names = [output.name for output in self._session.get_outputs()]
 
     def __call__(self, tensors: Tensors) -> dict[str, np.ndarray]:
-        """One inference."""
-        return dict(zip(self._names, self._session.run(self._names, dict(tensors)), strict=True))
+        """One inference.
+
+        Raises:
+            InputError: the model cannot compute with these inputs.
+        """
+        with computing():
+            return dict(zip(self._names, self._session.run(self._names, dict(tensors)), strict=True))
 
 
 @dataclass
@@ -43,11 +48,11 @@ class Noise:
     noise: float = 0.0
 
     def add(self, expected: np.ndarray, found: np.ndarray) -> None:
-        """Count a tensor; of two shapes, which sizes that depend on the data may have, all is noise."""
+        """Count a tensor; of two shapes, which sizes that depend on the data may have, and without numbers, all is
+        noise."""
         wide = expected.astype(np.float64)
         self.signal += float(np.square(wide).sum())
-        same = expected.shape == found.shape
-        self.noise += float(np.square(wide - found).sum() if same else np.square(wide).sum())
+        self.noise += float(np.square(wide - found if _comparable(wide, found) else wide).sum())
 
     @property
     def ratio_db(self) -> float:
@@ -64,7 +69,7 @@ class _Cosines:
     def add(self, expected: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> None:
         for name, array in expected.items():
             a, b = (each.astype(np.float64).ravel() for each in (array, found[name]))
-            lengths = np.linalg.norm(a) * np.linalg.norm(b) if a.shape == b.shape else 0.0
+            lengths = np.linalg.norm(a) * np.linalg.norm(b) if _comparable(a, b) else 0.0
             self.values.append(float(np.clip(a @ b / lengths, 0, 1)) if lengths else float(np.array_equal(a, b)))
 
 
@@ -98,6 +103,9 @@ def compare(
         usage: what its outputs mean; None where that is not known, and for inputs that are no images.
         progress: is told of each inference.
         title: what it is told.
+
+    Raises:
+        InputError: the float network gives no numbers for one of them.
     """
     expected_of, found_of = Runs(before), Runs(after)
     noise: dict[str, Noise] = {}
@@ -107,6 +115,8 @@ def compare(
             expected, found = expected_of(sample.tensors), found_of(sample.tensors)
             for name, array in expected.items():
                 if np.issubdtype(array.dtype, np.floating):
+                    if not np.isfinite(array).all():
+                        raise no_numbers(f"{sample.file}: output {name!r} of the float network")
                     noise.setdefault(name, Noise()).add(array, found[name])
             cosines.add(expected, found)
             count += 1
@@ -145,3 +155,7 @@ def overlap(one: Box, other: Box) -> float:
     common = max(sides[0], 0.0) * max(sides[1], 0.0)
     areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
     return common / (areas - common) if areas > common else 0.0
+
+
+def _comparable(expected: np.ndarray, found: np.ndarray) -> bool:
+    return expected.shape == found.shape and bool(np.isfinite(found).all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +148,7 @@ def find_evaluation(folder: Path, usage: Usage) -> Evaluation:
     """
     if not is_folder(folder):
         raise InputError(f"there is no folder {folder}", hints=["name one with labelled images: docs/quantisation.md"])
-    documents = sorted(folder.glob("*.json"))
+    documents = sorted(each for each in folder.glob("*.json") if not each.name.startswith("."))
     if len(documents) > 1:
         raise InputError(
             f"{folder} has {len(documents)} .json files", why="one of them must say where boxes are, and which?"
@@ -208,8 +208,6 @@ def _covered(box: Box, crowd: Box) -> float:
 
 
 def _with_top(usage: Usage, count: int) -> Usage:
-    from dataclasses import replace
-
     decoder = usage.stage.decoder.model_copy(update={"top": count})
     return replace(usage, stage=usage.stage.model_copy(update={"decoder": decoder}))
 
@@ -320,6 +318,8 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
         x, y, width, height = each.bbox
         box = (x, y, x + width, y + height)
         truths[each.image_id].append(Truth(classes[each.category_id], box, bool(each.iscrowd)))
+    if all(truth.crowd for each in truths.values() for truth in each):
+        raise InputError(f"{path} has no box", why="without one there is nothing that the network could find")
     files = [(path.parent / each.file_name, truths[each.id]) for each in document.images]
     if missing := next((file for file, _ in files if not is_file(file)), None):
         raise InputError(f"there is no image {missing}", why=f"{path} lists it")
@@ -328,7 +328,7 @@ def _boxes(path: Path, usage: Usage) -> Boxes:
 
 def _class_of_category(category: _Category, numbers: Mapping[str, set[int]], path: Path) -> int:
     found = numbers.get(_plain(category.name), set())
-    if not numbers and category.name.isdecimal():
+    if not numbers and re.fullmatch(r"[0-9]{1,9}", category.name):
         found = {int(category.name)}
     if len(found) != 1:
         raise InputError(

@@ -52,6 +52,7 @@ def _key(task: Task, settings: Settings) -> str:
             "samples": task.samples.identity(),
             "settings": asdict(settings),
             "demo": usage and usage.stage.model_dump(mode="json"),
+            "entry": usage and usage.part.entry_name,
             "input": usage and usage.part.entry.input.model_dump(mode="json"),
             "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
             "code": _code(Path(edgedeploy.__file__).parent),

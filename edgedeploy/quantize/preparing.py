@@ -15,8 +15,9 @@ from edgedeploy.errors import InputError, ModelError, UnsupportedError, last_lin
 from edgedeploy.frontends.converted import ConvertedFormat
 from edgedeploy.frontends.onnx_functions import opset_of
 from edgedeploy.heads import Head
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.onnxruntime_session import computing, cpu_session, is_onnxruntimes
 from edgedeploy.progress import SILENT, Progress
+from edgedeploy.quantize.samples import no_numbers
 from edgedeploy.tensors import Tensors, TensorSpec
 from edgedeploy.zoo.source import Source
 
@@ -96,8 +97,8 @@ def prepare(source: Source, progress: Progress = SILENT) -> Prepared:
             session = cpu_session(stated.SerializeToString())
         except (ValueError, RuntimeError, onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
             raise ModelError(f"{source.file} cannot be prepared for quantisation", why=last_line(error)) from error
-        except Exception as error:  # onnxruntime's own have no common base
-            if not type(error).__module__.startswith("onnxruntime"):
+        except Exception as error:
+            if not is_onnxruntimes(error):
                 raise
             raise ModelError(f"{source.file} cannot be prepared for quantisation", why=last_line(error)) from error
     inputs, results = (
@@ -114,16 +115,14 @@ def check_same(prepared: Prepared, tensors: Tensors) -> None:
         InputError: it gives no numbers for these inputs.
         ModelError: it has.
     """
-    before, after = (
-        cpu_session(model.SerializeToString(), optimised=False).run(None, dict(tensors))
-        for model in (prepared.stated, prepared.model)
-    )
+    with computing():
+        before, after = (
+            cpu_session(model.SerializeToString(), optimised=False).run(None, dict(tensors))
+            for model in (prepared.stated, prepared.model)
+        )
     for spec, expected, found in zip(prepared.results, before, after, strict=True):
         if not np.isfinite(expected).all():
-            raise InputError(
-                f"output {spec.name!r} of the float network has values that are infinite or no numbers",
-                hints=["look at the inputs: images that are damaged, or arrays with such values"],
-            )
+            raise no_numbers(f"output {spec.name!r} of the float network")
         if not np.allclose(found, expected, rtol=0, atol=_TOLERANCE * float(np.abs(expected).max(initial=1e-6))):
             raise ModelError(
                 f"output {spec.name!r} changes when the network is prepared for quantisation",

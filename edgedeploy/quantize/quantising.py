@@ -24,11 +24,11 @@ import numpy as np
 import onnx
 
 from edgedeploy.catalog import unknown_name
-from edgedeploy.errors import InputError, UnsupportedError
-from edgedeploy.onnxruntime_session import cpu_session
+from edgedeploy.errors import UnsupportedError
+from edgedeploy.onnxruntime_session import computing, cpu_session
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantised import Method
-from edgedeploy.quantize.samples import Samples
+from edgedeploy.quantize.samples import Samples, no_numbers
 from edgedeploy.tensors import Tensors
 
 # Layers whose weights are quantised. All else is quantised for their sake.
@@ -174,18 +174,14 @@ def calibrate(model: onnx.ModelProto, samples: Samples, method: Method, progress
         with progress.steps("calibrate", len(samples)) as advance:
             for sample in samples:
                 # One at a time: it would keep the activations of all of them.
-                with _quiet():
+                with _quiet(), computing(f"the inputs of {sample.file}"), _in_range():
                     calibrator.collect_data(_Once(sample.tensors))
                 advance()
-        with progress.stage("choose ranges"), _quiet():
+        with progress.stage("choose ranges"), _quiet(), _in_range():
             tensors = calibrator.compute_data()
     for name, data in tensors.items():
         if not all(np.isfinite(value).all() for value in data.range_value):
-            raise InputError(
-                f"tensor {name!r} of the network has no range",
-                why="some of its values are infinite or no numbers",
-                hints=["look at the inputs: images that are damaged, or arrays with such values"],
-            )
+            raise no_numbers(f"tensor {name!r} of the network")
     return Ranges(tensors)
 
 
@@ -244,6 +240,15 @@ def _behind_the_last_layers(model: onnx.ModelProto) -> set[str]:
         elif node.op_type not in _AT_THE_END:
             ends.add(node.name)
     return ends
+
+
+@contextmanager
+def _in_range() -> Iterator[None]:
+    """Where the calibrator counts values: those that are no numbers have no place in its histograms."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise no_numbers("a tensor of the network") from error
 
 
 class _Once:

@@ -189,6 +189,14 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
     return [items[index * len(items) // count] for index in range(count)]
 
 
+def no_numbers(what: str) -> InputError:
+    """The error that something has values that are no numbers."""
+    return InputError(
+        f"{what} has values that are infinite or no numbers",
+        hints=["look at the inputs: images that are damaged, or arrays with such values"],
+    )
+
+
 def _known(feed: Feed | None, path: Path) -> Feed:
     if feed is None:
         raise InputError(
@@ -238,10 +246,10 @@ def _is_sound(file: Path, progress: Progress) -> bool:
 
 def _array(file: Path) -> np.ndarray:
     try:
-        loaded = np.load(file, allow_pickle=False)
+        with file.open("rb") as stream:
+            return np.lib.format.read_array(stream, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{file} is not a .npy file of a plain array", why=str(error)) from error
-    return np.asarray(loaded)
 
 
 def _fitting(file: Path, arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorSpec]) -> Tensors:
@@ -250,6 +258,8 @@ def _fitting(file: Path, arrays: Mapping[str, np.ndarray], inputs: Sequence[Tens
             raise InputError(f"{file} has no array {spec.name!r}", why=f"there are {', '.join(arrays) or 'none'}")
         if misfit := spec.misfit(arrays[spec.name]):
             raise InputError(f"{file}: {spec.name!r} does not fit the network", why=misfit)
+        if arrays[spec.name].dtype.kind == "f" and not np.isfinite(arrays[spec.name]).all():
+            raise no_numbers(f"{file}: {spec.name!r}")
     if surplus := arrays.keys() - {spec.name for spec in inputs}:
         raise InputError(
             f"{file} has an array {min(surplus)!r} that is no input",

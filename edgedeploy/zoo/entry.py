@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from edgedeploy.catalog import Catalog
 from edgedeploy.documents import Record
+from edgedeploy.errors import ConfigurationError
 from edgedeploy.files import sha256_of
 
 # Networks whose form edgedeploy knows itself: see edgedeploy/frontends/architectures.
@@ -209,7 +210,10 @@ def known_file(path: Path, task: str) -> str | None:
     """The name of the zoo's entry for a task whose network is this file; None if there is none."""
     size, digest = path.stat().st_size, ""
     for name in MODELS.names():
-        entry: ZooModel = MODELS.load(name)
+        try:
+            entry: ZooModel = MODELS.load(name)
+        except ConfigurationError:  # one that is broken is not this file's
+            continue
         if entry.task == task and entry.files and entry.files[0].size == size:
             digest = digest or sha256_of(path)
             if entry.files[0].sha256 == digest:

@@ -102,6 +102,22 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a tensor beyond all memory": ("inputs", [spec(shape=[1 << 20, 1 << 20])], "'x' is larger than 1,073,741,824"),
     "a dimension beyond all memory": ("inputs", [spec(shape=[0, 1 << 40])], "the shape of 'x' is [0, 1099511627776]"),
     "a tensor of many dimensions": ("inputs", [spec(shape=[9] * 100_000)], "'x' has 100000 dimensions, more than 32"),
+    "steps of floats": ("inputs", [{**spec(), "steps": {"scale": 1, "zero_point": 0}}], "not of float32"),
+    "a zero point beyond its type": (
+        "inputs",
+        [{**spec(shape=[16], dtype="int8"), "steps": {"scale": 1, "zero_point": 10**300}}],
+        "its zero point is no int8",
+    ),
+    "a scale that float32 rounds to zero": (
+        "inputs",
+        [{**spec(shape=[16], dtype="int8"), "steps": {"scale": 1e-300, "zero_point": 0}}],
+        "inputs.0.steps.scale",
+    ),
+    "a scale beyond float32": (
+        "inputs",
+        [{**spec(shape=[16], dtype="int8"), "steps": {"scale": 1e300, "zero_point": 0}}],
+        "inputs.0.steps.scale",
+    ),
     "a version of too many digits": ("abi", {**document()["abi"], "glibc": "2." + "9" * 5000}, "abi.glibc"),
     "an input without a test": ("inputs", [spec(), spec("y")], "another number of tensors"),
     "an output without a test": ("outputs", [], "the self-test has another number of"),

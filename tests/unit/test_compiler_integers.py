@@ -321,5 +321,6 @@ def test_averages_of_windows_of_any_size_are_exact(
     exact: Callable[..., tuple[Lowered, Network]], window: dict[str, list[int]]
 ) -> None:
     graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 16, 12, 10]), 0.03, np.uint8(117))
-    exact(graph, graph.quantised(graph.node("AveragePool", data, **window), 0.011, np.uint8(120)))
+    data = graph.pair(graph.input("data", [1, 5, 12, 10]), 0.03, np.uint8(117))
+    layer = graph.pair(graph.convolution(data, 5, 16), 0.02, np.uint8(120))
+    exact(graph, graph.quantised(graph.node("AveragePool", layer, **window), 0.011, np.uint8(120)))

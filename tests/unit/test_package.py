@@ -25,6 +25,7 @@ from edgedeploy.heads import Head
 from edgedeploy.package.archive import manifest_bytes, read_manifest, read_package, write_package
 from edgedeploy.package.entry import Case
 from edgedeploy.package.manifest import Manifest, packageable
+from edgedeploy.tensors import Steps, TensorSpec
 
 
 @pytest.fixture
@@ -37,6 +38,13 @@ def sound(tmp_path: Path) -> Path:
 def test_what_is_written_is_read(sound: Path) -> None:
     assert read_package(sound) == (manifest(), CONTENTS)
     assert read_manifest(sound) == manifest()
+
+
+def test_tensors_that_are_not_quantised_are_written_as_earlier_versions_read_them() -> None:
+    plain = document()["inputs"][0]
+    assert set(plain) == {"name", "shape", "dtype", "below"}
+    spec = TensorSpec(name="x", shape=[16], dtype="int8", steps=Steps(scale=0.5, zero_point=-3))
+    assert TensorSpec.model_validate_json(spec.model_dump_json()) == spec
 
 
 def test_equal_contents_give_equal_bytes(sound: Path, tmp_path: Path) -> None:

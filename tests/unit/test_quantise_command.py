@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from edgedeploy.package.manifest import FORMAT, PLAIN_FORMAT, Manifest, parse_ma
 from edgedeploy.quantised import KEY, Accuracy, Agreement, Quantisation, recorded
 from edgedeploy.release.gate import AccuracyRule
 from edgedeploy.release.push import push
+from edgedeploy.zoo.entry import MODELS, known_file
 from edgedeploy.zoo.source import Source
 
 
@@ -75,7 +77,7 @@ def test_the_bundled_network_is_as_accurate_in_bytes(command: Command, digits: P
     assert said["bytes"] == written.stat().st_size < 0.45 * said["bytes_before"]
     onnx.checker.check_model(onnx.load(written), full_check=True)
     assert record_of(written)["accuracy"] == accuracy
-    [again, *_] = json.loads(output_of(command, "quantize", "digits", "--calibrate", digits / "seen", "--json")), None
+    again = json.loads(output_of(command, "quantize", "digits", "--calibrate", digits / "seen", "--json"))
     assert again["quantisation"]["agreement"] == said["quantisation"]["agreement"]
 
 
@@ -111,6 +113,30 @@ def test_a_quantised_network_says_itself_whose_input_it_has(command: Command, di
     part = Part.of(DEMOS.load("classification"), "digits-int8.onnx")
     assert part.entry.input.colour == "GRAY"
     assert part.labels == [str(digit) for digit in range(10)]
+
+
+@pytest.mark.parametrize("entry", ["openwakeword-alexa", "../../etc/passwd", "no such entry"])
+def test_a_file_that_claims_to_be_fed_with_sounds_is_fed_as_the_demos_network(tmp_path: Path, entry: str) -> None:
+    from edgedeploy.demo.program import Part
+    from edgedeploy.demo.spec import DEMOS
+
+    model = onnx.load(tiny(tmp_path / "net.onnx"))
+    model.metadata_props.add(key="edgedeploy.entry", value=entry)
+    onnx.save(model, tmp_path / "net.onnx")
+    stage = DEMOS.load("classification").stages[0]
+    assert Part.of(stage, str(tmp_path / "net.onnx")).entry_name == stage.model
+
+
+def test_a_file_of_the_zoo_is_known_wherever_it_lies_and_beside_broken_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "copied.onnx"
+    shutil.copy(MODELS.find("digits").parent / "digits.onnx", file)
+    Path("models").mkdir()
+    Path("models/a-broken-one.yaml").write_text("task: 5\n")
+    assert known_file(file, MODELS.load("digits").task) == "digits"
+    assert known_file(file, "detection") is None
 
 
 WRONG: list[tuple[list[str], int, str]] = [
@@ -318,9 +344,9 @@ def manifest(quantisation: Quantisation | None) -> Manifest:
         (AGREEING, AccuracyRule(minimum=0.91), False),
         (FOREIGN, AccuracyRule(minimum=0.0), False),
         (None, AccuracyRule(minimum=0.0), False),
-        (ACCURATE, AccuracyRule(max_loss=0.011), True),
+        (ACCURATE, AccuracyRule(max_loss=0.01), True),
         (ACCURATE, AccuracyRule(max_loss=0.009), False),
-        (AGREEING, AccuracyRule(max_loss=0.11), True),
+        (AGREEING, AccuracyRule(max_loss=0.1), True),
         (AGREEING, AccuracyRule(max_loss=0.09), False),
         (FOREIGN, AccuracyRule(max_loss=1.0), False),
         (None, AccuracyRule(max_loss=0.0), True),
@@ -359,13 +385,41 @@ def test_what_a_growing_accuracy_lost_is_nothing() -> None:
     assert better.loss == 0
 
 
+@pytest.mark.parametrize("count", [10, 25, 100])
+def test_a_loss_of_exactly_what_is_allowed_passes(count: int) -> None:
+    for lost in range(1, count):
+        agreement = Agreement(of="top-1", value=(count - lost) / count, samples=count)
+        accuracy = Accuracy(of="top-1", before=1.0, after=(count - lost) / count, samples=count)
+        for fields in ({"agreement": agreement}, {"accuracy": accuracy}):
+            known = Quantisation(method="minmax", samples=count, **fields)  # type: ignore[arg-type]
+            allowed = round(lost / count, 9)
+            AccuracyRule(max_loss=allowed).check(manifest(known))
+            with pytest.raises(InaccurateReleaseError):
+                AccuracyRule(max_loss=allowed - 1e-6).check(manifest(known))
+
+
 def test_the_record_of_a_file_is_read_and_one_that_is_not_sound_is_none() -> None:
     assert recorded({KEY: ACCURATE.model_dump_json()}, quantised=True) == ACCURATE
     assert recorded({}, quantised=False) is None
-    for text in ("", "{}x", '{"method": "magic"}', '{"samples": -1}', '{"agreement": {"of": "top-1", "value": 2}}'):
+    for text in (
+        "",
+        "{}x",
+        '{"method": "magic"}',
+        '{"samples": -1}',
+        '{"agreement": {"of": "top-1", "value": 2}}',
+        '{"samples": 1%s}' % ("0" * 400),
+    ):
         assert recorded({KEY: text}, quantised=True) == FOREIGN
     assert recorded({}, quantised=True) == FOREIGN
     assert FOREIGN.lines() == ["by another program; its accuracy is not recorded"]
+
+
+def test_what_releases_are_refused_by_is_shown_whoever_recorded_it() -> None:
+    other = AGREEING.model_copy(update={"method": None})
+    assert other.lines() == [
+        "by another program",
+        "agreement with the float network: 90.00% (top-1, 100 samples)",
+    ]
 
 
 def test_manifests_with_a_record_are_read_back_and_unsound_ones_refused() -> None:

@@ -176,8 +176,14 @@ def test_categories_of_a_network_without_names_are_numbers_or_the_only_one(tmp_p
     evaluation = find_evaluation(coco(tmp_path, categories=numbered), faces)
     assert isinstance(evaluation, Boxes)
     assert [truth.class_id for _, truths in evaluation.images for truth in truths] == [3, 0]
-    with pytest.raises(InputError, match="have no names"):
-        find_evaluation(coco(tmp_path, categories=[{"id": 18, "name": "dog"}, {"id": 1, "name": "0"}]), faces)
+    for name in ("dog", "9" * 5000):
+        with pytest.raises(InputError, match="have no names"):
+            find_evaluation(coco(tmp_path, categories=[{"id": 18, "name": name}, {"id": 1, "name": "0"}]), faces)
+
+
+def test_hidden_files_say_nothing_of_boxes(tmp_path: Path) -> None:
+    (tmp_path / "._instances.json").write_bytes(b"what macOS leaves beside a file")
+    assert isinstance(find_evaluation(coco(tmp_path), DETECTOR), Boxes)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +195,8 @@ def test_categories_of_a_network_without_names_are_numbers_or_the_only_one(tmp_p
         ({"annotations": [{"image_id": 8, "category_id": 18, "bbox": [1, 2, 3, 4]}]}, "does not list image 8"),
         ({"images": [{"id": 7, "file_name": "images/b.png"}]}, "there is no image"),
         ({"categories": 5}, "categories"),
+        ({"annotations": []}, "has no box"),
+        ({"annotations": [{"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4], "iscrowd": 1}]}, "has no box"),
     ],
 )
 def test_lists_of_boxes_that_are_not_sound_are_refused(tmp_path: Path, changes: dict[str, object], why: str) -> None:

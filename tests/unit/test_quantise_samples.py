@@ -116,6 +116,8 @@ def test_arrays_are_taken_before_images_and_need_no_demo(tmp_path: Path) -> None
         ({"data": np.zeros((2, 4), np.float32)}, "2x4"),
         ({"data": np.zeros((1, 4), np.float64)}, "float64"),
         ({"data": np.zeros((1, 4), np.float32), "more": np.zeros(1)}, "'more' that is no input"),
+        ({"data": np.array([[1, 2, np.nan, 3]], np.float32)}, "infinite or no numbers"),
+        ({"data": np.array([[1, 2, -np.inf, 3]], np.float32)}, "infinite or no numbers"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], why: str) -> None:
@@ -126,9 +128,17 @@ def test_arrays_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.n
 
 
 @pytest.mark.parametrize("name", ["in.npz", "in.npy"])
-def test_damaged_arrays_are_named(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"no numbers")
+@pytest.mark.parametrize("content", [b"no numbers", b"PK\3\4 but no archive", b""])
+def test_damaged_arrays_are_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
+        list(find_samples(tmp_path, [INPUT], None, 10))
+
+
+def test_several_arrays_are_no_npy_file(tmp_path: Path) -> None:
+    with (tmp_path / "in.npy").open("wb") as stream:
+        np.savez(stream, data=np.zeros((1, 4), np.float32))
+    with pytest.raises(InputError, match=r"not a \.npy file"):
         list(find_samples(tmp_path, [INPUT], None, 10))
 
 

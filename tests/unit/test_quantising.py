@@ -347,6 +347,37 @@ def test_values_that_are_no_numbers_have_no_range(tmp_path: Path) -> None:
         make(find_task(str(path), inputs), Settings())
 
 
+@pytest.mark.parametrize("method", ["minmax", "entropy", "percentile"])
+def test_values_beyond_float32_inside_the_network_are_said(tmp_path: Path, method: Method) -> None:
+    graph = Graph()
+    product = graph.node("MatMul", graph.input("data", [1, 4]), graph.normal(4, 4))
+    path = graph.save(tmp_path / "net.onnx", graph.node("Tanh", graph.node("Mul", product, product)))
+    for index, value in enumerate((1, 1e30)):
+        np.savez(tmp_path / f"{index}.npz", data=np.full((1, 4), value, np.float32))
+    with pytest.raises(InputError, match="infinite or no numbers"):
+        make(find_task(str(path), tmp_path), Settings(method))
+
+
+@pytest.mark.parametrize("first", [5, 1000])
+def test_inputs_that_the_network_cannot_compute_with_are_said(tmp_path: Path, first: int) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 40])
+    taken = graph.node("Gather", data, graph.input("place", [1], onnx.TensorProto.INT64), axis=1)
+    product = graph.node("MatMul", data, graph.normal(40, 8))
+    path = graph.save(tmp_path / "net.onnx", graph.node("Add", product, taken))
+    for index, place in enumerate((first, 1000)):
+        np.savez(tmp_path / f"{index}.npz", data=np.ones((1, 40), np.float32), place=np.array([place]))
+    with pytest.raises(InputError, match="cannot compute with") as raised:
+        make(find_task(str(path), tmp_path), Settings())
+    assert "idx=1000" in str(raised.value)
+
+
+def test_what_is_no_number_agrees_with_nothing() -> None:
+    noise = Noise()
+    noise.add(np.ones(4, np.float32), np.array([1, np.nan, 1, 1], np.float32))
+    assert noise.ratio_db == 0
+
+
 def test_weights_of_a_product_have_a_scale_for_each_of_its_columns(tmp_path: Path, samples: Samples) -> None:
     graph = Graph()
     flat = graph.node("Flatten", graph.input("data", list(SHAPE)))
