@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from edgedeploy.documents import Listed, Record
 
@@ -14,10 +14,15 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class Steps(Record):
-    """What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`."""
+    """What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`.
 
-    scale: Annotated[float, Field(gt=0)]
-    zero_point: int
+    Attributes:
+        scale: positive in float32.
+        zero_point: an integer of at most 16 bits.
+    """
+
+    scale: Annotated[float, Field(ge=2.0**-149, lt=2.0**128)]
+    zero_point: Annotated[int, Field(ge=-(1 << 15), lt=1 << 16)]
 
     def integers(self, values: np.ndarray, dtype: str) -> np.ndarray:
         """Real numbers, float32, as integers of a dtype: rounded, halves to even, and saturated."""
@@ -56,6 +61,12 @@ class TensorSpec(Record):
         except TypeError as error:
             raise ValueError(str(error)) from error
         return value
+
+    @model_validator(mode="after")
+    def _steps_are_of_integers(self) -> TensorSpec:
+        if self.steps and np.dtype(self.dtype).kind not in "iu":
+            raise ValueError(f"steps are of integers, not of {self.dtype}")
+        return self
 
     def misfit(self, array: np.ndarray) -> str | None:
         """What an array has instead of this shape and dtype, for messages; None if it has both."""

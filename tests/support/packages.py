@@ -68,8 +68,8 @@ def packed(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32") -> dict[str, Any]:
-    return {"name": name, "shape": list(shape), "dtype": dtype}
+def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32", **others: object) -> dict[str, Any]:
+    return {"name": name, "shape": list(shape), "dtype": dtype, **others}
 
 
 def selftest(**fields: object) -> dict[str, Any]:
@@ -98,6 +98,17 @@ UNSOUND: dict[str, tuple[str, Any, str]] = {
     "a tensor of Python's objects": ("inputs", [spec(dtype="object")], "'x' is of object"),
     "a tensor of texts": ("inputs", [spec(dtype="S16")], "'x' is of S16"),
     "a tensor of another order of bytes": ("inputs", [spec(dtype=">f4")], "'x' is of >f4"),
+    "steps of a tensor of floats": ("inputs", [spec(steps={"scale": 1, "zero_point": 0})], "steps are of integers"),
+    "a scale of 0 in float32": (
+        "inputs",
+        [spec(dtype="uint8", shape=[16], steps={"scale": 1e-60, "zero_point": 0})],
+        "inputs.0.steps.scale",
+    ),
+    "a zero point beyond its type": (
+        "inputs",
+        [spec(dtype="uint8", shape=[16], steps={"scale": 1, "zero_point": 1 << 40})],
+        "inputs.0.steps.zero_point",
+    ),
     "a shape below zero": ("inputs", [spec(shape=[-4])], "the shape of 'x' is [-4]"),
     "a tensor beyond all memory": ("inputs", [spec(shape=[1 << 20, 1 << 20])], "'x' is larger than 1,073,741,824"),
     "a dimension beyond all memory": ("inputs", [spec(shape=[0, 1 << 40])], "the shape of 'x' is [0, 1099511627776]"),
