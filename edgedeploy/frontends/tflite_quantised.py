@@ -176,11 +176,19 @@ class QuantisedConverter(OperatorConverter):
             self._write_bias(bias, given.scale * held.scale, windowed=name in _WINDOWED)
 
     def quantised(self, name: str, op: Any, made: Any) -> Any:
-        """What an operator made, each quantised output in its integers and back."""
+        """What an operator made, each quantised output in its integers and back.
+
+        Raises:
+            ModelError: an output is quantised in a way that makes no sense, or to four bits.
+        """
+        from tflite import TensorType
+
         places = [int(place) for place in self._indices_or_empty(op.OutputsAsNumpy())]
         ways = [Quantisation.of(self.subgraph.Tensors(place)) for place in places]
         if not any(ways):
             return made
+        if name not in _COPIES and any(self.subgraph.Tensors(each).Type() == TensorType.INT4 for each in places):
+            raise ModelError("its output has integers of four bits, which weights alone may have")
         source = Quantisation.of(self.subgraph.Tensors(int(op.Inputs(op.InputsLength() > 1 and name == "SPLIT"))))
         parts = [made] if len(places) == 1 else [made[index] for index in range(len(places))]
         for index, (place, way) in enumerate(zip(places, ways, strict=True)):

@@ -353,6 +353,14 @@ def test_quantisation_that_makes_no_sense_is_refused_by_operator_and_node(
     assert "made0" in str(raised.value)
 
 
+def test_activations_of_four_bits_are_refused_by_operator_and_node(tmp_path: Path) -> None:
+    from support.tflite_operators import Steps, of_one
+
+    steps = {"given0": Steps("int8", 0.05), "made0": Steps("int4", 0.2)}
+    with pytest.raises(ModelError, match=r"operator TANH .*'made0': its output has integers of four bits"):
+        imported(tmp_path, of_one("TANH", [IMAGE], [IMAGE], version=2, steps=steps))
+
+
 def test_integers_that_an_operator_reads_as_such_are_refused_by_its_name(tmp_path: Path) -> None:
     from support.tflite_operators import Steps, of_one
 
