@@ -17,7 +17,12 @@ _QUANTISED = ("int8", "uint8", "int16")
 
 
 class Steps(Record):
-    """What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`."""
+    """What the integers of a quantised tensor stand for: `(integer - zero_point) * scale`.
+
+    Attributes:
+        scale: positive in float32.
+        zero_point: an integer of the tensor's type.
+    """
 
     scale: Annotated[float, Field(ge=float(_FLOAT32.smallest_subnormal), le=float(_FLOAT32.max))]
     zero_point: int

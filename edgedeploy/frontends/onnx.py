@@ -117,7 +117,14 @@ def _with_lengths(
 
     shapes = {**shapes, **{name: array.shape for name, array in values.items()}}
     model = with_values(fixed(path, model, shapes), values)
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in model.graph.input}
     for name, axis in lengths.items():
+        if not 0 <= axis < ranks.get(name, 0):
+            raise InputError(
+                f"{path}: axis {axis} of input {name!r} cannot have a length",
+                why="there is no such input" if name not in ranks else f"it has {ranks[name]} axes",
+                hints=[f"inputs: {', '.join(ranks)}"],
+            )
         model = with_length(model, name, axis)
     return model
 

@@ -28,7 +28,7 @@ def plain_attention(written: Written) -> Sequence[str] | None:
         return None
     if any(given.get(name, default) != default for name, default in _DEFAULTS.items()) or "softmax_precision" in given:
         return None
-    if written.given(3) and written.kind(written.given(3)) not in (TensorProto.BOOL, written.kind(written.inputs[0])):
+    if written.given(3) and written.type(written.given(3)) not in (TensorProto.BOOL, written.type(written.inputs[0])):
         return None
     folded = len(written.shape(written.inputs[0])) == 3
     counts = [given.get("q_num_heads", 0), *[given.get("kv_num_heads", 0)] * 2]
@@ -80,7 +80,7 @@ def _mask(written: Written, rows: int, columns: int, past: int) -> tuple[str, st
     added = ""
     if mask:
         lowest = written.weight(-np.inf, query)
-        truths = written.kind(mask) == TensorProto.BOOL
+        truths = written.type(mask) == TensorProto.BOOL
         added = written.add("Where", mask, written.weight(0, query), lowest) if truths else mask
     if written.attributes.get("is_causal"):
         seen = np.tri(rows, past + columns, past, dtype=bool)

@@ -41,7 +41,8 @@ Axes = Mapping[int, Length]
 def with_length(model: onnx.ModelProto, name: str, axis: int) -> onnx.ModelProto:
     """The model with one more input, int64 of shape 1, called `length_name(name)`, which says how long an axis is.
 
-    Outputs are 0 beyond their end. A length of 0 is taken for 1; of what is no length nothing counts.
+    Outputs are 0 beyond their end. A length of 0 is taken for 1; of what is no length nothing counts. What is beyond
+    the end of the input is multiplied by 0: it has to be finite, and what is made of it too.
 
     Args:
         model: with inputs of fixed shapes; it is changed in place where that can be done.
@@ -98,6 +99,8 @@ class _Walk:
     def visit(self, original: onnx.NodeProto) -> None:
         """Copy a node."""
         node = onnx.NodeProto.FromString(original.SerializeToString())
+        if any(each.HasField("g") or each.graphs for each in node.attribute):
+            raise _refused(node, "what its own graphs read is not followed")
         if not any(self.axes.get(name) for name in node.input):
             self.nodes.append(node)
             return

@@ -54,7 +54,8 @@ def put_between_pairs(graph: onnx.GraphProto) -> None:
         places = _MOVING[node.op_type](node) if node.op_type in _MOVING else []
         found = {known.get(node.input[place]) for place in places if node.input[place] not in constants}
         quantisation = next(iter(found)) if len(found) == 1 else None
-        if quantisation is None:
+        has_unknown_edge = node.op_type == "Pad" and not _is_one(constants, list(filter(None, node.input[2:3])))
+        if quantisation is None or has_unknown_edge:
             nodes.append(node)
             continue
         quantised = list(node.output) if node.op_type == "Split" else list(node.output[:1])
@@ -99,4 +100,4 @@ def _float_edge(
     value = (edge.astype(np.int64) - zero.astype(np.int64)).astype(np.float32) * scale.astype(np.float32)
     padding.input.extend([""] * (3 - len(padding.input)))
     padding.input[2] = f"{node.output[0]}/float edge"
-    return numpy_helper.from_array(value, padding.input[2])
+    return numpy_helper.from_array(np.asarray(value, scale.dtype), padding.input[2])

@@ -24,12 +24,16 @@ from onnx import TensorProto
 
 from edgedeploy.frontends.onnx_written import Writer, Written
 
-# What holds integers of fewer bits, of which networks have weights.
+# What holds integers of fewer bits, of which networks have weights; older packages of ONNX do not know all of them.
 _WIDE = {
-    TensorProto.INT4: TensorProto.INT8,
-    TensorProto.UINT4: TensorProto.UINT8,
-    TensorProto.INT2: TensorProto.INT8,
-    TensorProto.UINT2: TensorProto.UINT8,
+    getattr(TensorProto, narrow): wide
+    for narrow, wide in {
+        "INT2": TensorProto.INT8,
+        "INT4": TensorProto.INT8,
+        "UINT2": TensorProto.UINT8,
+        "UINT4": TensorProto.UINT8,
+    }.items()
+    if hasattr(TensorProto, narrow)
 }
 
 _RANGES = {

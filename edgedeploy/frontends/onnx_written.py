@@ -60,10 +60,6 @@ class Written:
             raise UnknownShapeError(name)
         return self._shapes[name]
 
-    def kind(self, name: str) -> int:
-        """The type of an input, as ONNX numbers it."""
-        return self._shapes[name][0]
-
     def given(self, place: int) -> str:
         """An input, empty if it is left out."""
         return self.inputs[place] if place < len(self.inputs) else ""

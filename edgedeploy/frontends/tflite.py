@@ -1,13 +1,13 @@
-"""TensorFlow Lite's files (LiteRT's), in float: read by TVM's own importer, compared with LiteRT."""
+"""TensorFlow Lite's files (LiteRT's), in float or quantised: read by TVM's own importer, compared with LiteRT."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from edgedeploy.frontends.tflite_tail import cut, with_real_heads
 from edgedeploy.network import CutOff, Network
 from edgedeploy.tail.evaluation import Tail
 from edgedeploy.tensors import TensorSpec
+
+if TYPE_CHECKING:
+    from edgedeploy.frontends.tflite_quantised import Quantisation
 
 # FlatBuffers' file identifier, behind the offset of the root table.
 _IDENTIFIER = b"TFL3"
@@ -48,10 +51,8 @@ class TfLite(Format):
         with importing(path, _HINTS):
             content, cut_off = _divided(content)
             module, inputs, outputs = _imported(content)
-            quantised = _is_quantised(content)
-        given, returned = (
-            _with_steps(content, specs) for specs in specifications(path, module["main"], inputs, outputs)
-        )
+            ways = _quantisations(content)
+        given, returned = (_with_steps(specs, ways) for specs in specifications(path, module["main"], inputs, outputs))
         check_shapes(path, given, shapes)
         name = f"LiteRT {version('ai-edge-litert')}"
         others = reference(content, inputs, outputs, delegates=False)
@@ -60,7 +61,7 @@ class TfLite(Format):
             module,
             given,
             returned,
-            quantised,
+            bool(ways),
             reference(content, inputs, outputs),
             name,
             other_kernels=others,
@@ -82,28 +83,25 @@ def _imported(content: bytes) -> tuple[Any, list[str], list[str]]:
     return in_nchw(import_model(model)), inputs, outputs
 
 
-def _is_quantised(content: bytes) -> bool:
-    from edgedeploy.frontends.tflite_quantised import Quantisation
-
-    return any(Quantisation.of(tensor) for tensor in _graph_tensors(content))
-
-
-def _with_steps(content: bytes, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
-    """Inputs or outputs, quantised ones with what their integers stand for."""
-    from edgedeploy.frontends.tflite_quantised import Quantisation
-
-    ways = {_name(tensor): Quantisation.of(tensor) for tensor in _graph_tensors(content)}
-    return [
-        spec.model_copy(update={"steps": way.steps}) if (way := ways[spec.name]) and way.dtype == spec.dtype else spec
-        for spec in specs
-    ]
-
-
-def _graph_tensors(content: bytes) -> list[Any]:
+def _quantisations(content: bytes) -> dict[str, Quantisation]:
+    """By tensor, how quantised ones are."""
     import tflite
 
+    from edgedeploy.frontends.tflite_quantised import Quantisation
+
     graph = tflite.Model.GetRootAs(content, 0).Subgraphs(0)
-    return [graph.Tensors(index) for index in range(graph.TensorsLength())]
+    tensors = [graph.Tensors(index) for index in range(graph.TensorsLength())]
+    return {_name(tensor): way for tensor in tensors if (way := Quantisation.of(tensor)) is not None}
+
+
+def _with_steps(specs: Sequence[TensorSpec], ways: Mapping[str, Quantisation]) -> list[TensorSpec]:
+    """Inputs or outputs, quantised ones with what their integers stand for."""
+    return [
+        spec.model_copy(update={"steps": way.steps})
+        if (way := ways.get(spec.name)) and way.dtype == spec.dtype
+        else spec
+        for spec in specs
+    ]
 
 
 def _divided(content: bytes) -> tuple[bytes, CutOff | None]:

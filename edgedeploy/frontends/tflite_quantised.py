@@ -78,7 +78,7 @@ class Quantisation:
         if zero_point is None or not (np.isfinite(scale) & (scale > 0)).all():
             raise ModelError(f"the scales or zero points of tensor {name!r} make no sense")
         if ((zero_point < limits.min) | (zero_point > limits.max)).any():
-            raise ModelError(f"a zero point of tensor {name!r} is no {dtype}", why=f"it is {zero_point.tolist()[0]}")
+            raise ModelError(f"a zero point of tensor {name!r} is no {dtype}", why=f"of {zero_point.tolist()[:8]}")
         whole = scale.shape if per_axis else ()
         return cls(scale.reshape(whole), zero_point.astype(np.int32).reshape(whole), axis if per_axis else -1, dtype)
 
@@ -176,11 +176,19 @@ class QuantisedConverter(OperatorConverter):
             self._write_bias(bias, given.scale * held.scale, windowed=name in _WINDOWED)
 
     def quantised(self, name: str, op: Any, made: Any) -> Any:
-        """What an operator made, each quantised output in its integers and back."""
+        """What an operator made, each quantised output in its integers and back.
+
+        Raises:
+            ModelError: an output is quantised in a way that makes no sense, or to four bits.
+        """
+        from tflite import TensorType
+
         places = [int(place) for place in self._indices_or_empty(op.OutputsAsNumpy())]
         ways = [Quantisation.of(self.subgraph.Tensors(place)) for place in places]
         if not any(ways):
             return made
+        if name not in _COPIES and any(self.subgraph.Tensors(each).Type() == TensorType.INT4 for each in places):
+            raise ModelError("its output has integers of four bits, which weights alone may have")
         source = Quantisation.of(self.subgraph.Tensors(int(op.Inputs(op.InputsLength() > 1 and name == "SPLIT"))))
         parts = [made] if len(places) == 1 else [made[index] for index in range(len(places))]
         for index, (place, way) in enumerate(zip(places, ways, strict=True)):
@@ -194,7 +202,8 @@ class QuantisedConverter(OperatorConverter):
         values = self._stored(place)
         if values.dtype.kind != "i":
             return
-        if np.abs(values).max(initial=0) > np.iinfo(np.int32).max:
+        limits = np.iinfo(np.int32)
+        if values.min(initial=0) < limits.min or values.max(initial=0) > limits.max:
             raise ModelError("its bias does not fit into 32 bits")
         if scale.ndim and scale.shape != values.shape:
             raise ModelError(f"it has {scale.size} scales of weights and a bias of {values.size} values")

@@ -70,6 +70,8 @@ def with_real_heads(content: bytes) -> bytes:
     from edgedeploy.frontends.tflite_quantised import Quantisation
 
     stored = tflite.Model.GetRootAs(content, 0)
+    if all(stored.OperatorCodes(i).CustomCode() != OPERATOR for i in range(stored.OperatorCodesLength())):
+        return content
     ways = [Quantisation.of(stored.Subgraphs(0).Tensors(i)) for i in range(stored.Subgraphs(0).TensorsLength())]
     model = schema.ModelT.InitFromPackedBuf(content, 0)
     graph = model.subgraphs[0]

@@ -39,7 +39,9 @@ _COPIED = {_MODEL, *_CONFIGURATIONS, "archive_format", "archive_version", "byteo
 _LEFT_OUT = {_SAMPLES, ".data/serialization_id"}
 # A number that is read from a tensor; of sizes, which go by other letters, nothing can be known.
 _NUMBER = re.compile(r"Symbol\('z?uf?\d{1,9}'(, integer=True)?\)")
-_OPERATOR = re.compile(rf"torch\.ops\.(aten|{torch_quantised.LIBRARY})\.\w+(\.\w+)?|_operator\.getitem")
+# ATen has two operators that write or map any file of this machine.
+_OF_FILES = r"aten\.(save|from_file)\b"
+_OPERATOR = re.compile(rf"torch\.ops\.(?!{_OF_FILES})(aten|{torch_quantised.LIBRARY})\.\w+(\.\w+)?|_operator\.getitem")
 
 # Of what the archive claims to hold, in proportion to its size: PyTorch stores without compression.
 _MOST_GROWTH = 4
@@ -165,7 +167,8 @@ def _checked_graph(path: Path, model: dict[str, Any]) -> dict[str, Any]:
             raise ModelError(f"{path} has graphs inside of its graph", why="they cannot be imported", hints=_HINTS)
         if key == "target" and not (isinstance(value, str) and _OPERATOR.fullmatch(value)):
             raise ModelError(
-                f"{path}: operator {str(value)[:80]} is not supported", why="it is none of ATen's or of quantisation's"
+                f"{path}: operator {str(value)[:80]} is not supported",
+                why="it is none of ATen's or of quantisation's, or reads or writes files",
             )
     return model
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from edgedeploy.errors import ModelError
@@ -24,9 +23,9 @@ def know_numbers(program: Any) -> None:
     items = [node for node in graph.nodes if _name(node) in _ITEMS]
     if not items:
         return
-    tensors = _tensors(program)
+    known = _tensors(program)
     for node in items:
-        number = _computed(node, tensors)
+        number = _computed(node, known)
         for user in [each for each in node.users if _name(each) in _BOUNDS]:
             graph.erase_node(user)
         node.replace_all_uses_with(number)
@@ -38,25 +37,27 @@ def _name(node: Any) -> str:
     return getattr(node.target, "__name__", "") if node.op == "call_function" else ""
 
 
-def _tensors(program: Any) -> dict[str, Any]:
-    """By placeholder, the tensors that a program holds."""
+def _tensors(program: Any) -> dict[Any, Any]:
+    """By placeholder's node, the tensors that a program holds."""
     signature = program.graph_signature
     held = signature.inputs_to_parameters | signature.inputs_to_buffers | signature.inputs_to_lifted_tensor_constants
     every = {**program.constants, **program.state_dict}
-    return {name: every[where] for name, where in held.items() if where in every}
+    places = [node for node in program.graph_module.graph.nodes if node.op == "placeholder"]
+    return {node: every[held[node.name]] for node in places if held.get(node.name) in every}
 
 
-def _computed(node: Any, tensors: Mapping[str, Any]) -> Any:
-    """What a node gives, by PyTorch."""
+def _computed(node: Any, known: dict[Any, Any]) -> Any:
+    """What a node gives, by PyTorch; it is noted among what is known, since others may read it too."""
     import torch
 
+    if node in known:
+        return known[node]
     if node.op == "placeholder":
-        if node.name in tensors:
-            return tensors[node.name]
         raise ModelError(
             "a number depends on the network's input",
             why=f"it is computed from input {node.name!r}, and used as a number instead of a tensor",
             hints=["export the network without .item(), int() or float() of what it computes"],
         )
-    given = [torch.fx.node.map_arg(each, lambda inner: _computed(inner, tensors)) for each in (node.args, node.kwargs)]
-    return node.target(*given[0], **given[1])
+    given = [torch.fx.node.map_arg(each, lambda inner: _computed(inner, known)) for each in (node.args, node.kwargs)]
+    known[node] = node.target(*given[0], **given[1])
+    return known[node]

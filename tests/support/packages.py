@@ -68,8 +68,8 @@ def packed(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32") -> dict[str, Any]:
-    return {"name": name, "shape": list(shape), "dtype": dtype}
+def spec(name: str = "x", shape: Sequence[int] = (4,), dtype: str = "float32", **others: object) -> dict[str, Any]:
+    return {"name": name, "shape": list(shape), "dtype": dtype, **others}
 
 
 def selftest(**fields: object) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from support.running import outputs_of
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.onnx_attention import plain_attention
 from edgedeploy.frontends.onnx_folding import folded
+from edgedeploy.frontends.onnx_written import body_of
 
 RANDOM = np.random.default_rng(11)
 
@@ -99,6 +101,16 @@ def test_rows_that_a_mask_hides_are_zeros(tmp_path: Path) -> None:
     [wanted] = network.reference(inputs).values()
     assert not found[:, :, 0].any()
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_attention_waits_until_the_type_of_its_mask_is_known() -> None:
+    node = helper.make_node("Attention", ["q", "k", "v", "mask"], ["y"])
+    shapes = {name: (TensorProto.FLOAT, [1, 2, 4, 8]) for name in ("q", "k", "v")}
+    writers = {"Attention": plain_attention}
+    assert body_of(node, shapes, writers) is None
+    body = body_of(node, {**shapes, "mask": (TensorProto.FLOAT, [4, 4])}, writers)
+    assert body is not None
+    assert "Softmax" in [each.op_type for each in body.node]
 
 
 @pytest.mark.compiles

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edgedeploy.build import prepare
 from edgedeploy.errors import InputError, UnsupportedError
 from edgedeploy.frontends.format import ImportOptions
+from edgedeploy.frontends.onnx import FORMAT
 from edgedeploy.frontends.onnx_lengths import with_length
 from edgedeploy.resolved import resolve
 from edgedeploy.zoo.source import find_source
@@ -155,6 +156,26 @@ def test_a_weight_for_each_place_has_no_length() -> None:
     model.graph.node.append(helper.make_node("Add", ["sum", "places"], ["placed"]))
     with pytest.raises(UnsupportedError, match=r"'placed' \(Add\)"):
         with_length(model, "x", 3)
+
+
+def test_graphs_inside_of_a_node_have_no_length() -> None:
+    model = of_longest(recogniser())
+    outputs = [helper.make_tensor_value_info("read", TensorProto.FLOAT, None)]
+    branch = helper.make_graph([helper.make_node("Identity", ["sum"], ["read"])], "branch", [], outputs)
+    model.graph.input.append(helper.make_tensor_value_info("which", TensorProto.BOOL, []))
+    model.graph.node.insert(-2, helper.make_node("If", ["which"], ["chosen"], then_branch=branch, else_branch=branch))
+    model.graph.node[-2].input[0] = "chosen"
+    with pytest.raises(UnsupportedError, match=r"'chosen' \(If\)"):
+        with_length(model, "x", 3)
+
+
+@pytest.mark.parametrize(("lengths", "why"), [({"z": 3}, "there is no such input"), ({"x": 4}, "it has 4 axes")])
+def test_a_length_of_what_is_not_there_names_the_inputs(lengths: dict[str, int], why: str, tmp_path: Path) -> None:
+    onnx.save(of_longest(recogniser()), tmp_path / "recogniser.onnx")
+    with pytest.raises(InputError, match="cannot have a length") as raised:
+        FORMAT.read([tmp_path / "recogniser.onnx"], {}, ImportOptions(lengths=lengths))
+    assert raised.value.why == why
+    assert list(raised.value.hints) == ["inputs: x"]
 
 
 def test_formats_that_fix_their_shapes_take_no_lengths() -> None:

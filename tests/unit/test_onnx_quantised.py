@@ -21,6 +21,7 @@ from edgedeploy.compile.expressions import constant_value, is_call, parts_of, sh
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.onnx import read_onnx
+from edgedeploy.frontends.onnx_folding import folded
 from edgedeploy.network import Network
 from edgedeploy.onnxruntime_session import cpu_session
 
@@ -205,10 +206,25 @@ def test_pools_and_copies_of_integers_stand_between_pairs(tmp_path: Path) -> Non
     network = read(graph, tmp_path, output)
     moving = ("nn.max_pool2d", "nn.pad", "split", "concat", "image.resize2d", "permute_dims")
     for operator in moving:
-        assert [str(call.ty.dtype) for call in calls(network, operator) if operator != "split"] in ([], ["float32"])
+        [call] = calls(network, operator)
+        given = call.args[0].ty
+        assert {str(each.dtype) for each in getattr(given, "fields", [given])} == {"float32"}, operator
     inputs = random_inputs(network)
     [found], [wanted] = results(network, inputs), network.reference(inputs).values()
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_rim_of_computed_values_stays_on_integers(tmp_path: Path) -> None:
+    graph = Quantised()
+    parameters = graph.parameters(np.uint8)
+    data = graph.node("QuantizeLinear", graph.input("data", [1, 4, 8, 8]), *parameters)
+    edge = graph.node("Squeeze", graph.node("Slice", data, *[graph.weight(np.array([each] * 4)) for each in (0, 1)]))
+    padded = graph.node("Pad", data, graph.weight(np.array([0, 0, 1, 1, 0, 0, 1, 1])), edge)
+    path = graph.save(tmp_path / "net.onnx", graph.node("DequantizeLinear", padded, *parameters))
+    model = folded(onnx.load(path))
+    [pad] = [node for node in model.graph.node if node.op_type == "Pad"]
+    [source] = [node.op_type for node in model.graph.node if pad.input[0] in node.output]
+    assert source == "QuantizeLinear"
 
 
 def sums_of_windows(data: np.ndarray, weights: np.ndarray, pads: int, stride: int, groups: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from support.tmfiles import TmFile
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tengine import FORMAT
 
-RELU, CONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE = 20, 5, 16, 11, 9
+RELU, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE = 20, 5, 6, 16, 11, 9
 ADD = (2, 0, 0.0, 0.0, 0.0)  # of Eltwise's kinds
 AVERAGE_OF_ALL = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 RANDOM = np.random.default_rng(5)
@@ -118,3 +118,14 @@ def test_quantisation_that_makes_no_sense_is_damage(
     data = file.quantise(file.input("data", (1, 3)), "int8", scales, zero_point)
     with pytest.raises(ModelError, match=f"damaged: tensor 'data' .*{why}"):
         convert(file.output(file.node(RELU, (0.0,), data)), tmp_path)
+
+
+def test_several_scales_of_a_transposed_convolution_are_refused(tmp_path: Path) -> None:
+    file = TmFile()
+    data = file.quantise(file.input("data", (1, 3, 4, 4)), "int8", [0.1])
+    weights = file.quantise(file.constant(np.ones((3, 3, 2, 2), np.int8), "weights"), "int8", [0.1, 0.2, 0.3])
+    parameters = (3, 2, 2, 2, 2, 0, 0, 0, 0, 1, 1, 1, -1, 0, 0)
+    node = file.node(DECONVOLUTION, parameters, data, weights, name="wider")
+    with pytest.raises(ModelError, match="'wider' cannot be imported") as raised:
+        convert(file.output(file.quantise(node, "int8", [0.5])), tmp_path)
+    assert "its weights have several scales" in str(raised.value.why)

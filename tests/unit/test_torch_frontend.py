@@ -97,6 +97,8 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
         ("models/model.json", '{"a":' * 300 + "1" + "}" * 300, "nested too deeply"),
         ("models/model.json", '{"target": "torch.load"}', "operator torch.load is not supported"),
         ("models/model.json", '{"target": "torch.ops.aten.relu.__globals__.x"}', "is not supported"),
+        ("models/model.json", '{"target": "torch.ops.aten.save.default"}', "aten.save.default is not supported"),
+        ("models/model.json", '{"target": "torch.ops.aten.from_file.default"}', "from_file.default is not supported"),
         ("models/model.json", '{"sizes": [{"expr_str": "__import__(1)"}]}', "dimensions that are not fixed"),
         ("models/model.json", '{"sizes": [{"expr_str": "Symbol(\'s0\', integer=True)"}]}', "that are not fixed"),
         ("models/model.json", '{"sizes": [{"expr_str": "Symbol(\'u0\')*__import__(1)"}]}', "that are not fixed"),
@@ -315,3 +317,24 @@ def test_numbers_that_are_read_from_inputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="a number depends on the network's input") as raised:
         FORMAT.read([_numbered(tmp_path / "net.pt2", by_input=True)], {})
     assert "'image'" in str(raised.value.why)
+
+
+@torch_only
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_number_is_computed_from_is_computed_once(tmp_path: Path) -> None:
+    import torch
+
+    class Doubled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.ones(1, dtype=torch.float64))
+
+        def forward(self, image: Any) -> Any:
+            number = self.one
+            for _ in range(64):  # each sum reads the one before twice
+                number = number + number
+            return image * image.new_full((4, 1), number.item())
+
+    torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 3, 4, 5),)), str(tmp_path / "net.pt2"))
+    network = FORMAT.read([tmp_path / "net.pt2"], {})
+    assert network.outputs[0].shape == [1, 3, 4, 5]

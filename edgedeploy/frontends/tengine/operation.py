@@ -177,6 +177,11 @@ class Operation:
                 return self.constants.bias(index, np.asarray(data.scale * weights.scale))
         return self.constants.add(index, shape)
 
+    def has_several_scales(self, position: int) -> bool:
+        """Whether an input has a scale for each place on its first axis."""
+        quantisation = self._tensors[self._index(position)].quantisation
+        return quantisation is not None and quantisation.scale.size > 1
+
     def stated(self, position: int) -> Shape:
         """The shape that the file states of an input, or none."""
         return self._tensors[self._index(position)].shape or ()

@@ -217,10 +217,10 @@ class _Reader:
         return Tensor(name, shape, self._array(buffer["data"], dtype, count, what).reshape(shape), quantisation)
 
     def _quantisation(self, offset: int, dtype: str, shape: Sequence[int] | None, what: str) -> Quantisation:
-        records = self._numbers(offset, "<u4", f"the quantisation of {what}").tolist()
-        tables = [self._table(each, _QUANTISATION, f"the quantisation of {what}") for each in records]
-        if len(tables) != 1 and (not tables or not shape or shape[0] != len(tables)):
-            raise self._damaged(f"{what} is {_QUANTISED[dtype]}, and has {len(tables)} scales")
+        records = self._numbers(offset, "<u4", f"the quantisation of {what}")
+        if len(records) != 1 and (not len(records) or not shape or shape[0] != len(records)):
+            raise self._damaged(f"{what} is {_QUANTISED[dtype]}, and has {len(records)} scales")
+        tables = [self._table(each, _QUANTISATION, f"the quantisation of {what}") for each in records.tolist()]
         scale = np.array([each["scale"] for each in tables], np.float32)
         zeros = np.array([each["zero_point"] for each in tables], np.int64)
         limits = np.iinfo(dtype)

@@ -51,6 +51,8 @@ def _deconvolution(op: Operation) -> list[str]:
     if min(pads) < 0 or any(not 0 <= extra < max(step, 2) for extra, step in zip(more, window.stride, strict=True)):
         raise ModelError(f"its paddings are {pads} and {more}")
     shape = (channels, window.outputs // window.groups, *window.kernel)
+    if op.has_several_scales(1):
+        raise ModelError("its weights have several scales", why="their first axis is not that of outputs")
     return _convolved(op, "ConvTranspose", window, shape, {1: (0, 1), 2: (0, 6)}, pads=pads, output_padding=more)
 
 

@@ -13,7 +13,7 @@ def _fully_connected(converter: Any, op: Any) -> Any:
     """FULLY_CONNECTED: x Wᵀ + b, activation.
 
     Unless the operator keeps the axes of its input, its values are taken as rows of as many as the weights have, and
-    the result is a matrix. Weights are of floats: quantised files are refused before.
+    the result is a matrix. Quantised weights are seen as floats.
     """
     from tflite.FullyConnectedOptions import FullyConnectedOptions
 
