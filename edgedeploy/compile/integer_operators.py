@@ -116,13 +116,18 @@ def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Exp
 
 
 def average_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
-    """QLinearAveragePool of onnxruntime: averages of float32 values, rounded after the zero point was added."""
+    """QLinearAveragePool of onnxruntime: averages of float32 values, rounded after the zero point was added.
+
+    It has none of int8 on x86: there they are rounded as QuantizeLinear does, before.
+    """
     build, call = network.build, network.values.of(found.source)
     operand = network.integers(call.args[0]) if is_call(call, "relax.nn.avg_pool2d") else None
     if operand is None:
         return None
     value = build.emit(relax.Call(call.op, [build.emit(to_floats(build, *operand))], call.attrs))
     value = build.emit(relax.op.divide(value, constant(steps.scale, "float32")))
+    if network.dtype == "int8":
+        return rounded(build, value, steps, found.bounds(steps))
     zero_point = steps.stored_as(network.dtype).zero_point
     return _stored(network, build.emit(relax.op.add(value, constant(zero_point, "float32"))), found, steps)
 

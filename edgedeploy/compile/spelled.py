@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, parts_of, rewritten
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, parts_of, rewritten, shape_of
 
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
@@ -71,6 +71,8 @@ class _Recogniser(Rewriter):
         integers = value.args[0]
         if str(value.ty.dtype) != "float32" or str(integers.ty.dtype) not in _INTEGERS:
             return None
+        if shape_of(integers) != shape_of(call):  # a factor of more dimensions
+            return None
         return relax.op.dequantize(integers, constant(scale, "float32"), constant(zero, "int32"))
 
     def _quantised(self, call: relax.Call, dtype: str) -> relax.Expr | None:
@@ -83,6 +85,8 @@ class _Recogniser(Rewriter):
             value = self.bound_value(value.args[0])
         *bounds, scale = (_scalar(each.args[1]) for each in parts[1:])
         if scale is None or bounds != [limit - zero for limit in reversed(_limits(dtype))]:
+            return None
+        if shape_of(parts[-1].args[0]) != shape_of(call):
             return None
         return relax.op.quantize(
             parts[-1].args[0], constant(scale, "float32"), constant(zero, "int32"), out_dtype=dtype
