@@ -316,9 +316,9 @@ def test_a_bias_has_the_scale_of_the_sums_whatever_the_file_says(tmp_path: Path)
     from support.tflite_operators import of_one
 
     steps = {name: way for name, way in signed().items() if name != "given2"}
-    inputs = [(3, 32), integers(10, 32), RANDOM.integers(-2000, 2000, 10, np.int32)]
+    inputs = [(30, 32), integers(10, 32), RANDOM.integers(-2000, 2000, 10, np.int32)]
     kind = "FullyConnectedOptions"
-    check(tmp_path, of_one("FULLY_CONNECTED", inputs, [(3, 10)], {}, kind=kind, version=4, steps=steps))
+    check(tmp_path, of_one("FULLY_CONNECTED", inputs, [(30, 10)], {}, kind=kind, version=4, steps=steps))
 
 
 def test_a_bias_of_more_than_32_bits_is_refused(tmp_path: Path) -> None:
