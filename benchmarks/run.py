@@ -1,9 +1,11 @@
 """Measures the project's networks against other engines and writes docs/performance.md.
 
     python benchmarks/run.py [--threads N] [--rounds N] [--against ENGINES] [--output FILE] [--remark TEXT]
+    python benchmarks/run.py --calibrate FOLDER ...
 
 The networks are those of the zoo that its demos stand on, which must be here or have a download
-(`edgedeploy models`), and two ResNets with random weights.
+(`edgedeploy models`), and two ResNets with random weights. With images to calibrate by, some of them are measured in
+float and in integers, for docs/quantised_performance.md.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import sys
 from datetime import date
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from edgedeploy.bench.engines import find_peers
 from edgedeploy.bench.measure import measure
@@ -22,6 +25,8 @@ from edgedeploy.cli.console import ConsoleProgress, print_error
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import replacing
 from edgedeploy.frontends.format import ImportOptions
+from edgedeploy.progress import Progress
+from edgedeploy.quantize.making import Settings, find_task, make
 from edgedeploy.resolved import resolve
 from edgedeploy.runtime.session import check_threads, processors
 
@@ -37,6 +42,17 @@ ZOO = [
     "yunet",
 ]
 RESNETS = ["resnet18", "resnet50"]
+QUANTISED = ["mobilenet_v1", "squeezenet_v1.1-onnx", "retinaface", "yolo-fastest-1.1", "yunet"]
+
+QUANTISED_PAGE = """\
+# Performance of quantised networks
+
+Written by `python benchmarks/run.py --calibrate FOLDER` on {date}.
+
+{remark}Networks are in single precision, and as `edgedeploy quantize` made them of 8 bits (`-int8`): every engine
+is given the same file. They were measured as [those in single precision](performance.md) are.
+
+{report}"""
 
 PAGE = """\
 # Performance
@@ -56,14 +72,30 @@ def run(arguments: argparse.Namespace) -> None:
     progress = ConsoleProgress()
     peers = find_peers(arguments.against)
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
-    networks = candidates(ZOO, resolve("local"), progress=progress)
-    networks += candidates(RESNETS, resolve("local"), progress=progress, options=ImportOptions(weights="random"))
-    report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
+    with TemporaryDirectory() as folder:
+        if arguments.calibrate:
+            page, output = QUANTISED_PAGE, "quantised_performance.md"
+            files = [quantised(name, arguments.calibrate, Path(folder), progress) for name in QUANTISED]
+            networks = candidates([*QUANTISED, *files], resolve("local"), progress=progress)
+        else:
+            page, output = PAGE, "performance.md"
+            networks = candidates(ZOO, resolve("local"), progress=progress)
+            random = ImportOptions(weights="random")
+            networks += candidates(RESNETS, resolve("local"), progress=progress, options=random)
+        report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
     remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
-    with replacing(arguments.output) as temporary:
-        text = PAGE.format(date=date.today().isoformat(), remark=remark, report=as_markdown(report))
+    path = arguments.output or ROOT / "docs" / output
+    with replacing(path) as temporary:
+        text = page.format(date=date.today().isoformat(), remark=remark, report=as_markdown(report))
         temporary.write_text(text, encoding="utf-8")
-    print(arguments.output)
+    print(path)
+
+
+def quantised(name: str, images: Path, folder: Path, progress: Progress) -> str:
+    """The file of a network of 8 bits, by the defaults of `edgedeploy quantize`."""
+    path = folder / f"{name}-int8.onnx"
+    make(find_task(name, images, progress=progress), Settings(), progress).write(path)
+    return str(path)
 
 
 def main() -> None:
@@ -72,7 +104,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="threads of every engine; all processors by default")
     parser.add_argument("--rounds", type=int, default=10, help="how often each engine has its turn (10)")
     parser.add_argument("--against", metavar="ENGINES", help="engines, separated by commas; all by default")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "performance.md")
+    parser.add_argument("--calibrate", type=Path, metavar="FOLDER", help="measure quantised networks; its images")
+    parser.add_argument("--output", type=Path, help="the page; the one in docs/ by default")
     parser.add_argument("--remark", help="a sentence about the machine's state, for the page")
     arguments = parser.parse_args()
     for name in ("threads", "rounds"):
