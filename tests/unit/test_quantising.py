@@ -323,9 +323,17 @@ def test_what_is_quantised_already_is_refused(made: Made, tmp_path: Path) -> Non
 
 
 def test_a_package_that_the_quantiser_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class WithoutMlDtypes:
+        """Imports onnxruntime's quantiser as its newer versions are where `ml_dtypes` is not installed."""
+
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "onnxruntime.quantization":
+                raise ModuleNotFoundError("No module named 'ml_dtypes'", name="ml_dtypes")
+
     for name in [each for each in sys.modules if each.startswith("onnxruntime.quantization")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    monkeypatch.setattr(sys, "meta_path", [WithoutMlDtypes, *sys.meta_path])
     with pytest.raises(UnsupportedError, match="ml_dtypes") as raised:
         prepared_of(network(tmp_path / "net.onnx"))
     assert "pip install ml_dtypes" in raised.value.hints
