@@ -27,7 +27,7 @@ class Steps:
     Attributes:
         scale: a float32.
         zero_point: the integer of 0.0.
-        dtype: of the integers, one of `BYTES`.
+        dtype: of the integers.
     """
 
     scale: np.float32
@@ -125,8 +125,10 @@ def rounded(
     return relax.op.astype(value, steps.dtype)
 
 
-def bounded(build: relax.BlockBuilder, value: relax.Expr, low: float, high: float) -> relax.Expr:
-    """A float32 tensor within bounds."""
+def bounded(
+    build: relax.BlockBuilder, value: relax.Expr, low: float | np.ndarray, high: float | np.ndarray
+) -> relax.Expr:
+    """A float32 tensor within bounds, numbers or arrays that broadcast to it."""
     value = build.emit(relax.op.maximum(value, constant(low, "float32")))
     return build.emit(relax.op.minimum(value, constant(high, "float32")))
 
@@ -157,9 +159,7 @@ class _Rounder(Rewriter):
             return None
         low, high = (np.asarray(limit - zero_point, np.float32) for limit in (limits.min, limits.max))
         value = self.emit(relax.op.divide(quantised.args[0], constant(scale, "float32")))
-        value = self.emit(relax.op.maximum(value, constant(low, "float32")))
-        value = self.emit(relax.op.minimum(value, constant(high, "float32")))
-        value = self.emit(relax.op.round(value))
+        value = self.emit(relax.op.round(bounded(self.builder_, value, low, high)))
         return relax.op.multiply(value, constant(scale, "float32"))
 
 

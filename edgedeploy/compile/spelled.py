@@ -12,6 +12,7 @@ import tvm
 from tvm import relax
 
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, parts_of, rewritten, shape_of
+from edgedeploy.compile.quantisation import Steps, to_floats, to_integers
 
 _INTEGERS = ("int8", "uint8", "int16", "uint16")
 
@@ -43,17 +44,8 @@ class _Speller(Rewriter):
         dtype = str((call if is_call(call, "relax.quantize") else call.args[0]).ty.dtype)
         if scale is None or zero_point is None or scale.size != 1 or zero_point.size != 1 or dtype not in _INTEGERS:
             return None
-        scale, zero = constant(scale.item(), "float32"), int(zero_point.item())
-        if is_call(call, "relax.dequantize"):
-            value = self.emit(relax.op.astype(call.args[0], "float32"))
-            value = self.emit(relax.op.subtract(value, constant(zero, "float32"))) if zero else value
-            return relax.op.multiply(value, scale)
-        low, high = (constant(int(limit) - zero, "float32") for limit in _limits(dtype))
-        value = self.emit(relax.op.divide(call.args[0], scale))
-        value = self.emit(relax.op.minimum(self.emit(relax.op.maximum(value, low)), high))
-        value = self.emit(relax.op.round(value))
-        value = self.emit(relax.op.add(value, constant(zero, "float32"))) if zero else value
-        return relax.op.astype(value, dtype)
+        write = to_floats if is_call(call, "relax.dequantize") else to_integers
+        return write(self.builder_, call.args[0], Steps(np.float32(scale.item()), int(zero_point.item()), dtype))
 
 
 class _Recogniser(Rewriter):
@@ -65,7 +57,7 @@ class _Recogniser(Rewriter):
         return None
 
     def _dequantised(self, call: relax.Call) -> relax.Expr | None:
-        scale, (value, zero) = _scalar(call.args[1]), self._moved(call.args[0], "relax.subtract")
+        scale, (value, zero) = _scalar(call.args[1]), self._moved(call.args[0])
         if scale is None or not is_call(value, "relax.astype"):
             return None
         integers = value.args[0]
@@ -73,10 +65,10 @@ class _Recogniser(Rewriter):
             return None
         if shape_of(integers) != shape_of(call):  # a factor of more dimensions
             return None
-        return relax.op.dequantize(integers, constant(scale, "float32"), constant(zero, "int32"))
+        return relax.op.dequantize(integers, constant(scale, "float32"), constant(-zero, "int32"))
 
     def _quantised(self, call: relax.Call, dtype: str) -> relax.Expr | None:
-        value, zero = self._moved(call.args[0], "relax.add")
+        value, zero = self._moved(call.args[0])
         parts: list[relax.Call] = []
         for operator in ("relax.round", "relax.minimum", "relax.maximum", "relax.divide"):
             if not is_call(value, operator):
@@ -92,10 +84,10 @@ class _Recogniser(Rewriter):
             parts[-1].args[0], constant(scale, "float32"), constant(zero, "int32"), out_dtype=dtype
         )
 
-    def _moved(self, value: Any, operator: str) -> tuple[Any, int]:
-        """What a zero point is added to or taken from, and the zero point."""
+    def _moved(self, value: Any) -> tuple[Any, int]:
+        """What a whole number is added to, and that number."""
         bound = self.bound_value(value)
-        zero = _scalar(bound.args[1]) if is_call(bound, operator) else None
+        zero = _scalar(bound.args[1]) if is_call(bound, "relax.add") else None
         return (bound, 0) if zero is None or zero != int(zero) else (self.bound_value(bound.args[0]), int(zero))
 
 

@@ -278,19 +278,16 @@ def test_processors_store_bytes_as_they_multiply_them_and_devices_compute_in_flo
     assert types & {"uint8", "int8"} == ({stored} if stored else set())
 
 
-def test_sums_that_int32_does_not_hold_stay_in_float(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("weights", "scale"),
+    [(np.full((70_000, 2), 127, np.int8), 0.004), (np.full((4, 2), 40_000, np.int32), 0.001)],
+    ids=["sums that int32 does not hold", "weights that int16 does not hold"],
+)
+def test_what_integers_do_not_hold_stays_in_float(tmp_path: Path, weights: np.ndarray, scale: float) -> None:
     graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 70_000]), 0.02, np.uint8(120))
-    weights = graph.stored(np.full((70_000, 2), 127, np.int8), 0.004, 0)
-    lowered = module_of(graph, graph.pair(graph.node("MatMul", data, weights), 1, np.uint8(1)), tmp_path, "local")
-    assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
-
-
-def test_weights_that_int16_does_not_hold_stay_in_float(tmp_path: Path) -> None:
-    graph = Quantised()
-    data = graph.pair(graph.input("data", [1, 4]), 0.02, np.uint8(120))
-    weights = graph.stored(np.full((4, 2), 40_000, np.int32), 0.001, 0)
-    lowered = module_of(graph, graph.pair(graph.node("MatMul", data, weights), 1, np.uint8(1)), tmp_path, "local")
+    data = graph.pair(graph.input("data", [1, len(weights)]), 0.02, np.uint8(120))
+    product = graph.node("MatMul", data, graph.stored(weights, scale, 0))
+    lowered = module_of(graph, graph.pair(product, 1, np.uint8(1)), tmp_path, "local")
     assert {dtype for dtype, _ in tensors_between(lowered)} == {"float32"}
 
 

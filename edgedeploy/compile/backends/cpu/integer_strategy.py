@@ -58,10 +58,10 @@ class IntegerStrategy(Strategy[IntegerLayer]):
     @override
     def candidates(self) -> Iterator[Configuration]:
         costs = {each: self.estimate(each) for each in self._possible()}
-        best = min(costs.values())
-        near = [each for each, cost in costs.items() if cost <= WORTH_TRYING * best]
-        yield self.default()
-        seen = {self.default()}
+        default = min(costs, key=costs.__getitem__)
+        near = [each for each, cost in costs.items() if cost <= WORTH_TRYING * costs[default]]
+        yield default
+        seen = {default}
         for each in near:
             for by_channels in (False, True):
                 for rows in divisors(self._tiles_down(each.tile)):
