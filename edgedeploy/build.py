@@ -232,7 +232,7 @@ def _build(
         limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases in entries]
         contents: dict[str, bytes] = {}
         records_of = [
-            _entry(each, its_cases, board, entry_name(place), contents)
+            _entry(each, its_cases, board, entry_name(place), contents, disabled_passes)
             for place, (each, its_cases) in enumerate(entries)
         ]
         log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
@@ -292,11 +292,16 @@ def _build(
 
 
 def _entry(
-    network: Network, cases: Mapping[str, Recorded], board: Board, function: str, contents: dict[str, bytes]
+    network: Network,
+    cases: Mapping[str, Recorded],
+    board: Board,
+    function: str,
+    contents: dict[str, bytes],
+    disabled_passes: Collection[str],
 ) -> Entry:
     """What a manifest says of one network of a package; the members that it names go into `contents`."""
     prefix = "" if function == "main" else f"{function}-"
-    test, members = self_test(network, board, cases, prefix)
+    test, members = self_test(network, board, cases, prefix, disabled_passes)
     contents |= members
     tail = None
     if network.cut_off:

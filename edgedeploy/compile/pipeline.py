@@ -270,13 +270,13 @@ def optimise(network: Network, board: Board) -> Optimised:
         return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, backend.little_work)))
 
 
-def in_integers_throughout(network: Network, board: Board) -> bool:
+def in_integers_throughout(network: Network, board: Board, disabled_passes: Collection[str] = ()) -> bool:
     """Whether a board computes a network in integers from its inputs to its outputs: exactly, that is.
 
     Raises:
         CompileError: as `compile_network`.
     """
-    passes = passes_for(board)
+    passes = passes_for(board, disabled_passes)
     last = next((place for place, each in enumerate(passes) if each.name == IN_INTEGERS), -1)
     with _compiling(network, board):
         module = run_passes(network.module, passes[: last + 1], Compilation(board))

@@ -264,6 +264,7 @@ def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
         for board in ("rpi4", "nuc-opencl")
     }
     assert [key for key, value in found.items() if value] == [("whole", "rpi4")]
+    assert not in_integers_throughout(networks["whole"], load_board("rpi4"), ["compute-in-integers"])
 
 
 @pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])
