@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
+from tvm import sym
 from tvm.tirx import ForKind
 
 _SIDE_BY_SIDE = {ForKind.PARALLEL, ForKind.THREAD_BINDING}
@@ -31,15 +32,23 @@ class Stores:
 
 
 def stores_of(function: tvm.tirx.PrimFunc) -> Stores:
-    """Count the stores of a function whose loops have constant lengths."""
+    """Count the stores of a function; of loops whose lengths depend on others, the longest."""
     found = list(_stores(function.body, ()))
-    counted = [(math.prod(int(loop.extent) for loop in loops), {loop.kind for loop in loops}) for loops in found]
+    counted = [(math.prod(_lengths(loops)), {loop.kind for loop in loops}) for loops in found]
     scalar = [(count, kinds) for count, kinds in counted if ForKind.VECTORIZED not in kinds]
     return Stores(
         total=sum(count for count, _ in counted),
         scalar=sum(count for count, _ in scalar),
         serial_scalar=sum(count for count, kinds in scalar if not kinds & _SIDE_BY_SIDE),
     )
+
+
+def _lengths(loops: tuple[tvm.tirx.For, ...]) -> Iterator[int]:
+    """How often each of nested loops runs at most."""
+    bounds = sym.Analyzer()
+    for loop in loops:
+        yield int(bounds.const_int_bound(loop.extent).max_value)
+        bounds.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
 
 
 def _stores(statement: Any, loops: tuple[tvm.tirx.For, ...]) -> Iterator[tuple[tvm.tirx.For, ...]]:

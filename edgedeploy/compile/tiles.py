@@ -33,6 +33,8 @@ class Tile:
 
 ONE_BY_ONE = Tile(1, 1, 1)
 
+# Work of so many cycles is not worth other threads: they begin and end a microsecond or two later than the first one.
+_SERIAL_CYCLES = 6_000
 
 # Of steps of a convolution's sum, each of up to thirty multiply-adds.
 _MOST_WRITTEN_OUT = 16
@@ -101,6 +103,11 @@ def padded_count(channels: int, lanes: int) -> int:
         fours = round_up(channels, 4 * lanes)
         return fours if fours - channels <= channels / 30 else round_up(channels, lanes)
     return max(4, 1 << (channels - 1).bit_length())
+
+
+def is_worth_threads(operations: float, rate: float) -> bool:
+    """Whether work is worth other threads, where a core does so many of its operations in a cycle."""
+    return operations > _SERIAL_CYCLES * rate
 
 
 def imbalance(tasks: int, cores: int) -> float:

@@ -48,6 +48,13 @@ def added_threads(action: Callable[[], object]) -> int:
     return after - before
 
 
+def times_asleep() -> int:
+    """How often threads of this process have given their processor away of their own accord."""
+    found = [(each / "status").read_text(encoding="ascii") for each in Path("/proc/self/task").iterdir()]
+    lines = [line for text in found for line in text.splitlines()]
+    return sum(int(line.split()[-1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
 def outputs(session: Session) -> np.ndarray:
     [array] = session.run(IMAGE).values()
     return array
@@ -75,6 +82,16 @@ def test_any_number_gives_the_same_bits(package: Prepared) -> None:
         assert np.array_equal(outputs(alone), outputs(together))
 
 
+def test_they_stay_awake_from_one_function_to_the_next(package: Prepared) -> None:
+    session = package.open(threads=2)
+    call = session.bind(IMAGE)
+    call()
+    before, runs = times_asleep(), 200
+    for _ in range(runs):
+        call()
+    assert times_asleep() - before < runs / 2
+
+
 def test_they_wake_after_a_rest(package: Prepared) -> None:
     session = package.open(threads=2)
     expected = outputs(session)
@@ -96,3 +113,20 @@ def test_two_sessions_run_at_the_same_time(package: Prepared) -> None:
     for caller in callers:
         caller.join()
     assert not wrong
+
+
+def test_each_stores_its_own_values_alone(tmp_path: Path) -> None:
+    """Channels of two feature maps as heads of rows: where one map follows the other depends on the head."""
+    graph = Graph()
+    data = graph.input("data", [1, 8, 14, 14])
+    joined = graph.node("Concat", graph.conv(data, 8, 192, 1), graph.conv(data, 8, 192, 1), axis=1)
+    heads = graph.node("Reshape", joined, graph.weight(np.array([1, 8, 48, 196])))
+    path = graph.save(tmp_path / "net.onnx", graph.node("Transpose", heads, perm=[0, 1, 3, 2]))
+    prepared = prepare(str(path), resolve("local"))
+    image = {"data": np.random.default_rng(0).standard_normal((1, 8, 14, 14)).astype(np.float32)}
+    [expected] = prepared.open(threads=1).run(image).values()
+    for _ in range(30):
+        session = prepared.open(threads=2)
+        for _ in range(10):
+            [found] = session.run(image).values()
+            np.testing.assert_array_equal(found, expected)

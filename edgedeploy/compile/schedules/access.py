@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm.ir import TensorLoad
-from tvm.tirx import IntImm, Sub
+from tvm.tirx import EQ, GE, GT, LE, LT, NE, IntImm, Sub
 from tvm.tirx.analysis import undefined_vars
 
 from edgedeploy.compile.schedules.kernel import Kernel
@@ -121,5 +122,38 @@ def computes_indices(kernel: Kernel, block: Any) -> bool:
 
 def _loads(expression: Any) -> bool:
     """Whether an index is read from a buffer."""
-    parts = [getattr(expression, name, None) for name in ("a", "b", "value")] + list(getattr(expression, "args", ()))
-    return isinstance(expression, TensorLoad) or any(_loads(part) for part in parts if part is not None)
+    return any(isinstance(each, TensorLoad) for each in _expressions(expression))
+
+
+def is_partitioned_alike(kernel: Kernel, block: Any, loops: Sequence[int]) -> bool:
+    """Whether conditions along loops, by index, change at the same places in every iteration of a block's others.
+
+    Elsewhere TVM 0.27 must not partition the loops: of a part's two ends, which depend on a loop around, it bounds one
+    and forgets the other, and values beyond the loop's end are stored, which another thread has written by then.
+    """
+    statement = kernel.schedule.get(block)
+    if any(index >= len(statement.iter_vars) for index in loops):  # loops that are not a dimension each
+        return False
+    inside = [statement.iter_vars[index].var for index in loops]
+    variables = [each.var for each in statement.iter_vars if int(each.dom.extent) > 1]
+    for condition in (each for each in _expressions(statement.body) if isinstance(each, _COMPARISONS)):
+        used = [each for each in variables if _uses(condition, each)]
+        own = [each for each in used if any(each.same_as(one) for one in inside)]
+        if own and len(own) < len(used):
+            return False
+    return True
+
+
+_COMPARISONS = LT, LE, GT, GE, EQ, NE
+
+
+def _expressions(whole: Any) -> Iterator[Any]:
+    """A statement's or an expression's parts, itself among them."""
+    yield whole
+    for name in ("a", "b", "value", "condition", "true_value", "false_value", "then_case", "else_case", "body"):
+        part = getattr(whole, name, None)
+        if part is not None and not isinstance(part, int | float | str):
+            yield from _expressions(part)
+    for name in ("args", "indices", "seq"):
+        for part in getattr(whole, name, None) or ():
+            yield from _expressions(part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,12 +15,8 @@ from tvm.tirx import IterVar
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp
-from edgedeploy.compile.tiles import ravelled, vector_length
+from edgedeploy.compile.tiles import is_worth_threads, ravelled, vector_length
 from edgedeploy.compile.types import LayerTypes, bits_of, lanes_for
-
-# Below this many elementary operations, waking the other threads takes longer than the work (about 5 us).
-SERIAL_WORK = 30_000
-
 
 Form = TypeVar("Form", bound=Configuration)
 
@@ -160,6 +157,10 @@ class Kernel:
         """How many of the widest values that a block reads and writes a vector register holds."""
         return lanes_for(board, self.widest(block))
 
+    def rate(self, block: Any, board: Board) -> float:
+        """Arithmetic operations that a core does in a cycle where a block multiplies and adds: half of its best."""
+        return board.fma.per_cycle * self.lanes(block, board)
+
     def widest(self, block: Any) -> str:
         """The widest type of what a block reads and writes; float32 where it is code that does not say so."""
         return max(self.dtypes(block), key=bits_of, default="float32")
@@ -244,11 +245,22 @@ class Kernel:
         for loop in loops[:-1]:
             self.schedule.unroll(loop)
 
-    def parallelize(self, loops: list[Any], operations: int) -> Any:
-        """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop."""
+    def spread(self, tasks: list[Any], tiles: list[Any], cores: int) -> None:
+        """Let the outermost loops over tiles be tasks too, until there is one for each core."""
+        while tiles and math.prod(int(self.schedule.get(loop).extent) for loop in tasks) < cores:
+            tasks.append(tiles.pop(0))
+
+    def parallelize(self, loops: list[Any], operations: int, rate: float = 1) -> Any:
+        """Fuse loops and run them on all threads, if the work is worth it; returns the fused loop.
+
+        Args:
+            loops: over tasks.
+            operations: arithmetic ones in all of them.
+            rate: how many of these a core does in a cycle.
+        """
         fused = self.schedule.fuse(*loops) if len(loops) > 1 else loops[0]
         self.operations += operations
-        if operations > SERIAL_WORK:
+        if is_worth_threads(operations, rate) and int(self.schedule.get(fused).extent) > 1:
             self.schedule.parallel(fused)
             self.parallel = True
         return fused

@@ -101,14 +101,17 @@ static void take_shares(int thread) {
 }
 
 /* Whether the condition came true within the time to spin. The clock, which may be slow, is read now and then. */
-#define SPIN_UNTIL(condition)                                                      \
-  ({                                                                               \
-    int is_true = 0;                                                               \
-    for (int64_t end = 0, now = 0; !is_true && now <= end; now = microseconds()) { \
-      if (!end && now) end = now + SPIN_MICROSECONDS;                              \
-      for (int i = 0; i < 64 && !(is_true = (condition)); i++) pause_briefly();    \
-    }                                                                              \
-    is_true;                                                                       \
+#define SPIN_UNTIL(condition)                                                   \
+  ({                                                                            \
+    int is_true = 0;                                                            \
+    int64_t begin = 0, now = 0;                                                 \
+    do {                                                                        \
+      for (int i = 0; i < 64 && !(is_true = (condition)); i++) pause_briefly(); \
+      if (is_true) break;                                                       \
+      now = microseconds();                                                     \
+      if (!begin) begin = now;                                                  \
+    } while (now - begin < SPIN_MICROSECONDS);                                  \
+    is_true;                                                                    \
   })
 
 static void* work(void* thread) {

@@ -88,6 +88,8 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         total = self.layer.batch * tiles * cycles + weights / MEMORY_BYTES
         tasks = self.layer.batch * self._tiles_down(tile) // configuration.rows_per_task
         tasks *= form.packed_shape[0] if configuration.by_channels else 1
+        if tasks < self.board.cores:
+            tasks *= whole_columns // tile.columns
         return total * imbalance(tasks, self.board.cores)
 
     @override

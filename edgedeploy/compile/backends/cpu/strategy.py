@@ -35,7 +35,16 @@ from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, DepthwiseConvolution, FirstConvolution, Form
 from edgedeploy.compile.operators.product import packed_stack
 from edgedeploy.compile.strategy import Anchor, Strategy
-from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, padded_count, round_up, vector_length
+from edgedeploy.compile.tiles import (
+    Tile,
+    WeightOrder,
+    divisors,
+    imbalance,
+    is_worth_threads,
+    padded_count,
+    round_up,
+    vector_length,
+)
 from edgedeploy.compile.types import FLOAT32, lanes_for
 
 # Tiles and plans that the model says take so many times as long as the best are not worth a trial.
@@ -76,6 +85,8 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         tile = configuration.tile
         tasks = self._tiles_down(tile) // configuration.rows_per_task
         tasks *= self.layer.outputs // tile.channels if configuration.order.by_channels else 1
+        if tasks < self.board.cores and configuration.order.slices == 1:
+            tasks *= -(-self.layer.size[1] // tile.columns)
         cycles = direct_cycles(self._shape, self.board, tile)
         return cycles * self.layer.groups * imbalance(tasks, self.board.cores)
 
@@ -254,7 +265,10 @@ class _ProductStrategy(Strategy[Anchor]):
         rows, columns, types = self._rows, self.layer.channels, self.layer.types
         padded = padded_count(columns, lanes_for(self.board, types.accumulator))
         whole = whole_columns(rows, columns, padded, types, self.board)
-        tile_rows, tile_columns = choose_product_tile(rows, whole, types, self.board)
+        rate = self.board.fma.per_cycle * lanes_for(self.board, types.accumulator)
+        worthwhile = is_worth_threads(self.layer.operations, rate)
+        tasks = -(-self.board.cores // self.layer.batch) if worthwhile else 1
+        tile_rows, tile_columns = choose_product_tile(rows, whole, types, self.board, tasks=tasks)
         return Product(whole=whole, rows=tile_rows, columns=tile_columns)
 
     @override

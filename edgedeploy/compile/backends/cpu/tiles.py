@@ -138,17 +138,19 @@ def tile_rate(tile: Tile, shape: ConvolutionShape, board: Board) -> float:
     return pixels * tile.channels * useful / cycles
 
 
-def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board) -> tuple[int, int]:
+def choose_product_tile(rows: int, columns: int, types: LayerTypes, board: Board, *, tasks: int = 1) -> tuple[int, int]:
     """The tile, rows x columns, with the most multiply-adds for each value it loads.
 
     As for convolutions, the accumulators, a row of weights and one input must fit the registers. A single row
-    is bound by the reading of the weights: it takes several vectors, to read whole lines.
+    is bound by the reading of the weights: it takes several vectors, to read whole lines. Tiles that leave threads
+    without work, of which there should be `tasks`, count as much less.
     """
     length = vector_length(columns, lanes_for(board, types.accumulator))
 
     def preference(tile: tuple[int, int]) -> tuple[float, int]:
         count, vectors = tile[0], tile[1] // length
-        return rows / round_up(rows, count) * count * vectors / (count + vectors), vectors
+        busy = min(1.0, -(-rows // count) * (columns // tile[1]) / tasks)
+        return busy * rows / round_up(rows, count) * count * vectors / (count + vectors), vectors
 
     return max(product_tiles(rows, columns, types, board), key=preference)
 

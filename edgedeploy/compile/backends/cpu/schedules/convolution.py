@@ -46,18 +46,22 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     if order.by_channels:
         if not padding and tile.columns > WAYS and inputs * data_bytes % CACHE_PAGE == 0:
             padding = [kernel.copied(convolution, 0)]
-        tasks, tiles, innermost = [batch, channel, block], [row, column], column
+        tasks, tiles = [batch, channel, block], [row, column]
     else:
-        tasks, tiles, innermost = [batch, block], [row, column, channel], channel
+        tasks, tiles = [batch, block], [row, column, channel]
     schedule.reorder(*tasks, *tiles, row_in, column_in, channel_in)
-    task = kernel.parallelize(tasks, 2 * height * width * channels * math.prod(reduced))
+    if order.slices == 1:
+        kernel.spread(tasks, tiles, board.cores)
+    task = kernel.parallelize(
+        tasks, 2 * height * width * channels * math.prod(reduced), kernel.rate(convolution, board)
+    )
     kernel.unroll_tile([row_in, column_in, channel_in], lanes)
     if order.slices > 1:
         sums, channels = _accumulate_slices(kernel, convolution, task, tile, order, lanes)
     else:
         sums = convolution
         _, _, channels, *_ = kernel.accumulate_inside(
-            convolution, innermost, 3, lanes, pixels=2, steps=order.written_out
+            convolution, tiles[-1] if tiles else task, 3, lanes, pixels=2, steps=order.written_out
         )
     if order.by_channels:
         for name in padding:

@@ -39,7 +39,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     channel, channel_in = schedule.split(channel, [None, chosen.tile.channels])
     deep, channel = schedule.split(channel, [chosen.tasks_deep, None])
     schedule.reorder(batch, block, deep, row, column, channel, column_in, channel_in)
-    task = kernel.parallelize([batch, block, deep], 2 * math.prod(extents) * kernel_height * kernel_width)
+    operations, rate = 2 * math.prod(extents) * kernel_height * kernel_width, kernel.rate(convolution, board) / 2
+    task = kernel.parallelize([batch, block, deep], operations, rate)
     kernel.unroll_tile([column_in, channel_in], lanes)
     elements = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
     if kernel_width <= UNROLLED_WIDTH:

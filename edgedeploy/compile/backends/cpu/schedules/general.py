@@ -18,6 +18,7 @@ from edgedeploy.compile.schedules.access import (
     boundaries,
     computes_indices,
     fuse_contiguous,
+    is_partitioned_alike,
     runs_along_memory,
     strided_loop,
 )
@@ -51,11 +52,13 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
     strided, cuts = strided_loop(kernel, block), boundaries(kernel, block)
     members = fuse_contiguous(kernel, block)
     *tasks, inner = schedule.get_loops(block)
+    along = members[-1] if members else []
     if tasks and int(schedule.get(inner).extent) < SHORTEST_VECTOR:
         # Too short for vectors: one long loop, whose values are partly gathered.
         tasks, inner, strided = [], schedule.fuse(*tasks, inner), None
+        along = [each for group in members for each in group]
     extent = int(schedule.get(inner).extent)
-    partitioned = not computes_indices(kernel, block)
+    partitioned = not computes_indices(kernel, block) and is_partitioned_alike(kernel, block, along)
     length = best_length(extent, lanes, cuts) if partitioned else vector_length(extent, lanes)
     chunk, vector = schedule.split(inner, [None, length])
     if int(schedule.get(vector).extent) > 1:
@@ -70,7 +73,7 @@ def schedule_elementwise(kernel: Kernel, name: str, board: Board) -> None:
         tasks, chunk = [], schedule.fuse(*tasks, chunk) if tasks else chunk
     if partitioned:
         kernel.partition(chunk)
-    kernel.parallelize(tasks or [chunk], elements)
+    kernel.parallelize(tasks or [chunk], elements, lanes / 4)  # loads and stores beside the arithmetic
 
 
 def best_length(extent: int, lanes: int, boundaries: Sequence[int] = ()) -> int:
@@ -101,8 +104,10 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
     one_result = len(schedule.get(block).writes) == 1
     along = runs_along_memory(kernel, block, loops.index(reduced[-1]))
     if one_result and along and extents[-1] >= 2 * lanes > 2:
-        _schedule_sum_of_lanes(kernel, block, spatial, reduced[-1], lanes)
+        alike = is_partitioned_alike(kernel, block, [loops.index(reduced[-1])])
+        _schedule_sum_of_lanes(kernel, block, spatial, reduced[-1], lanes, partitioned=alike)
         return
+    alike = is_partitioned_alike(kernel, block, [loops.index(spatial[-1])])
     parts = None
     if one_result and len(reduced) > 1 and math.prod(extents[len(spatial) :]) > LONGEST_SUM and _is_sum(kernel, block):
         parts = schedule.rfactor(reduced[0], factor_axis=0)
@@ -115,9 +120,10 @@ def _schedule_reduction(kernel: Kernel, name: str, board: Board) -> None:
         schedule.vectorize(vector)
     tasks = [*spatial[:-1], last]
     if extents[len(spatial) - 1] % length:
-        kernel.partition(last)
+        if alike:
+            kernel.partition(last)
         tasks = [last] if math.prod(extents[: len(spatial) - 1]) == 1 else spatial[:-1]
-    kernel.parallelize(tasks, math.prod(extents))
+    kernel.parallelize(tasks, math.prod(extents), lanes / 4)
     if parts is not None:
         _schedule_parts(kernel, parts, reduced[0], length)
     schedule.decompose_reduction(block, reduced[0])
@@ -148,7 +154,9 @@ def _schedule_parts(kernel: Kernel, block: Any, loop: Any, length: int) -> None:
     schedule.decompose_reduction(block, reduced[0])
 
 
-def _schedule_sum_of_lanes(kernel: Kernel, block: Any, spatial: list[Any], reduced: Any, lanes: int) -> None:
+def _schedule_sum_of_lanes(
+    kernel: Kernel, block: Any, spatial: list[Any], reduced: Any, lanes: int, *, partitioned: bool
+) -> None:
     """A row's sum or maximum as one vector of partial ones, whose lanes are put together at its end."""
     schedule = kernel.schedule
     elements = math.prod(kernel.extents(block))
@@ -158,8 +166,9 @@ def _schedule_sum_of_lanes(kernel: Kernel, block: Any, spatial: list[Any], reduc
     loops = schedule.get_loops(partial)
     rows, terms, lane = loops[: len(spatial)], loops[len(spatial) : -1], loops[-1]
     schedule.vectorize(lane)
-    kernel.partition(terms[-1])
-    row = kernel.parallelize(rows, elements)
+    if partitioned:
+        kernel.partition(terms[-1])
+    row = kernel.parallelize(rows, elements, lanes / 4)
     schedule.decompose_reduction(partial, terms[0])
     schedule.reverse_compute_at(block, row)
     schedule.decompose_reduction(block, schedule.get_loops(block)[-1])

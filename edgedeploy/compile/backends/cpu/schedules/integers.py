@@ -46,12 +46,14 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     tiles = [*rows, column]
     (tasks if chosen.by_channels else tiles).append(channel)
     schedule.reorder(*tasks, *tiles, *pixels, channel_in)
-    task = kernel.parallelize(tasks, operations)
+    kernel.spread(tasks, tiles, board.cores)
+    task = kernel.parallelize(tasks, operations, step.products * board.fma.per_cycle / step.slots)
+    innermost = tiles[-1] if tiles else task
     kernel.unroll_tile([*pixels, channel_in], RESULTS)
 
     if step.lanes > 1:
-        schedule.compute_at(last, tiles[-1], preserve_unit_loops=True)
-    schedule.compute_at(sums, tiles[-1], preserve_unit_loops=True)
+        schedule.compute_at(last, innermost, preserve_unit_loops=True)
+    schedule.compute_at(sums, innermost, preserve_unit_loops=True)
     if COPY in kernel.names:  # before steps hide who reads it
         if chosen.by_channels:
             kernel.pad_first([COPY], board)

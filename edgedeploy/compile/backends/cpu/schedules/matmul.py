@@ -30,7 +30,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     row, row_in = schedule.split(row, [None, chosen.rows])
     column, column_in = schedule.split(column, [None, chosen.columns])
     schedule.reorder(*stack, column, row, row_in, column_in)
-    task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents))
+    task = kernel.parallelize([*stack, column, row], 2 * math.prod(extents), kernel.rate(product, board))
     kernel.unroll_tile([row_in, column_in], lanes)
     kernel.accumulate_inside(product, task, 1, lanes, pixels=1)
     return packing

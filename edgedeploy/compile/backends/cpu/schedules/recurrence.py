@@ -9,8 +9,8 @@ from tvm.s_tir import Schedule
 from edgedeploy.board import Board
 from edgedeploy.compile.operators.recurrence import RECURRENCE_ATTRIBUTE, Recurrence
 from edgedeploy.compile.operators.recurrent_loop import LoopTile, pack, write
-from edgedeploy.compile.schedules.kernel import SERIAL_WORK, Kernel, Packing
-from edgedeploy.compile.tiles import divisors
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import divisors, is_worth_threads
 from edgedeploy.compile.types import lanes_for
 
 # The parameter that holds the weights of the state.
@@ -29,7 +29,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     packed = _WEIGHTS in kernel.packable
     kernel.configuration = tile
     kernel.operations = layer.operations
-    kernel.parallel = layer.operations > SERIAL_WORK and layer.directions * layer.batch > tile.rows
+    worthwhile = is_worth_threads(layer.operations, board.fma.per_cycle * tile.lanes)
+    kernel.parallel = worthwhile and layer.directions * layer.batch > tile.rows
     kernel.schedule = Schedule(write(layer, tile, packed=packed, parallel=kernel.parallel))
     return Packing(_WEIGHTS, partial(pack, layer, tile)) if packed else None
 

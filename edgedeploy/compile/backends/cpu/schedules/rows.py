@@ -6,7 +6,8 @@ from tvm.s_tir import Schedule
 
 from edgedeploy.board import Board
 from edgedeploy.compile.operators.rows import ROWS_ATTRIBUTE, Rows, write
-from edgedeploy.compile.schedules.kernel import SERIAL_WORK, Kernel, Packing
+from edgedeploy.compile.schedules.kernel import Kernel, Packing
+from edgedeploy.compile.tiles import is_worth_threads
 from edgedeploy.compile.types import lanes_for
 
 
@@ -20,6 +21,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     operator = Rows.model_validate_json(str(kernel.function.attrs[ROWS_ATTRIBUTE]))
     lanes = min(lanes_for(board, "float32"), 1 << operator.columns.bit_length() - 1)
     kernel.operations = operator.operations
-    kernel.parallel = operator.operations > SERIAL_WORK and operator.rows > 1
+    kernel.parallel = is_worth_threads(operator.operations, lanes) and operator.rows > 1
     kernel.schedule = Schedule(write(operator, lanes, parallel=kernel.parallel))
     return None

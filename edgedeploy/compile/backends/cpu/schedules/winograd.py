@@ -42,7 +42,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     order = [channel, block] if shared else [block, channel]
     schedule.reorder(batch, *order, row, column, vector, row_in, column_in, channel_in)
     tasks = [batch, channel, block] if shared else [batch, block]
-    task = kernel.parallelize(tasks, 2 * math.prod(extents) * winograd.KERNEL**2 * inputs)
+    task = kernel.parallelize(tasks, 2 * math.prod(extents) * winograd.KERNEL**2 * inputs, kernel.rate(product, board))
     _unroll(kernel, [row_in, column_in], channel_in)
 
     restore = kernel.block("restore_rows")
