@@ -15,15 +15,16 @@ from edgedeploy.frontends.onnx_operators.translation import Builder, Translation
 from edgedeploy.frontends.padding import halves, same_padding
 
 
-def _pool(operator: str) -> Translation:
-    """Pooling with `auto_pad`, whose padding is written out: of SAME, as much as gives ceil(size / stride) windows."""
+def _windows(operator: str) -> Translation:
+    """Windows with `auto_pad`, whose padding is written out: of SAME, as much as gives ceil(size / stride) of them."""
 
     def translate(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
         same = attr.get("auto_pad", b"NOTSET").decode()
         if same not in ("SAME_UPPER", "SAME_LOWER"):
             return None
         sizes = shape_of(inputs[0])[2:]
-        kernels, ones = attr["kernel_shape"], [1] * len(sizes)
+        kernels = attr["kernel_shape"] if "kernel_shape" in attr else shape_of(inputs[1])[2:]
+        ones = [1] * len(sizes)
         totals = same_padding(sizes, _extents(kernels, attr), attr.get("strides", ones))
         before, after = halves(totals, lower=same == "SAME_LOWER")
         written = {name: value for name, value in attr.items() if name != "auto_pad"}
@@ -101,10 +102,11 @@ def _product(importer: Any, inputs: list[Any], attr: dict[str, Any]) -> Any:
 
 
 TRANSLATIONS: dict[str, Translation] = {
-    "AveragePool": _pool("AveragePool"),
+    "AveragePool": _windows("AveragePool"),
     "Col2Im": _columns_to_image,
+    "Conv": _windows("Conv"),
     "ConvTranspose": _transposed_convolution,
-    "LpPool": _pool("LpPool"),
+    "LpPool": _windows("LpPool"),
     "MatMul": _product,
-    "MaxPool": _pool("MaxPool"),
+    "MaxPool": _windows("MaxPool"),
 }
