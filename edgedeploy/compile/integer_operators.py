@@ -1,4 +1,4 @@
-"""Sums, products, means and concatenations of quantised tensors, bit for bit as onnxruntime computes them.
+"""Sums, products, means, concatenations and lines of quantised tensors, bit for bit as onnxruntime computes them.
 
 Other elementwise functions of quantised tensors are computed in float between bytes, as ONNX says, in one function.
 """
@@ -14,6 +14,7 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, is_call, shape_of
 from edgedeploy.compile.integer_layers import Activation, Values
+from edgedeploy.compile.integer_lines import function_before, in_other_steps, lines_through
 from edgedeploy.compile.quantisation import Steps, bounded, centred, rounded, shift_between, to_floats, to_integers
 
 
@@ -141,9 +142,23 @@ def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> 
     parts = []
     for integers, before in network.operands(fields.fields):
         if before != steps:
-            integers = build.emit(to_integers(build, build.emit(to_floats(build, integers, before)), steps))
+            moved = in_other_steps(build, integers, before, steps)
+            if moved is None:
+                moved = to_integers(build, build.emit(to_floats(build, integers, before)), steps)
+            integers = build.emit(moved)
         parts.append(integers)
     return relax.op.concat(parts, int(call.attrs.axis)) if parts else None
 
 
-OPERATORS = (sum_of, product_of, mean_of, average_of, concatenation_of)
+def lines_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr | None:
+    """A leaky ReLU, or another function of one tensor that is one or two straight lines."""
+    function = function_before(network.values, found.source)
+    operand = network.integers(function.operand) if function else None
+    if function is None or operand is None:
+        return None
+    bounds = found.bounds(steps)
+    lines = lines_through(function.reals, function.steps, steps, bounds)
+    return None if lines is None else lines.written(network.build, *operand, steps, bounds)
+
+
+OPERATORS = (sum_of, product_of, mean_of, average_of, concatenation_of, lines_of)
