@@ -49,8 +49,9 @@ QUANTISED_PAGE = """\
 
 Written by `python benchmarks/run.py --calibrate FOLDER` on {date}.
 
-{remark}Networks are in single precision, and as `edgedeploy quantize` made them of 8 bits (`-int8`): every engine
-is given the same file. They were measured as [those in single precision](performance.md) are.
+{remark}Networks are in single precision, and as `edgedeploy quantize` made them of 8 bits (`-int8`); where that
+leaves out roundings that kernels of other engines want, also with all of them (`-int8-all-pairs`). Every engine is
+given the same files. They were measured as [those in single precision](performance.md) are.
 
 {report}"""
 
@@ -75,7 +76,9 @@ def run(arguments: argparse.Namespace) -> None:
     with TemporaryDirectory() as folder:
         if arguments.calibrate:
             page, output = QUANTISED_PAGE, "quantised_performance.md"
-            files = [quantised(name, arguments.calibrate, Path(folder), progress) for name in QUANTISED]
+            files = [
+                file for name in QUANTISED for file in quantised(name, arguments.calibrate, Path(folder), progress)
+            ]
             networks = candidates([*QUANTISED, *files], resolve("local"), progress=progress)
         else:
             page, output = PAGE, "performance.md"
@@ -91,11 +94,16 @@ def run(arguments: argparse.Namespace) -> None:
     print(path)
 
 
-def quantised(name: str, images: Path, folder: Path, progress: Progress) -> str:
-    """The file of a network of 8 bits, by the defaults of `edgedeploy quantize`."""
-    path = folder / f"{name}-int8.onnx"
-    make(find_task(name, images, progress=progress), Settings(), progress).write(path)
-    return str(path)
+def quantised(name: str, images: Path, folder: Path, progress: Progress) -> list[str]:
+    """Files of a network of 8 bits: by the defaults of `edgedeploy quantize`, and with all pairs if those are more."""
+    task = find_task(name, images, progress=progress)
+    made = {pairs: make(task, Settings(all_pairs=bool(pairs)), progress) for pairs in ("", "-all-pairs")}
+    if len({len(each.model.graph.node) for each in made.values()}) == 1:
+        del made["-all-pairs"]
+    paths = {pairs: folder / f"{name}-int8{pairs}.onnx" for pairs in made}
+    for pairs, path in paths.items():
+        made[pairs].write(path)
+    return [str(path) for path in paths.values()]
 
 
 def main() -> None:

@@ -93,6 +93,14 @@ def quantize(
             help="The loss that --auto allows: of accuracy with --evaluate, else of agreement; 0.01 unless given.",
         ),
     ] = None,
+    all_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--all-pairs",
+            help="Round to bytes behind every operator, for the kernels of other engines. Compiled code computes a "
+            "layer, its activation and a sum in one loop; without the roundings inside it is quicker and more exact.",
+        ),
+    ] = False,
     input_shape: InputShapeOption = None,
     epsilon: EpsilonOption = None,
     json_output: JsonOption = False,
@@ -137,7 +145,7 @@ def quantize(
     if path.resolve() in [file.resolve() for file in task.source.files]:
         raise InputError(f"{path} is the float network itself", hints=["name another file with --output"])
     allowed = (MAX_LOSS if max_loss is None else max_loss) if auto else None
-    made = make(task, Settings(method.value, keep or (), allowed), progress)
+    made = make(task, Settings(method.value, keep or (), allowed, all_pairs), progress)
     written = made.write(path)
     if json_output:
         print_json(_as_dict(made, network, path, written))

@@ -20,6 +20,7 @@ from edgedeploy.progress import SILENT, Progress
 from edgedeploy.quantised import KEY, Method, Quantisation
 from edgedeploy.quantize.agreement import Comparison, Runs, compare
 from edgedeploy.quantize.evaluation import Evaluation, Score, find_evaluation
+from edgedeploy.quantize.inner_pairs import without_inner_pairs
 from edgedeploy.quantize.losses import LayerNoise, by_harm, fewest_kept, worst_layers
 from edgedeploy.quantize.preparing import Prepared, check_same, prepare
 from edgedeploy.quantize.quantising import Layer, Ranges, calibrate, chosen, layers_of, quantise
@@ -42,11 +43,13 @@ class Settings:
         method: how ranges of activations are chosen.
         keep: names of layers, or patterns of them, that stay in float.
         max_loss: layers are left in float until the loss is at most so much; None leaves what it is.
+        all_pairs: whether results are rounded to bytes behind every operator, as other engines' kernels want it.
     """
 
     method: Method = "minmax"
     keep: Sequence[str] = ()
     max_loss: float | None = None
+    all_pairs: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,7 @@ def make(task: Task, settings: Settings, progress: Progress = SILENT) -> Made:
     def tried(kept: Sequence[Layer]) -> tuple[onnx.ModelProto, Comparison, Score | None, Quantisation]:
         """The network with some layers in float, and what it costs."""
         made = quantise(model, ranges, layers, kept)
+        made = made if settings.all_pairs else without_inner_pairs(made, model)
         compared = compare(prepared.stated, made, samples, usage, progress, f"compare, {len(kept)} layers in float")
         score = evaluation.score(Runs(made), progress, "evaluate") if evaluation else None
         accuracy = evaluation.accuracy(before, score) if evaluation and before and score else None

@@ -100,12 +100,18 @@ class Layer:
     output: str
 
 
-def layers_of(model: onnx.ModelProto) -> list[Layer]:
-    """The layers of a prepared network that can be quantised, in its order."""
+def readers_of(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
+    """By tensors that are read, the nodes that read them."""
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
         for name in node.input:
             readers.setdefault(name, []).append(node)
+    return readers
+
+
+def layers_of(model: onnx.ModelProto) -> list[Layer]:
+    """The layers of a prepared network that can be quantised, in its order."""
+    readers = readers_of(model)
     results = {value.name for value in model.graph.output}
     ends = _behind_the_last_layers(model)
     layers = []

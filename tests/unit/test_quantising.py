@@ -62,7 +62,8 @@ def made_of(path: Path, samples: Samples, **settings: object) -> Made:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, samples: Samples) -> Made:
-    return made_of(network(tmp_path_factory.mktemp("net") / "net.onnx"), samples)
+    """With pairs behind every operator."""
+    return made_of(network(tmp_path_factory.mktemp("net") / "net.onnx"), samples, all_pairs=True)
 
 
 def folded_weights(path: Path) -> dict[str, np.ndarray]:
