@@ -1,8 +1,8 @@
 """Measures networks that people deploy today beside onnxruntime, and writes docs/networks.md.
 
     python benchmarks/sweep.py export  [--only PATTERN] [--folder FOLDER]
-    python benchmarks/sweep.py measure [--only PATTERN] [--folder FOLDER] [--json FILE [--resume]] [--output FILE
-                                       [--keep]]
+    python benchmarks/sweep.py measure [--only PATTERN] [--folder FOLDER] [--threads N] [--json FILE [--resume]]
+                                       [--output FILE [--keep]]
 
 `sweep_networks.yaml` lists the networks. `export` writes them as files, with random weights; it needs torch,
 torchvision, timm, ultralytics, transformers, onnxscript and litert-torch, for CPUs. It goes on where it was ended.
@@ -32,6 +32,7 @@ def main() -> None:
         command.add_argument("--folder", type=Path, default=ROOT / "dist" / "sweep", help="of the files (dist/sweep)")
     measure.add_argument("--processes", type=int, default=1, help="how many networks at once (1)")
     measure.add_argument("--rounds", type=int, default=9, help="how often each engine has its turn (9)")
+    measure.add_argument("--threads", type=int, default=2, help="measured on one thread and on so many (2)")
     measure.add_argument("--json", type=Path, help="the results of all networks, written as they come")
     measure.add_argument("--resume", action="store_true", help="do not run again what the file of --json has")
     measure.add_argument("--output", type=Path, help="write the page, such as docs/networks.md")

@@ -1,4 +1,4 @@
-"""Builds a network of the sweep, measures it beside onnxruntime on one thread, and says which functions are slow."""
+"""Builds a network of the sweep, measures it beside onnxruntime, and says which functions are slow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,9 +24,11 @@ from sweep_page import page, read_page
 from sweep_result import Result
 
 from edgedeploy.bench.engines import OURS, REFERENCE
-from edgedeploy.bench.engines.engine import CPU, CannotRunError, Loaded, Task
-from edgedeploy.bench.measure import compare, take_turns
-from edgedeploy.bench.worker import Turn
+from edgedeploy.bench.engines.engine import CPU, CannotRunError, Engine, Loaded, Task
+from edgedeploy.bench.measure import Player, compare, take_turns
+from edgedeploy.bench.worker import EngineWorker, Turn
+from edgedeploy.package.archive import read_manifest
+from edgedeploy.package.manifest import Manifest
 from edgedeploy.runtime.arrays import fill
 from edgedeploy.workers import Worker, WorkerError
 
@@ -33,6 +36,7 @@ DEADLINE_S = 1200.0  # of a build, and of the measurement after it, on a busy ma
 MEMORY_BYTES = 12 << 30  # of address space, of which libraries take several GB before anything is computed
 
 _WARMUP_CALLS, _INFERENCES = 3, 5
+_THEIRS = REFERENCE.name
 _LISTED = 8  # functions of a network that a result names
 _LARGEST_SHARE = 0.005  # of the time, below which a function is not named
 
@@ -49,7 +53,9 @@ def measure_all(cases: Sequence[Case], arguments: Namespace) -> None:
             groups.setdefault(id(case.network), []).append(case)
     waiting = sorted(groups.values(), key=lambda group: max(_size(case, folder) for case in group))
     with ThreadPoolExecutor(arguments.processes) as pool:
-        for results in pool.map(partial(results_of, folder=folder, rounds=arguments.rounds), waiting):
+        for results in pool.map(
+            partial(results_of, folder=folder, rounds=arguments.rounds, threads=arguments.threads), waiting
+        ):
             known.extend(results)
             if arguments.json:
                 write_results(arguments.json, known)
@@ -65,7 +71,9 @@ def measure_all(cases: Sequence[Case], arguments: Namespace) -> None:
             measured = {result.name for result in known}
             known += [each for each in read_page(arguments.output) if each.name not in measured]
         results = sorted((each for each in known if each.name in names), key=lambda each: names.index(each.name))
-        arguments.output.write_text(page(results, names, arguments.rounds, arguments.remark), encoding="utf-8")
+        arguments.output.write_text(
+            page(results, names, arguments.rounds, arguments.threads, arguments.remark), encoding="utf-8"
+        )
 
 
 def _size(case: Case, folder: Path) -> int:
@@ -79,8 +87,11 @@ def _refused(case: Case, folder: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def results_of(cases: Sequence[Case], folder: Path, rounds: int) -> list[Result]:
-    """What becomes of a network as some exporters write it, in a process of its own."""
+def results_of(cases: Sequence[Case], folder: Path, rounds: int, threads: int = 1) -> list[Result]:
+    """What becomes of a network as some exporters write it, in a process of its own.
+
+    It is measured on one thread and, if there are more, on `threads`.
+    """
     results = {case.exporter: Result(case.name, bytes=_size(case, folder)) for case in cases}
     for case in cases:
         if not _size(case, folder):
@@ -93,17 +104,26 @@ def results_of(cases: Sequence[Case], folder: Path, rounds: int) -> list[Result]
     first = Case(cases[0].network, LEGACY).file(folder)
     if first.is_file():  # which the others are compared with
         files = {LEGACY: first} | files
-    with tempfile.TemporaryDirectory() as scratch, Worker(prepare, Path(scratch) / "said.txt") as worker:
-        try:
-            for exporter, part in worker.stream(
-                measured, files, cases[0].onnx(folder), Path(scratch), rounds, timeout_s=DEADLINE_S
-            ):
-                if exporter in results:
-                    results[exporter] = replace(results[exporter], **part)
-        except WorkerError as error:
-            for exporter in results.keys() & files:
-                where = "unmeasured" if results[exporter].outcome == "built" else "message"
-                results[exporter] = replace(results[exporter], **{where: str(error)})
+    model = cases[0].onnx(folder)
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        with Worker(prepare, scratch / "said.txt") as worker:
+            try:
+                for exporter, part in worker.stream(measured, files, model, scratch, rounds, timeout_s=DEADLINE_S):
+                    if exporter in results:
+                        results[exporter] = replace(results[exporter], **part)
+            except WorkerError as error:
+                for exporter in results.keys() & files:
+                    where = "unmeasured" if results[exporter].outcome == "built" else "message"
+                    results[exporter] = replace(results[exporter], **{where: str(error)})
+        packages = {each: _package(scratch, each) for each, result in results.items() if result.ratio is not None}
+        if packages and model and threads > 1:
+            try:
+                for exporter, ratio in _on_threads(tasks_of(packages, model, scratch, threads), rounds).items():
+                    results[exporter] = replace(results[exporter], parallel_ratio=ratio)
+            except CannotRunError as error:
+                for exporter in packages:
+                    results[exporter] = replace(results[exporter], unmeasured=f"on {threads} threads: {error}")
     return list(results.values())
 
 
@@ -127,34 +147,54 @@ def measured(
     """
     from edgedeploy.compile.explain import explain
 
-    packages: dict[str, _Package] = {}
+    packages: dict[str, Path] = {}
     for exporter, file in files.items():
-        made, outcome = _built(file, folder / f"{exporter}.tar.gz")
+        package = _package(folder, exporter)
+        made, outcome = _built(file, package)
         yield exporter, outcome
         if made is None:
             continue
-        inputs = {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(made.manifest.inputs)}
         explained = explain(made.compiled)
-        package = _Package(folder / f"{exporter}.tar.gz", inputs, [spec.name for spec in made.manifest.results])
-        yield (
-            exporter,
-            {"operators": explained["slow_operators"], **_shares(package.path, inputs, explained["functions"])},
-        )
+        shares = _shares(package, _inputs(made.manifest), explained["functions"])
+        yield exporter, {"operators": explained["slow_operators"], **shares}
         if model is None:
             yield exporter, {"unmeasured": "no exporter writes it as ONNX"}
         else:
             packages[exporter] = package
     if packages and model:
-        yield from _beside_onnxruntime(packages, model, folder, rounds)
+        yield from _beside_onnxruntime(tasks_of(packages, model, folder), rounds)
 
 
-@dataclass(frozen=True)
-class _Package:
-    """A network that was built, with values for its inputs and the names of its outputs."""
+def _package(folder: Path, exporter: str) -> Path:
+    """Where the network is built that an exporter wrote."""
+    return folder / f"{exporter}.tar.gz"
 
-    path: Path
-    inputs: Mapping[str, np.ndarray]
-    outputs: Sequence[str]
+
+def _inputs(manifest: Manifest) -> dict[str, np.ndarray]:
+    """Values for a network's inputs."""
+    return {spec.name: fill(spec, "normal", seed) for seed, spec in enumerate(manifest.inputs)}
+
+
+def tasks_of(packages: Mapping[str, Path], model: Path, folder: Path, threads: int = 1) -> dict[str, Task]:
+    """What each package's engine runs, by exporter, and onnxruntime, with the same values.
+
+    The network may go by other names in the model of onnxruntime; the order of inputs and outputs is the same.
+    """
+    tasks = {}
+    for name, package in packages.items():
+        manifest = read_manifest(package)
+        outputs = [spec.name for spec in manifest.results]
+        tasks[name] = Task(model, package, _inputs(manifest), outputs, threads, folder)
+    graph = onnx.load(model, load_external_data=False).graph
+    weights = {weight.name for weight in graph.initializer}
+    given = [value.name for value in graph.input if value.name not in weights]
+    first = next(iter(tasks.values()))
+    theirs = dict(zip(given, first.inputs.values(), strict=True))
+    return {**tasks, _THEIRS: replace(first, inputs=theirs, outputs=[value.name for value in graph.output])}
+
+
+def _engine(name: str) -> Engine:
+    return REFERENCE if name == _THEIRS else OURS
 
 
 def _built(file: Path, package: Path) -> tuple[Any, dict[str, Any]]:
@@ -222,33 +262,20 @@ class _Player:
         return Turn(seconds, None)
 
 
-def _beside_onnxruntime(
-    packages: Mapping[str, _Package], model: Path, folder: Path, rounds: int
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """By exporter times of both engines, turn after turn, and how far their outputs are apart.
-
-    The network may go by other names in the model of onnxruntime; the order of inputs and outputs is the same.
-    """
-    graph = onnx.load(model, load_external_data=False).graph
-    weights = {weight.name for weight in graph.initializer}
-    given = [value.name for value in graph.input if value.name not in weights]
-    returned = [value.name for value in graph.output]
-    del graph
-    values = next(iter(packages.values())).inputs.values()
-    theirs = dict(zip(given, values, strict=True))
-    other = _Player(REFERENCE.load(Task(model, next(iter(packages.values())).path, theirs, returned, 1, folder)))
+def _beside_onnxruntime(tasks: Mapping[str, Task], rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """By exporter times of both engines, turn after turn, and how far their outputs are apart."""
     players: dict[str, _Player] = {}
-    for exporter, each in packages.items():
+    for name, task in tasks.items():
         try:
-            players[exporter] = _Player(
-                OURS.load(Task(model, each.path, dict(each.inputs), list(each.outputs), 1, folder))
-            )
+            players[name] = _Player(_engine(name).load(task))
         except CannotRunError as error:
-            yield exporter, {"unmeasured": str(error)}
-    turns = take_turns({**players, "onnxruntime": other}, rounds, lambda name, error: None)
-    times = {name: [median(turn.seconds) for turn in each] for name, each in turns.items()}
+            if name == _THEIRS:
+                raise
+            yield name, {"unmeasured": str(error)}
+    times = _times(players, rounds)
+    other = players.pop(_THEIRS).outputs().values()
     for exporter, player in players.items():
-        wanted = dict(zip(packages[exporter].outputs, other.outputs().values(), strict=True))
+        wanted = dict(zip(tasks[exporter].outputs, other, strict=True))
         try:
             difference = compare(player.outputs(), wanted).relative
         except CannotRunError as error:
@@ -258,14 +285,36 @@ def _beside_onnxruntime(
             exporter,
             {
                 "ours_ms": round(median(times[exporter]) * 1e3, 4),
-                "onnxruntime_ms": round(median(times["onnxruntime"]) * 1e3, 4),
-                "ratio": _ratio(times[exporter], times["onnxruntime"]),
+                "onnxruntime_ms": round(median(times[_THEIRS]) * 1e3, 4),
+                "ratio": _ratio(times[exporter], times[_THEIRS]),
                 "to_legacy": _ratio(times[exporter], times[LEGACY])
                 if LEGACY in players and exporter != LEGACY
                 else None,
                 "difference": float(f"{difference:.2g}"),
             },
         )
+
+
+def _on_threads(tasks: Mapping[str, Task], rounds: int) -> dict[str, float]:
+    """By exporter the ratio of times by the clock; each engine has a process of its own."""
+    with ExitStack() as stack:
+        players = {}
+        for name, task in tasks.items():
+            scratch = task.folder / f"{name}-threads"
+            scratch.mkdir()
+            players[name] = stack.enter_context(EngineWorker(_engine(name), replace(task, folder=scratch)))
+        times = _times(players, rounds)
+    return {name: _ratio(each, times[_THEIRS]) for name, each in times.items() if name != _THEIRS}
+
+
+def _times(players: Mapping[str, Player], rounds: int) -> dict[str, list[float]]:
+    """The median of each turn, in seconds."""
+
+    def failed(name: str, error: CannotRunError) -> None:
+        raise error
+
+    turns = take_turns(players, rounds, failed)
+    return {name: [median(turn.seconds) for turn in each] for name, each in turns.items()}
 
 
 def _ratio(times: Sequence[float], others: Sequence[float]) -> float:

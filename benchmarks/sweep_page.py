@@ -37,10 +37,12 @@ knows the statistics of random inputs. `benchmarks/sweep_networks.yaml` lists th
 Each is built for this machine as `edgedeploy build` does it, with its self-test. Times are medians of processor time
 on one thread; a network as its exporters write it and onnxruntime have {rounds} turns each, one after the other in one
 process. The ratio is edgedeploy's time divided by onnxruntime's: below 1, edgedeploy is quicker. onnxruntime runs the
-file of the older exporter where there is one. Machine: {machine}.
+file of the older exporter where there is one. On {threads} threads the times are the clock's, and each engine has a
+process of its own. Machine: {machine}.
 
 {totals}
 
+* **on threads**: the ratio on {threads} threads.
 * **to legacy**: edgedeploy's time divided by its own for the same network from the older exporter's file.
 * **general**: the part of the time that functions without a template of their own take.
 * **scalar**: the part that fallbacks take, functions that compute one value at a time (`edgedeploy build --explain`).
@@ -51,13 +53,14 @@ file of the older exporter where there is one. Machine: {machine}.
 """
 
 
-def page(results: Sequence[Result], names: Sequence[str], rounds: int, remark: str | None) -> str:
+def page(results: Sequence[Result], names: Sequence[str], rounds: int, threads: int, remark: str | None) -> str:
     """The page.
 
     Args:
         results: of networks, in the order in which they are shown.
         names: of all networks that could have results.
         rounds: how often each engine had its turn.
+        threads: the larger of both numbers of threads.
         remark: a sentence about the machine's state.
     """
     families = list(dict.fromkeys(_parts(result)[0] for result in results))
@@ -66,6 +69,7 @@ def page(results: Sequence[Result], names: Sequence[str], rounds: int, remark: s
         versions=", ".join([f"edgedeploy {__version__}", *(f"{name} {found}" for name, found in _versions())]),
         remark=f"**{remark.strip()}**\n\n" if remark else "",
         rounds=rounds,
+        threads=threads,
         machine=this_machine().model_copy(update={"load": None}).line(),
         totals=_totals(results, len(names)),
         worth=round(WORTH_NAMING * 100),
@@ -98,32 +102,41 @@ def _totals(results: Sequence[Result], listed: int) -> str:
         for result in results:
             groups.setdefault(_parts(result)[part], []).append(result)
     head = ["package or exporter", "networks", "built", "refused", "caught", "other", "measured"]
-    head += ["median", "geometric mean", f"above {SLOW:.2f}"]
+    summary = ["median", "geometric mean", f"above {SLOW:.2f}"]
+    head += [*summary, "on threads", *summary]
     lines = [f"| {' | '.join([*head, 'to legacy'])} |", "|---|" + "--:|" * len(head)]
     for name, members in {**groups, "all": list(results)}.items():
         outcomes = Counter(result.outcome for result in members)
         ratios = [result.ratio for result in members if result.ratio]
         known = sum(outcomes[each] for each in ("built", "refused", "caught"))
-        shown = [f"{median(ratios):.2f}", f"{geometric_mean(ratios):.2f}"] if ratios else ["", ""]
         others = [result.to_legacy for result in members if result.to_legacy]
         shared = f"{geometric_mean(others):.2f}" if others else ""
-        slow = sum(ratio > SLOW for ratio in ratios)
+        parallel = [result.parallel_ratio for result in members if result.parallel_ratio]
         counts = [len(members), outcomes["built"], outcomes["refused"], outcomes["caught"], len(members) - known]
-        lines.append(f"| {' | '.join(map(str, [name, *counts, len(ratios), *shown, slow, shared]))} |")
+        cells = [name, *counts, *_summary(ratios), *_summary(parallel), shared]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     left = listed - len(results)
     missing = f"{count(left, 'network')} of the list {'has' if left == 1 else 'have'} no result yet." if left else ""
     return "\n".join(lines) + (f"\n\n{fill(missing, 120)}" if missing else "")
 
 
+def _summary(ratios: Sequence[float]) -> list[str]:
+    """How many there are, their median and geometric mean, and how many are too large."""
+    if not ratios:
+        return ["0", "", "", ""]
+    slow = sum(ratio > SLOW for ratio in ratios)
+    return [str(len(ratios)), f"{median(ratios):.2f}", f"{geometric_mean(ratios):.2f}", str(slow)]
+
+
 def _table(results: Sequence[Result]) -> str:
-    head = ["network", "exporter", "builds", "ms", "ratio", "to legacy", "general", "scalar", "error"]
-    lines = [f"| {' | '.join(head)} |", "|---|---|---|--:|--:|--:|--:|---|---|"]
+    head = ["network", "exporter", "builds", "ms", "ratio", "on threads", "to legacy", "general", "scalar", "error"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|--:|--:|--:|--:|--:|---|---|"]
     for result in results:
         _, network, exporter = _parts(result)
         cells = [network, exporter, "yes" if result.outcome == "built" else result.outcome]
         cells += ["" if result.ours_ms is None else significant(result.ours_ms)]
-        cells += ["" if result.ratio is None else _emphasised(result.ratio)]
-        cells += ["" if result.to_legacy is None else _emphasised(result.to_legacy)]
+        ratios = result.ratio, result.parallel_ratio, result.to_legacy
+        cells += ["" if each is None else _emphasised(each) for each in ratios]
         cells += ["" if result.general is None else f"{result.general:.0%}", _scalar(result)]
         lines.append(f"| {' | '.join([*cells, _line(result.message or result.unmeasured)])} |")
     return "\n".join(lines)
@@ -174,6 +187,7 @@ def read_page(file: Path) -> list[Result]:
                     message="" if built else error,
                     ours_ms=_number(cells["ms"]),
                     ratio=_number(cells["ratio"]),
+                    parallel_ratio=_number(cells.get("on threads", "")),
                     to_legacy=_number(cells.get("to legacy", "")),
                     general=_number(cells["general"], 0.01),
                     scalar=_number(scalar, 0.01),

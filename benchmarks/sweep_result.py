@@ -20,6 +20,7 @@ class Result:
         peak_mb: the most memory that the process had by the end of the build.
         ours_ms, onnxruntime_ms: medians of processor time; None where there is no measurement.
         ratio: ours divided by onnxruntime's, the median over all rounds.
+        parallel_ratio: the same on several threads, by the clock; None where it was measured on one alone.
         to_legacy: ours divided by ours for the file of PyTorch's older exporter, the median over the same rounds; None
             for that file itself.
         difference: from onnxruntime's outputs, the largest divided by the largest of them.
@@ -38,6 +39,7 @@ class Result:
     ours_ms: float | None = None
     onnxruntime_ms: float | None = None
     ratio: float | None = None
+    parallel_ratio: float | None = None
     to_legacy: float | None = None
     difference: float | None = None
     general: float | None = None

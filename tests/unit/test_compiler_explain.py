@@ -66,6 +66,15 @@ def test_a_function_that_computes_value_by_value_is_a_fallback(tmp_path: Path, m
     assert (function["template"], function["parallel"], function["fallback"]) == ("general", False, True)
 
 
+def test_a_signal_is_divided_among_threads_where_it_has_one_row_only(tmp_path: Path) -> None:
+    graph = Graph()
+    signal = graph.input("data", [1, 1, 1, 8007])
+    result = graph.node("Conv", signal, graph.normal(32, 1, 1, 80), graph.normal(32), strides=[1, 16])
+    network = lower_network(read_onnx(graph.save(tmp_path / "net.onnx", result)), load_board("rpi4"))
+    convolution = max(explain(network)["functions"], key=lambda function: float(function["mflop"]))
+    assert (convolution["template"], convolution["parallel"]) == ("convolution", True)
+
+
 def test_a_residual_times_constants_before_a_product_joins_its_epilogue(tmp_path: Path) -> None:
     graph = Graph()
     data = graph.node("Relu", graph.node("MatMul", graph.input("data", [50, 64]), graph.normal(64, 96)))
@@ -115,3 +124,14 @@ def test_stores_are_counted_by_their_loops(kind: str, expected: Stores) -> None:
 
     assert isinstance(double, tvm.tirx.PrimFunc)
     assert stores_of(double) == expected
+
+
+def test_a_loop_whose_length_depends_on_others_counts_as_its_longest() -> None:
+    @tirx.prim_func(s_tir=True)
+    def triangle(x: tirx.Buffer((15, 15), "float32"), y: tirx.Buffer((15, 15), "float32")):
+        for i in tirx.serial(15):
+            for j in tirx.serial(i + 1):
+                y[i, j] = x[i, j] * tirx.float32(2)
+
+    assert isinstance(triangle, tvm.tirx.PrimFunc)
+    assert stores_of(triangle) == Stores(225, 225, 225)

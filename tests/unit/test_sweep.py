@@ -29,6 +29,7 @@ def arguments(folder: Path, **others: object) -> Namespace:
             "folder": folder,
             "processes": 1,
             "rounds": 2,
+            "threads": 1,
             "json": folder / "results.json",
             "output": None,
             "remark": "",
@@ -86,9 +87,10 @@ def test_onnxruntime_runs_the_file_itself_or_the_same_network_of_another_exporte
 @pytest.mark.compiles
 def test_a_network_is_built_and_measured_beside_onnxruntime_with_the_same_outputs(tmp_path: Path) -> None:
     save(tmp_path)
-    [result] = results_of([LEGACY], tmp_path, rounds=2)
+    [result] = results_of([LEGACY], tmp_path, rounds=2, threads=2)
     assert (result.outcome, result.message, result.unmeasured) == ("built", "", "")
     assert result.ratio is not None
+    assert result.parallel_ratio is not None
     assert result.ours_ms is not None
     assert result.onnxruntime_ms is not None
     assert 0.5 < result.ratio / (result.ours_ms / result.onnxruntime_ms) < 2
@@ -128,22 +130,22 @@ def test_a_run_goes_on_where_it_was_ended_and_names_what_was_not_exported(tmp_pa
     assert [each.name for each in found] == [LEGACY.name, refused.name]
     assert (found[0].ratio, found[1].outcome, found[1].message) == (0.5, "not exported", "TypeError: no such operator")
     text = (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert "| layer | dynamo | not exported |  |  |  |  |  | TypeError: no such operator |" in text
+    assert "| layer | dynamo | not exported |  |  |  |  |  |  | TypeError: no such operator |" in text
     assert "1 network of the list has no result yet." in text
 
 
 def test_the_page_counts_outcomes_and_shows_medians_and_geometric_means() -> None:
     slow = [("resize", "general", True, 0.3), ("mean", None, True, 0.001), ("softmax", "general", False, 0.2)]
     results = [
-        Result("own.a.legacy", "built", ours_ms=1.0, ratio=0.5, general=0.25, scalar=0.0),
+        Result("own.a.legacy", "built", ours_ms=1.0, ratio=0.5, parallel_ratio=1.2, general=0.25, scalar=0.0),
         Result("own.b.legacy", "built", ours_ms=2.0, ratio=2.0, general=0.5, scalar=0.301, functions=slow),
         Result("timm.c.legacy", "refused", "an operator | is not known"),
     ]
-    lines = page(results, [each.name for each in results], 9, "Under load.").splitlines()
-    assert "| legacy | 3 | 2 | 1 | 0 | 0 | 2 | 1.25 | 1.00 | 1 |  |" in lines
-    assert "| a | legacy | yes | 1.00 | 0.50 |  | 25% |  |  |" in lines
-    assert "| b | legacy | yes | 2.00 | **2.00** |  | 50% | 30% (resize 30%) |  |" in lines
-    assert "| c | legacy | refused |  |  |  |  |  | an operator \\| is not known |" in lines
+    lines = page(results, [each.name for each in results], 9, 2, "Under load.").splitlines()
+    assert "| legacy | 3 | 2 | 1 | 0 | 0 | 2 | 1.25 | 1.00 | 1 | 1 | 1.20 | 1.20 | 1 |  |" in lines
+    assert "| a | legacy | yes | 1.00 | 0.50 | **1.20** |  | 25% |  |  |" in lines
+    assert "| b | legacy | yes | 2.00 | **2.00** |  |  | 50% | 30% (resize 30%) |  |" in lines
+    assert "| c | legacy | refused |  |  |  |  |  |  | an operator \\| is not known |" in lines
     assert "**Under load.**" in lines
     assert lines.index("## own") < lines.index("## timm")
 
@@ -151,19 +153,21 @@ def test_the_page_counts_outcomes_and_shows_medians_and_geometric_means() -> Non
 def test_rows_of_a_page_are_read_as_they_were_written(tmp_path: Path) -> None:
     slow = [("resize", "general", True, 0.3), ("softmax", "general", True, 0.2)]
     results = [
-        Result("own.a.legacy", "built", ours_ms=1.0, ratio=2.0, general=0.5, scalar=0.5, functions=slow),
+        Result(
+            "own.a.legacy", "built", ours_ms=1.0, ratio=2.0, parallel_ratio=1.3, general=0.5, scalar=0.5, functions=slow
+        ),
         Result("own.a.pt2", "built", ours_ms=1.0, ratio=0.5, to_legacy=1.2, general=0.25, unmeasured="no | file"),
         Result("timm.c.legacy", "refused", "an operator | is <not> known"),
     ]
     names = [each.name for each in results]
-    (tmp_path / "page.md").write_text(page(results, names, 9, None), encoding="utf-8")
-    assert page(read_page(tmp_path / "page.md"), names, 9, None) == page(results, names, 9, None)
+    (tmp_path / "page.md").write_text(page(results, names, 9, 2, None), encoding="utf-8")
+    assert page(read_page(tmp_path / "page.md"), names, 9, 2, None) == page(results, names, 9, 2, None)
     assert read_page(tmp_path / "no page.md") == []
 
 
 def test_a_page_keeps_its_rows_beside_new_ones(tmp_path: Path) -> None:
     known, *_, listed = read_cases()
-    (tmp_path / "page.md").write_text(page([Result(known.name, "built", ratio=0.5)], [known.name], 9, None), "utf-8")
+    (tmp_path / "page.md").write_text(page([Result(known.name, "built", ratio=0.5)], [known.name], 9, 2, None), "utf-8")
     write_results(tmp_path / "results.json", [Result(listed.name, "built", ratio=0.7)])
     measure_all([listed], arguments(tmp_path, output=tmp_path / "page.md", keep=True))
     assert [each.name for each in read_page(tmp_path / "page.md")] == [known.name, listed.name]
