@@ -26,7 +26,7 @@ pytestmark = pytest.mark.compiles
 # Features of /proc/cpuinfo that code for these needs, where the table of CPUs has none of them.
 _NEEDED = {
     "alderlake": ["avx_vnni"],
-    "sapphirerapids": ["avx512_vnni"],
+    "cascadelake": ["avx512_vnni"],
     "skylake-avx512": ["avx512bw"],
     "haswell": ["avx2"],
 }

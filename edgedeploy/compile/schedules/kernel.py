@@ -185,16 +185,25 @@ class Kernel:
 
     def result_loops(self, anchor: str, output: Any) -> list[Any]:
         """The loops over the results of the anchor; as one loop those over rows that are of one dimension there."""
-        sums, extents = self.block(anchor), self.extents(output)
+        sums = self.block(anchor)
         first = len(self.spatial_and_reduced(sums, self.schedule.get_loops(sums))[0]) - 2
-        rows = extents[first:-1]
-        if len(rows) > 1:
-
-            def flat(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
-                return [*indices[:first], ravelled(indices[first:-1], rows), indices[-1]]
-
-            self.schedule.transform_block_layout(output, tvm.tirx.IndexMap.from_func(flat, ndim=len(extents)))
+        self.ravel_rows(sums, output, first)
         return list(self.schedule.get_loops(output))
+
+    def ravel_rows(self, sums: Any, output: Any, first: int = 0) -> None:
+        """Write an output's loops from the `first` to the last but one, rows of several dimensions, as one loop."""
+        extents = self.extents(output)
+        rows = extents[first:-1]
+        if len(rows) < 2:
+            return
+
+        def flat(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
+            return [*indices[:first], ravelled(indices[first:-1], rows), indices[-1]]
+
+        by_rows = tvm.tirx.IndexMap.from_func(flat, ndim=len(extents), index_dtype="int32")
+        self.schedule.transform_block_layout(output, by_rows)
+        # Where a layout changes, TVM simplifies the indices of what is read; else the row is what is left of its parts.
+        self.schedule.transform_layout(sums, ("write", 0), lambda *place: [*place])
 
     def needed_padding(self, anchor: str) -> list[str]:
         """The blocks that pad the anchor's input; those that turn out to copy only are inlined."""

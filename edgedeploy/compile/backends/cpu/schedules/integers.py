@@ -8,15 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import tvm
-
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import COPY, LANES, SUMS
 from edgedeploy.compile.backends.cpu.step_code import intrinsic, lanes_intrinsic
 from edgedeploy.compile.backends.cpu.steps import step_of
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
-from edgedeploy.compile.tiles import ravelled
 
 # Results that are made of sums together: a whole register of bytes.
 RESULTS = 16
@@ -69,16 +66,8 @@ def _result_loops(kernel: Kernel, sums: Any, output: Any) -> list[Any]:
     """The loops over feature maps, rows, columns and channels; of a product over columns, its rows, and channels."""
     schedule, extents = kernel.schedule, kernel.extents(output)
     batch, rows, *_ = kernel.extents(sums)
-    if len(extents) == 4 and extents[0] == batch and extents[1] <= rows:
-        return list(schedule.get_loops(output))
-    if len(extents) == 2:
-        return list(schedule.get_loops(output))
-    shape = extents[:-1]
-
-    def flat(*indices: tvm.tirx.Var) -> list[tvm.tirx.PrimExpr]:
-        return [ravelled(indices[:-1], shape), indices[-1]]
-
-    schedule.transform_block_layout(output, tvm.tirx.IndexMap.from_func(flat, ndim=len(extents), index_dtype="int32"))
+    if not (len(extents) == 4 and extents[0] == batch and extents[1] <= rows):
+        kernel.ravel_rows(sums, output)
     return list(schedule.get_loops(output))
 
 
