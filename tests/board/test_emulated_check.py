@@ -15,7 +15,7 @@ from support.networks import Graph, tiny
 
 from edgedeploy.board import Board, load_board
 from edgedeploy.compile import linking, pipeline
-from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.compile.pipeline import Compiled, compile_entries
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
@@ -62,10 +62,11 @@ def test_wrong_values_of_the_boards_code_keep_it_from_being_written(
 
     other = read_onnx(network(tmp_path / "other.onnx", 1.001))
 
-    def compile_other(given: Network, of: Board, *rest: Any) -> Compiled:
-        return compile_network(given if of.runs_here else other, of, *rest)
+    def compile_other(networks: list[tuple[Network, float]], of: Board, *rest: Any, **options: Any) -> Compiled:
+        [(given, limit)] = networks
+        return compile_entries([(given if of.runs_here else other, limit)], of, *rest, **options)
 
-    monkeypatch.setattr(pipeline, "compile_network", compile_other)
+    monkeypatch.setattr(pipeline, "compile_entries", compile_other)
     path = network(tmp_path / "net.onnx", 1)
     with pytest.raises(NumericalError, match="inputs, under qemu"):
         packaged(path, board)
