@@ -150,16 +150,17 @@ def opening(
         def open_all(packages: Sequence[Path]) -> list[Opened]:
             releases = [release_for(package, place.board.profile, progress) for package in packages]
             tails = [read_tails(package) for package in packages]
-            networks, preliminary = [], []
+            networks, trials = [], {}
             with locked(connection):
                 for release, its_tails in zip(releases, tails, strict=True):
-                    trial = bring(connection, release, temporarily=temporarily, progress=progress)
+                    if release.content not in trials:  # equal packages are one trial
+                        trials[release.content] = bring(connection, release, temporarily=temporarily, progress=progress)
+                    trial = trials[release.content]
                     session = RemoteSession(connection, f"{BASE}/{trial.folder}", threads, its_tails)
                     stack.enter_context(session)
                     networks.append(Opened(session, trial.facts, session.memory))
-                    preliminary += [trial.folder] if trial.preliminary else []
                 # The agents have loaded them: they run on without their files.
-                sweep(connection, preliminary)
+                sweep(connection, [trial.folder for trial in trials.values() if trial.preliminary])
             return networks
 
         yield open_all

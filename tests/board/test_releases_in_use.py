@@ -147,6 +147,14 @@ def test_a_temporary_trial_runs_on_without_its_files(bench: Bench) -> None:
     assert not np.array_equal(first["prob"], second["prob"])
 
 
+def test_equal_packages_are_tried_side_by_side(bench: Bench) -> None:
+    with opened_together([bench.first] * 4, Place(resolve("local"), bench.host), temporarily=True) as networks:
+        assert bench.say(f"cd {BASE} && ls -A blobs trials") == "blobs:\n\ntrials:"
+        tensors = {spec.name: fill(spec, "random") for spec in networks[0].runner.inputs}
+        first, *others = (network.runner.run(tensors)["prob"] for network in networks)
+    assert all(np.array_equal(first, other) for other in others)
+
+
 DIE_WHILE_TRYING = """
 import os, signal, sys
 from pathlib import Path

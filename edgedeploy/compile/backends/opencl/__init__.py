@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.backends.opencl.configuration import WorkItem
+from edgedeploy.compile.backends.opencl.functions import use_functions_of_opencl
 from edgedeploy.compile.backends.opencl.schedules import TEMPLATES
 from edgedeploy.compile.backends.opencl.strategy import DeviceStrategy
 from edgedeploy.compile.backends.opencl.threads import device_of
@@ -34,6 +35,7 @@ class OpenCLBackend(Backend):
 
     @override
     def generate(self, functions: tvm.IRModule, folder: Path) -> Generated:
+        use_functions_of_opencl()
         return Generated(launched=functions)
 
     @override
@@ -43,6 +45,7 @@ class OpenCLBackend(Backend):
         def leave(_output: str, _objects: list[str], **_: Any) -> None:
             """In the place of a linker: the object files stay where they are."""
 
+        use_functions_of_opencl()
         with tvm.transform.PassContext(opt_level=3):
             library = tvm.tirx.build(functions, target=tvm.target.Target(self.board.target()))
         library.export_library("", fcompile=leave, workspace_dir=str(folder))
