@@ -57,6 +57,40 @@ def test_a_build_for_this_machines_device_is_compared_with_onnxruntime(built: Bu
     assert {built.compiled.templates[name] for name in on_device} == {"gpu convolution", "gpu depthwise convolution"}
 
 
+@pytest.mark.parametrize(
+    "name", ["Acos", "Acosh", "Asin", "Asinh", "Atan", "Cos", "Cosh", "Erf", "Sinh", "Tan", "Tanh"]
+)
+def test_elementary_functions_are_those_of_the_device(opencl: Any, tmp_path: Path, name: str) -> None:
+    graph = Graph()
+    value = graph.node("Tanh", graph.input("data", [1, 16, 64, 64]))  # where each of them is steep nowhere
+    value = graph.node("Mul", value, graph.weight(np.float32(0.9)))
+    value = graph.node("Add", value, graph.weight(np.float32(2))) if name == "Acosh" else value
+    path = graph.save(tmp_path / "net.onnx", graph.node(name, value))
+    built = build(find_source(str(path)), resolve(BOARD), tmp_path / "net.tar.gz")
+    assert built.compiled.on_cpu == {}
+    assert built.error is not None
+    assert built.error <= 1
+
+
+@pytest.mark.parametrize("network", ["of elements", "of a channel", "reduced"])
+def test_conditions_are_one_and_zero_and_choose_whole_vectors(opencl: Any, tmp_path: Path, network: str) -> None:
+    graph = Graph()
+    data = graph.input("data", [1, 16, 64, 64])
+    if network == "of a channel":  # the same for all values of a vector
+        chosen = graph.node("Greater", graph.input("channel", [1, 16, 1, 1]), graph.weight(np.float32(0)))
+        value = graph.node("Where", chosen, data, graph.node("Neg", data))
+    else:
+        inside = graph.node(
+            "And", *(graph.node(each, data, graph.weight(np.float32(0.5))) for each in ("Greater", "Less"))
+        )
+        value = graph.node("Cast", graph.node("Not", inside), to=1)
+    value = graph.node("ReduceMean", value, axes=[2], keepdims=0) if network == "reduced" else value
+    built = build(find_source(str(graph.save(tmp_path / "net.onnx", value))), resolve(BOARD), tmp_path / "net.tar.gz")
+    assert built.compiled.on_cpu == {}
+    assert built.error is not None
+    assert built.error <= 1
+
+
 def test_what_one_inference_leaves_on_the_device_does_not_change_the_next(archive: Path, tmp_path: Path) -> None:
     session, network = Session.open(archive), read_onnx(tmp_path / "net.onnx")
     for seed in range(3):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tvm.ir import TensorLoad
-from tvm.tirx import EQ, GE, GT, LE, LT, NE, IntImm, Sub
+from tvm.tirx import EQ, GE, GT, LE, LT, NE, Cast, IntImm, Select, Sub
 from tvm.tirx.analysis import undefined_vars
 
 from edgedeploy.compile.schedules.kernel import Kernel
@@ -142,6 +142,14 @@ def is_partitioned_alike(kernel: Kernel, block: Any, loops: Sequence[int]) -> bo
         if own and len(own) < len(used):
             return False
     return True
+
+
+def computes_with_conditions(kernel: Kernel, block: Any) -> bool:
+    """Whether a block selects values by a condition, or makes numbers of conditions; branches do not count."""
+    return any(
+        isinstance(each, Select) or (isinstance(each, Cast) and str(each.value.ty.dtype).startswith("bool"))
+        for each in _expressions(kernel.schedule.get(block).body)
+    )
 
 
 _COMPARISONS = LT, LE, GT, GE, EQ, NE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple
+from typing import Any
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.opencl.configuration import WorkItem
@@ -16,7 +17,7 @@ from edgedeploy.compile.backends.opencl.threads import bind, bind_all, device_of
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.operators.product import MATMUL, PACK
 from edgedeploy.compile.schedules import Template
-from edgedeploy.compile.schedules.access import fuse_contiguous
+from edgedeploy.compile.schedules.access import computes_with_conditions, fuse_contiguous
 from edgedeploy.compile.schedules.kernel import Kernel, Packing, pack, schedule_blocks
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 from edgedeploy.compile.tiles import vector_length
@@ -98,7 +99,7 @@ def _elementwise(kernel: Kernel, name: str, board: Board) -> None:
     kernel.operations += math.prod(kernel.extents(block))
     if not schedule.get_loops(block):
         schedule.add_unit_loop(block)
-    vector = vector_width(device_of(board), kernel.widest(block))
+    vector = _vector(kernel, block, board)
     fuse_contiguous(kernel, block)
     *outer, inner = schedule.get_loops(block)
     bind_all(kernel, [*outer, kernel.vectorize(inner, vector)], board)
@@ -111,13 +112,24 @@ def _reduction(kernel: Kernel, name: str, board: Board) -> None:
     spatial, reduced = kernel.spatial_and_reduced(block, schedule.get_loops(block))
     if not spatial:
         spatial = [schedule.add_unit_loop(reduced[0])]
-    length = vector_length(int(schedule.get(spatial[-1]).extent), vector_width(device_of(board), kernel.widest(block)))
+    length = vector_length(int(schedule.get(spatial[-1]).extent), _vector(kernel, block, board))
     last, vector = schedule.split(spatial[-1], [None, length])
     schedule.reorder(*spatial[:-1], last, *reduced, vector)
     if length > 1:
         schedule.vectorize(vector)
     bind_all(kernel, [*spatial[:-1], last], board)
     schedule.decompose_reduction(block, reduced[0])
+
+
+def _vector(kernel: Kernel, block: Any, board: Board) -> int:
+    """How many of a block's values a work-item computes at a time.
+
+    One where conditions are values: what is true is 1 in OpenCL C, but -1 in its vectors, and TVM does not tell them
+    apart when it makes a number of a condition, or chooses a vector by one for all of it.
+    """
+    if computes_with_conditions(kernel, block):
+        return 1
+    return vector_width(device_of(board), kernel.widest(block))
 
 
 TEMPLATES = (
