@@ -20,8 +20,9 @@ def open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest that is free: this one.
+            # The lowest that is free: this one. Programs that are started have it too, or their files would get it.
             os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
+            os.set_inheritable(descriptor, True)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
     sys.stdout = _text(io.BufferedWriter(_Results(1, "wb", closefd=False)), sys.stdout)
     sys.stderr = _text(io.BufferedWriter(_Messages(2, "wb", closefd=False)), sys.stderr, always=True)

@@ -68,10 +68,11 @@ def test_messages_that_nobody_can_read_change_nothing(command: str, redirection:
     assert ended(command, tmp_path, redirection)[0] == 0
 
 
-def test_files_never_get_the_descriptor_of_a_closed_stream(tmp_path: Path) -> None:
+def test_files_never_get_the_descriptor_of_a_closed_stream_nor_those_of_programs_that_are_started() -> None:
+    opens = "import os; assert os.open('/dev/null', os.O_RDONLY) > 2"
     program = (
-        "from edgedeploy.streams import open_standard_streams; open_standard_streams();"
-        "import os; assert os.open('/dev/null', os.O_RDONLY) > 2"
+        f"from edgedeploy.streams import open_standard_streams; open_standard_streams(); {opens};"
+        f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {opens!r}]))"
     )
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
         done = subprocess.run(["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-c", program], check=False)
