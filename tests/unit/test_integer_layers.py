@@ -61,6 +61,9 @@ def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
         "depthwise, strided": DepthwiseConvolution(
             data=(1, 9, 11, 24), weights=(5, 5, 1, 24), window=window(5, zero, stride=2), **common
         ),
+        "depthwise, no padding": DepthwiseConvolution(
+            data=(2, 12, 13, 16), weights=(7, 7, 1, 16), window=window(7, zero, padding=0), **common
+        ),
     }
 
 

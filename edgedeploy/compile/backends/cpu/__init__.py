@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.backends.cpu import codegen
-from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Steps, Winograd
+from edgedeploy.compile.backends.cpu.column_strategy import ColumnStrategy
+from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Direct, Product, Steps, Winograd
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.steps import activation_type, least_weight
@@ -26,12 +27,12 @@ from edgedeploy.compile.types import LayerTypes, lanes_for
 class CpuBackend(Backend):
     """A board's CPU, which runs what no other backend takes."""
 
-    forms = (Direct, Winograd, Depthwise, Product, Steps)
+    forms = (Direct, Winograd, Depthwise, Product, Steps, Columns)
     templates = TEMPLATES
 
     @override
     def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
-        integers = IntegerStrategy.of(layer, self.board)
+        integers = IntegerStrategy.of(layer, self.board) or ColumnStrategy.of(layer, self.board)
         return integers or STRATEGIES[type(layer)](layer, self.board)
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:

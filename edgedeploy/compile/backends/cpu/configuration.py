@@ -79,6 +79,22 @@ class Depthwise(Tiled):
     copied: bool
 
 
+class Columns(Tiled):
+    """A convolution of integers that filters each channel by itself, by words of the rows of a column.
+
+    Attributes:
+        tile: one row of pixels, whose sums are in registers at the same time.
+        vector: channels of a step.
+        rows_per_task: rows that a thread takes at a time.
+        tasks_deep: in how many parts the channels are dealt out to threads.
+    """
+
+    form: Literal["columns"] = "columns"
+    vector: Positive
+    rows_per_task: Positive
+    tasks_deep: Positive
+
+
 class Steps(Tiled):
     """A convolution or product of integers as sums of steps.
 

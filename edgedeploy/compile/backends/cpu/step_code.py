@@ -51,6 +51,29 @@ def lanes_intrinsic(step: Step) -> str:
     return name
 
 
+@cache
+def words_intrinsic(step: Step) -> str:
+    """The name of the intrinsic that adds to each sum the products of a word of its own, four bytes, with weights."""
+    name, words, weights, sums = (
+        f"{step.name}.words",
+        _Operand((step.channels,), "uint32", "local"),
+        _Operand((step.channels, 4), step.weights),
+        _sums_of(step),
+    )
+
+    def product(words: Any, weights: Any, spatial: list[Any], terms: list[Any]) -> Any:
+        byte = T.shift_right(words[spatial[0]], T.cast(terms[0] * 8, "uint32"))
+        return T.cast(T.cast(byte, step.data), "int32") * T.cast(weights[spatial[0], terms[0]], "int32")
+
+    def written(words: Any, weights: Any, sums: Any) -> None:
+        values = tirx.reinterpret(f"{step.data}x{4 * step.channels}", _load(words, [0], step.channels))
+        _dot_products("vpdpbusd", step, values, weights, sums)
+
+    plain = _function([words, weights], sums, lambda *buffers: _summed(buffers, sums.shape, [4], product))
+    TensorIntrin.register(name, plain, _function([words, weights], sums, written), override=True)
+    return name
+
+
 @dataclass(frozen=True)
 class _Operand:
     """A buffer of an intrinsic."""
@@ -116,12 +139,15 @@ def _dot_product(name: str) -> MultiplyAdd:
     """x86's VNNI: products of 32 bits of data by 32 bits of weights, added to each sum."""
 
     def multiply_add(step: Step, data: Any, weights: Any, sums: Any) -> None:
-        channels, depth = step.channels, step.depth
-        factors = _repeated(data, depth, channels), _load(weights, [0, 0], depth * channels)
-        instruction = f"x86.avx512.{name}.{32 * channels}"
-        _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
+        _dot_products(name, step, _repeated(data, step.depth, step.channels), weights, sums)
 
     return multiply_add
+
+
+def _dot_products(name: str, step: Step, values: Any, weights: Any, sums: Any) -> None:
+    channels, factors = step.channels, (values, _load(weights, [0, 0], step.depth * step.channels))
+    instruction = f"x86.avx512.{name}.{32 * channels}"
+    _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
 
 
 # LLVM's names of `vpmaddwd`, by the number of sums.

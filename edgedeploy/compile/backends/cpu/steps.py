@@ -119,6 +119,14 @@ def step_of(data: str, channels: int, depth: int, board: Board) -> Step:
     return next(s for s in _all_steps(board) if (s.data, s.channels, s.depth) == (data, channels, depth))
 
 
+def word_steps(types: LayerTypes, board: Board) -> list[Step]:
+    """Those whose instruction may as well multiply four bytes of each sum's own by four weights, the widest first.
+
+    ARM's `sdot` may too, but LLVM puts such words together in more instructions than it saves.
+    """
+    return [step for step in steps_for(types, board) if step.instruction == "vpdpbusd"]
+
+
 # What copies in a type may be of.
 _NARROWER = {"int16": ("int8", "uint8"), "int8": (), "uint8": ()}
 

@@ -6,6 +6,7 @@ Sizes of tiles come from the board profile: vector width, register count, cores.
 from __future__ import annotations
 
 from edgedeploy.compile.backends.cpu.schedules import (
+    columns,
     convolution,
     depthwise,
     general,
@@ -20,6 +21,7 @@ from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, 
 
 TEMPLATES = (
     Template("integer steps", integers.matches, integers.apply, narrows=True),
+    Template("integer columns", columns.matches, columns.apply, narrows=True),
     Template("convolution", is_convolution, convolution.apply),
     Template("winograd convolution", winograd.matches, winograd.apply),
     Template("depthwise convolution", is_depthwise, depthwise.apply),

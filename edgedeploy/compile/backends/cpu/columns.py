@@ -1,0 +1,115 @@
+"""Depthwise convolutions of integers on CPUs with dot products of four bytes, in TVM's tensor expressions.
+
+The values of up to four rows of a column, one below the other, are put into a word of 32 bits once; each of the results
+that read the column then takes one instruction for it: with kernels of 3x3, three for nine elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.layers import DepthwiseConvolution
+from edgedeploy.compile.operators.direct import crop
+from edgedeploy.compile.tiles import Tile
+
+# What the template looks for: the blocks that put words together, and that sum up products.
+WORDS, SUMS = "columns_as_words", "column_sums"
+
+# Bytes of a word: rows of a column.
+ROWS = 4
+
+
+@dataclass(frozen=True)
+class ColumnForm:
+    """A depthwise convolution as sums of columns.
+
+    Attributes:
+        layer: it; its dilation is 1.
+        tile: what the template computes at a time, of one row; its channels are vectors of the step's.
+        step: whose instruction adds up the products of a word.
+    """
+
+    layer: DepthwiseConvolution
+    tile: Tile
+    step: Step
+
+    @property
+    def parts(self) -> int:
+        """Words of a column."""
+        return -(-self.layer.window.kernel[0] // ROWS)
+
+    @property
+    def packed_shape(self) -> tuple[int, ...]:
+        """Kernel width x words of a column x channels x rows of a word."""
+        return self.layer.window.kernel[1], self.parts, self.layer.channels, ROWS
+
+    def packed(self, weights: np.ndarray) -> np.ndarray:
+        """Weights, kernel height x kernel width x 1 x channels, in the order of their use; zero below the kernel."""
+        height, width, _, channels = weights.shape
+        whole = np.pad(weights[:, :, 0], ((0, self.parts * ROWS - height), (0, 0), (0, 0)))
+        ordered = whole.reshape(self.parts, ROWS, width, channels).transpose(2, 0, 3, 1)
+        return np.ascontiguousarray(ordered.astype(self.step.weights))
+
+    def compute(self, data: te.Tensor, weights: te.Tensor) -> te.Tensor:
+        """The layer's sums, of its data and its packed weights."""
+        window, batch, channels = self.layer.window, self.layer.batch, self.layer.channels
+        read, whole = self._reader(data), self._whole
+        height, (down, across) = window.kernel[0], window.strides
+
+        def word(n: Any, y: Any, part: Any, x: Any, c: Any) -> Any:
+            """The rows of a part of the kernel; the last part may have fewer."""
+            found = None
+            for row in range(ROWS):
+                last = (self.parts - 1) * ROWS + row
+                if last >= height and self.parts == 1:
+                    break
+                line = part * ROWS + row
+                value = tirx.reinterpret("uint8", read(n, y * down + tirx.min(line, height - 1), x, c)).astype("uint32")
+                if last >= height:
+                    value = tirx.if_then_else(line < height, value, tirx.const(0, "uint32"))
+                shifted = value << tirx.const(8 * row, "uint32")
+                found = shifted if found is None else found | shifted
+            return found
+
+        columns = window.input_size(*whole)[1]
+        words = te.compute((batch, whole[0], self.parts, columns, channels), word, name=WORDS)
+        kx, part = te.reduce_axis((0, window.kernel[1]), "rx"), te.reduce_axis((0, self.parts), "rp")
+        row = te.reduce_axis((0, ROWS), "rr")
+
+        def sum_of_products(n: Any, y: Any, x: Any, c: Any) -> Any:
+            byte = words[n, y, part, x * across + kx, c] >> (row * 8).astype("uint32")
+            value = byte.astype(self.step.data).astype("int32")
+            return te.sum(value * weights[kx, part, c, row].astype("int32"), axis=[kx, part, row])
+
+        sums = te.compute((batch, *whole, channels), sum_of_products, name=SUMS)
+        return crop(sums, self.layer.size, self.layer.types.result)
+
+    @cached_property
+    def _whole(self) -> tuple[int, int]:
+        """Rows and columns of the result that are computed."""
+        return self.tile.whole(*self.layer.size)
+
+    def _reader(self, data: te.Tensor) -> Callable[..., Any]:
+        """A function that reads the data as if they were padded: words ask whether their rows are padding.
+
+        LLVM makes a few branches for a tile of that, which cost less than a copy.
+        """
+        _, height, width, _ = self.layer.data
+        top, left, _, _ = self.layer.window.padding
+        rows, columns = self.layer.window.input_size(*self._whole)
+        if (top, left) == (0, 0) and rows <= height and columns <= width:
+            return lambda *place: data[place]
+        outside = tirx.const(int(self.layer.window.padding_value), self.step.data)
+
+        def value(n: Any, y: Any, x: Any, c: Any) -> Any:
+            inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
+            return tirx.if_then_else(inside, data[n, y - top, x - left, c], outside)
+
+        return value
