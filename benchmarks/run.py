@@ -24,7 +24,7 @@ from edgedeploy.board import load_board
 from edgedeploy.cli.console import ConsoleProgress, print_error
 from edgedeploy.errors import EdgedeployError
 from edgedeploy.files import replacing
-from edgedeploy.frontends.format import ImportOptions
+from edgedeploy.frontends.format import AS_THE_FILE_SAYS, ImportOptions
 from edgedeploy.progress import Progress
 from edgedeploy.quantize.making import Settings, find_task, make
 from edgedeploy.resolved import resolve
@@ -42,7 +42,10 @@ ZOO = [
     "yunet",
 ]
 RESNETS = ["resnet18", "resnet50"]
+RANDOM = ImportOptions(weights="random")
 QUANTISED = ["mobilenet_v1", "squeezenet_v1.1-onnx", "retinaface", "yolo-fastest-1.1", "yunet"]
+# Quantised by others.
+READY = ["mobilenet_v2-int8"]
 
 QUANTISED_PAGE = """\
 # Performance of quantised networks
@@ -51,7 +54,8 @@ Written by `python benchmarks/run.py --calibrate FOLDER` on {date}.
 
 {remark}Networks are in single precision, and as `edgedeploy quantize` made them of 8 bits (`-int8`); where that
 leaves out roundings that kernels of other engines want, also with all of them (`-int8-all-pairs`). Every engine is
-given the same files. They were measured as [those in single precision](performance.md) are.
+given the same files. ResNet-18 and ResNet-50 have random weights; `mobilenet_v2-int8` was quantised by others. They
+were measured as [those in single precision](performance.md) are.
 
 {report}"""
 
@@ -74,17 +78,15 @@ def run(arguments: argparse.Namespace) -> None:
     peers = find_peers(arguments.against)
     threads = check_threads(arguments.threads) if arguments.threads else min(load_board("local").cores, processors())
     with TemporaryDirectory() as folder:
+        page, output, names, files = PAGE, "performance.md", ZOO, list[str]()
         if arguments.calibrate:
-            page, output = QUANTISED_PAGE, "quantised_performance.md"
-            files = [
-                file for name in QUANTISED for file in quantised(name, arguments.calibrate, Path(folder), progress)
-            ]
-            networks = candidates([*QUANTISED, *files], resolve("local"), progress=progress)
-        else:
-            page, output = PAGE, "performance.md"
-            networks = candidates(ZOO, resolve("local"), progress=progress)
-            random = ImportOptions(weights="random")
-            networks += candidates(RESNETS, resolve("local"), progress=progress, options=random)
+            page, output, names, files = QUANTISED_PAGE, "quantised_performance.md", QUANTISED, list(READY)
+            for name in [*QUANTISED, *RESNETS]:
+                files += quantised(name, arguments.calibrate, Path(folder), progress)
+        local = resolve("local")
+        networks = candidates(names, local, progress=progress)
+        networks += candidates(RESNETS, local, progress=progress, options=RANDOM)
+        networks += candidates(files, local, progress=progress)
         report = measure(networks, peers, threads=threads, rounds=arguments.rounds, progress=progress)
     remark = f"**{arguments.remark.strip()}**\n\n" if arguments.remark else ""
     path = arguments.output or ROOT / "docs" / output
@@ -96,7 +98,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def quantised(name: str, images: Path, folder: Path, progress: Progress) -> list[str]:
     """Files of a network of 8 bits: by the defaults of `edgedeploy quantize`, and with all pairs if those are more."""
-    task = find_task(name, images, progress=progress)
+    options = RANDOM if name in RESNETS else AS_THE_FILE_SAYS
+    task = find_task(name, images, options=options, progress=progress)
     made = {pairs: make(task, Settings(all_pairs=bool(pairs)), progress) for pairs in ("", "-all-pairs")}
     if len({len(each.model.graph.node) for each in made.values()}) == 1:
         del made["-all-pairs"]

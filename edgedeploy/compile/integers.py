@@ -7,7 +7,7 @@ the next `quantize` and is known here works on bytes; all else stays in float, b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tvm
 from tvm import relax
@@ -140,20 +140,60 @@ class _Writer(Rewriter):
         return None if steps is None or steps.dtype != self._storage.activation_type else (call.args[0], steps)
 
 
+class _Readers:
+    """What reads the tensors of a network."""
+
+    def __init__(self, function: relax.Function) -> None:
+        self._readers: dict[relax.Var, list[relax.VarBinding]] = {}
+        for binding in (each for block in function.body.blocks for each in block.bindings):
+            parts: list[relax.Expr] = []
+            relax.analysis.post_order_visit(binding.value, parts.append)
+            for each in dict.fromkeys(each for each in parts if isinstance(each, relax.Var)):
+                self._readers.setdefault(each, []).append(binding)
+
+    def are_loops_apart(self, variables: Sequence[relax.Var]) -> bool:
+        """Whether a tensor is read by elementwise operators alone, in several loops: in bytes they read a fourth.
+
+        Args:
+            variables: which hold it.
+        """
+        first = [reader for each in variables for reader in self._readers.get(each, [])]
+        if len(first) < 2 or not all(is_kind(reader.value, Kind.ELEMENTWISE) for reader in first):
+            return False
+        reached = [self._loop(reader.var) for reader in first]
+        return len(set().union(*reached)) == sum(map(len, reached))
+
+    def _loop(self, variable: relax.Var) -> set[relax.Var]:
+        """What elementwise operators make of a tensor, one after the other, itself among it."""
+        found, left = {variable}, [variable]
+        while left:
+            for reader in self._readers.get(left.pop(), []):
+                quantises = is_call(reader.value, "relax.quantize") or is_call(reader.value, "relax.dequantize")
+                if reader.var not in found and (quantises or is_kind(reader.value, Kind.ELEMENTWISE)):
+                    found.add(reader.var)
+                    left.append(reader.var)
+        return found
+
+
 class _Border(Rewriter):
     """Writes out the conversions between what is in integers and what is in float."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         bindings = [each for block in module["main"].body.blocks for each in block.bindings]
-        dequantised = [each.value.args[0] for each in bindings if is_call(each.value, "relax.dequantize")]
+        dequantised: dict[relax.Var, list[relax.Var]] = {}
+        for each in bindings:
+            if is_call(each.value, "relax.dequantize"):
+                dequantised.setdefault(each.value.args[0], []).append(each.var)
+        readers = _Readers(module["main"])
         # Those whose integers nothing needs: they are rounded in float.
         self._in_float = {
             each.var: each.value
             for each in bindings
-            if is_call(each.value, "relax.quantize") and self.uses[each.var] == dequantised.count(each.var)
+            if is_call(each.value, "relax.quantize")
+            and self.uses[each.var] == len(floats := dequantised.get(each.var, []))
+            and not readers.are_loops_apart(floats)
         }
-
         self._dequantised: dict[relax.Var, relax.Call] = {
             each.var: each.value
             for each in bindings

@@ -218,6 +218,26 @@ def test_a_tensor_with_several_readers_and_one_that_is_an_output_in_bytes(exact:
     assert ("uint8", 6 * 9 * 7) in tensors_between(compiled)
 
 
+def test_a_sum_in_float_that_two_loops_read_lies_in_bytes(tmp_path: Path) -> None:
+    """As the residual sums of networks whose activations stand before their convolutions."""
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 3, 12, 12]), 0.02, np.uint8(120))
+    first = graph.pair(graph.convolution(data, 3, 16), 0.02, np.uint8(120))
+    total = graph.pair(graph.node("Add", graph.convolution(first, 16, 16), first), 0.04, np.uint8(110))
+    normal = graph.node("Mul", total, graph.weight(graph.random.normal(1, 0.1, (16, 1, 1)).astype(np.float32)))
+    before = graph.pair(graph.node("Relu", normal), 0.02, np.uint8(0))
+    again = graph.node("Add", graph.convolution(before, 16, 16), total)
+    graph.save(tmp_path / "net.onnx", graph.pair(again, 0.05, np.uint8(100)))
+    compiled = compile_network(read_onnx(tmp_path / "net.onnx"), LOCAL)
+    found = tensors_between(compiled)
+    assert [dtype for dtype, size in found if size == 16 * 12 * 12] == ["uint8"] * 3 + ["float32"] * 2  # the result
+    given = np.random.default_rng(1).standard_normal((1, 3, 12, 12)).astype(np.float32)
+    [result], [wanted] = outputs_of(compiled, {"data": given}), reference(tmp_path / "net.onnx", given)
+    assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_allclose(result, wanted, atol=0.0501, rtol=0)  # one step, where a sum lies at a half
+    assert (result != wanted).mean() < 0.01
+
+
 def test_bytes_of_another_type_than_the_processor_s_at_the_borders(exact: Callable) -> None:
     graph = Quantised()
     other = np.int8(-20) if LOCAL.is_x86 else np.uint8(108)
