@@ -45,7 +45,7 @@ RESNETS = ["resnet18", "resnet50"]
 RANDOM = ImportOptions(weights="random")
 QUANTISED = ["mobilenet_v1", "squeezenet_v1.1-onnx", "retinaface", "yolo-fastest-1.1", "yunet"]
 # Quantised by others.
-READY = ["mobilenet_v2-int8"]
+READY = ["mobilenet_v2-int8", "mobilenet_v2_quant", "mobilenet_v1_0.25_quant"]
 
 QUANTISED_PAGE = """\
 # Performance of quantised networks

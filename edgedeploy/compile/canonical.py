@@ -36,7 +36,7 @@ def _with_whole_constants(call: relax.Call) -> relax.Call:
     arguments = list(call.args)
     for index, argument in enumerate(arguments):
         value = constant_value(argument)
-        if value is not None and 0 < value.ndim < rank == 4:
+        if value is not None and 0 < value.ndim < rank and rank in (4, 5):
             arguments[index] = constant(
                 value.reshape(() if value.size == 1 else (1,) * (rank - value.ndim) + value.shape)
             )

@@ -13,6 +13,7 @@ _LAYOUTS = {
     "relax.image.resize2d": ["NCHW"],
     "relax.nn.conv2d": ["NCHW", "OIHW"],
     "relax.nn.conv2d_transpose": ["NCHW", "IOHW"],
+    "relax.nn.conv3d": ["NCDHW", "OIDHW"],
 }
 
 
