@@ -32,6 +32,7 @@ from edgedeploy.compile.three_dimensional import lift_volumes
 from edgedeploy.compile.transposed import rewrite_transposed
 from edgedeploy.compile.trimming import trim_kernels
 from edgedeploy.compile.unified import decompose, unify
+from edgedeploy.compile.unrolled import roll_loops
 
 # The attribute of reshapes that are no views.
 COPIED = "edgedeploy.copied"
@@ -129,6 +130,7 @@ PASSES = [
     ),
     Pass("fold-constants", "Evaluate operators on constants.", _fold_constants),
     Pass("unify-operators", "Write in one way what importers write in several.", _alone(unify)),
+    Pass("roll-loops", "Write LSTMs that are unrolled as one function each.", _alone(roll_loops)),
     Pass("lift-signals", "Write operators on signals as operators on images of one row.", _alone(lift_signals)),
     Pass("lift-volumes", "Write operators on volumes as operators on images.", _alone(lift_volumes)),
     Pass("lift-groups", "Write norms of groups of channels as sums of feature maps.", _alone(lift_groups)),

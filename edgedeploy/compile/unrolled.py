@@ -1,0 +1,284 @@
+"""LSTMs that an exporter wrote step by step, as the loops that they are.
+
+PyTorch's decompositions, and litert-torch with them, write an LSTM over a hundred steps as a hundred times its
+operators: twenty functions for each step, and a file whose size grows with the steps. What they compute is found again
+from its end: `h = sigmoid(o) * tanh(c)`, `c = sigmoid(f) * c' + sigmoid(i) * tanh(g)`, the four gates being parts of
+`x[t] + h' W + b`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
+from edgedeploy.compile.operators.recurrence import Activation, Recurrence
+from edgedeploy.compile.operators.recurrent_loop import canonical
+from edgedeploy.compile.optraits import operator_name
+
+# Fewer steps are no longer as loops.
+_LEAST_STEPS = 3
+
+_ACTIVATIONS = tuple(Activation(name=name) for name in ("sigmoid", "tanh", "tanh"))
+
+
+def roll_loops(module: tvm.IRModule) -> tvm.IRModule:
+    """Write LSTMs that are unrolled as one function each. Expects constants in the place of their variables."""
+    return relax.transform.CanonicalizeBindings()(rewritten(_Roller, module))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One step of an LSTM.
+
+    Attributes:
+        state, cell: what it gives.
+        before: the state and the cell of the step before; None in the first step, which begins with zeros.
+        products: of the inputs of all steps, steps x batch x gates.
+        index: of its own among these.
+        weights: of the state, hidden x gates; None in the first step.
+        bias: that is added to all gates.
+        starts: where input, output, forget and cell gate begin; the forget gate is None in the first step.
+    """
+
+    state: relax.Var
+    cell: relax.Var
+    before: tuple[relax.Var, relax.Var] | None
+    products: relax.Var
+    index: int
+    weights: np.ndarray | None
+    bias: np.ndarray
+    starts: tuple[int, int, int | None, int]
+
+    def follows(self, other: _Step) -> bool:
+        """Whether it is the next step of the same LSTM."""
+        same_weights = other.weights is None or np.array_equal(self.weights, other.weights)  # type: ignore[arg-type]
+        return (
+            self.products.same_as(other.products)
+            and self.index == other.index + 1
+            and same_weights
+            and np.array_equal(self.bias, other.bias)
+            and all(mine == its for mine, its in zip(self.starts, other.starts, strict=True) if its is not None)
+        )
+
+
+class _Roller(Rewriter):
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        # What calls are replaced by: those that give the states, the last cell, and all states one after the other.
+        self._states: dict[relax.Call, tuple[int, int]] = {}
+        self._last_cells: dict[relax.Call, int] = {}
+        self._layers = list(self._found())
+        self._rolled: dict[int, tuple[relax.Var, relax.Var]] = {}
+        for number, steps in enumerate(self._layers):
+            for step in steps:
+                self._states[self._bound[step.state]] = number, step.index
+            self._last_cells[self._bound[steps[-1].cell]] = number
+
+    def replacement(self, call: relax.Call, original: relax.Call) -> relax.Expr | None:
+        if original in self._last_cells:
+            return self._roll(self._last_cells[original])[1]
+        if original in self._states:
+            number, index = self._states[original]
+            states, shape = self._roll(number)[0], shape_of(original)
+            part = self.emit(relax.op.strided_slice(states, [0], [index], [index + 1]))
+            return relax.op.reshape(part, shape)
+        if is_call(original, "relax.concat") and int(original.attrs.axis) == 0:
+            fields = list(original.args[0].fields) if isinstance(original.args[0], relax.Tuple) else []
+            made = [self._states.get(self._bound.get(each)) for each in fields if isinstance(each, relax.Var)]
+            if made and made[0] and made == [(made[0][0], index) for index in range(len(self._layers[made[0][0]]))]:
+                return relax.op.reshape(self._roll(made[0][0])[0], shape_of(original))
+        return None
+
+    def _roll(self, number: int) -> tuple[relax.Var, relax.Var]:
+        """The states of all steps of a layer, and its last cell; emitted where they are needed first."""
+        if number not in self._rolled:
+            first, last = self._layers[number][0], self._layers[number][-1]
+            count, batch, _ = shape_of(first.products)
+            assert last.weights is not None
+            hidden = len(last.weights)
+            layer = Recurrence(
+                cell="lstm",
+                steps=count,
+                batch=batch,
+                hidden=hidden,
+                backwards=(False,),
+                activations=(_ACTIVATIONS,),
+            )
+            order = np.concatenate([np.arange(start, start + hidden) for start in last.starts if start is not None])
+            products = self._products(first.products, order, last.bias)
+            given = {
+                "products": self.emit(relax.op.reshape(products, [count, batch, 1, layer.gates, hidden])),
+                "weights": constant(last.weights[:, order].reshape(1, hidden, layer.gates, hidden)),
+                **dict.fromkeys(("hidden", "cell"), constant(np.zeros([1, batch, hidden]), "float32")),
+            }
+            function = self.builder_.add_func(canonical(layer), layer.cell)
+            results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
+            arguments = relax.Tuple([given[each.name] for each in layer.inputs])
+            computed = self.emit(relax.call_tir(function, arguments, results))
+            states, _, cell = (self.emit(relax.TupleGetItem(computed, index)) for index in range(3))
+            shape = shape_of(first.state)
+            self._rolled[number] = states, self.emit(relax.op.reshape(cell, shape))
+        return self._rolled[number]
+
+    def _products(self, value: relax.Expr, order: np.ndarray, bias: np.ndarray) -> relax.Var:
+        """Products of inputs and a bias, with gates in another order: that of the weights that they are made of."""
+        reshape, total, product = (self._of(value, name) for name in ("reshape", "add", "matmul"))
+        if reshape is not None and shape_of(reshape.args[0])[-1] == len(order):
+            return self.emit(relax.op.reshape(self._products(reshape.args[0], order, bias), shape_of(reshape)))
+        offset = constant_value(total.args[1]) if total is not None else None
+        if total is not None and offset is not None and offset.size == len(order) == offset.shape[-1]:
+            return self._products(total.args[0], order, bias + offset.reshape(-1))
+        weights = constant_value(product.args[1]) if product is not None else None
+        if product is not None and weights is not None and weights.ndim == 2:
+            columns = constant(weights[:, order])
+            ordered = relax.op.matmul(self.visit_expr(product.args[0]), columns, str(product.ty.dtype))
+        else:
+            ordered = relax.op.take(self.visit_expr(value), constant(order, "int64"), axis=-1)
+        return self.emit(relax.op.add(self.emit(ordered), constant(bias[order], "float32")))
+
+    # What is found.
+
+    @cached_property
+    def _bound(self) -> dict[relax.Var, relax.Call]:
+        blocks = self.module["main"].body.blocks
+        return {each.var: each.value for block in blocks for each in block.bindings}
+
+    def _found(self) -> Iterator[list[_Step]]:
+        """The steps of each LSTM that is unrolled, all of them."""
+        steps = [step for step in map(self._step, self._bound) if step is not None]
+        after = {step.before: step for step in steps if step.before is not None}
+        for step in steps:
+            chain = [step]
+            while step.before is None and (chain[-1].state, chain[-1].cell) in after:
+                following = after[chain[-1].state, chain[-1].cell]
+                if not following.follows(chain[-1]):
+                    break
+                chain.append(following)
+            if len(chain) >= _LEAST_STEPS and chain[0].index == 0 and len(chain) == shape_of(step.products)[0]:
+                yield chain
+
+    def _of(self, expression: Any, name: str) -> relax.Call | None:
+        """What a variable is bound to, if that is an operator of a name."""
+        call = self._bound.get(expression) if isinstance(expression, relax.Var) else None
+        return call if operator_name(call) == name else None
+
+    def _step(self, variable: relax.Var) -> _Step | None:
+        """The step that gives a state."""
+        product = self._of(variable, "multiply")
+        found = self._gated(product)
+        if found is None:
+            return None
+        output, cell = found
+        forgotten, added = None, cell
+        total = self._of(cell, "add")
+        if total is not None:
+            parts = {self._is_candidate(each): each for each in total.args}
+            if set(parts) != {True, False} or self._of(parts[False], "multiply") is None:
+                return None
+            forgotten, added = parts[False], parts[True]
+        candidate = self._gated(self._of(added, "multiply"))
+        if candidate is None:
+            return None
+        given, fresh = candidate
+        forget = self._forgotten(forgotten) if forgotten is not None else (None, None)
+        if forget is None:
+            return None
+        gates = [self._part(each) for each in (given, output, forget[0], fresh)]
+        sources = {source for source, _ in (each for each in gates if each)}
+        if len(sources) != 1 or gates[0] is None or gates[1] is None or gates[3] is None:
+            return None
+        if (gates[2] is None) != (forget[0] is None):
+            return None
+        return self._gathered(variable, cell, sources.pop(), forget[1], [each and each[1] for each in gates])
+
+    def _is_candidate(self, expression: Any) -> bool:
+        """Whether it is `sigmoid(i) * tanh(g)`."""
+        return self._gated(self._of(expression, "multiply")) is not None
+
+    def _gated(self, product: relax.Call | None) -> tuple[Any, Any] | None:
+        """Of `sigmoid(a) * tanh(b)`, a and b."""
+        for gate, value in (product.args, list(product.args)[::-1]) if product is not None else ():
+            sigmoid, tanh = self._of(gate, "sigmoid"), self._of(value, "tanh")
+            if sigmoid is not None and tanh is not None:
+                return sigmoid.args[0], tanh.args[0]
+        return None
+
+    def _forgotten(self, expression: Any) -> tuple[Any, Any] | None:
+        """Of `sigmoid(f) * c`, f and c."""
+        product = self._of(expression, "multiply")
+        for gate, value in (product.args, list(product.args)[::-1]) if product is not None else ():
+            if (sigmoid := self._of(gate, "sigmoid")) is not None:
+                return sigmoid.args[0], value
+        return None
+
+    def _part(self, expression: Any) -> tuple[relax.Var, int] | None:
+        """What a gate is sliced out of, and where along the last axis it begins."""
+        sliced = self._slice(expression)
+        if sliced is None:
+            return None
+        source, starts = sliced
+        shape, size = shape_of(source), shape_of(expression)
+        axis = len(shape) - 1
+        if any(start for place, start in enumerate(starts) if place != axis) or shape[:-1] != size[:-1]:
+            return None
+        return source, starts[axis]
+
+    def _slice(self, expression: Any) -> tuple[relax.Var, list[int]] | None:
+        """What is sliced, without strides, and where it begins along each axis."""
+        call = self._of(expression, "strided_slice")
+        if call is None or not isinstance(call.args[0], relax.Var):
+            return None
+        axes, begins, *_ = ([int(each.value) for each in field.fields] for field in call.args[1:3])
+        strides = [int(each.value) for each in call.args[4].fields] if len(call.args) > 4 else []
+        starts = [0] * len(shape_of(call.args[0]))
+        for axis, begin in zip(axes, begins, strict=True):
+            starts[axis] = begin
+        return (call.args[0], starts) if all(each == 1 for each in strides) else None
+
+    def _gathered(
+        self, state: relax.Var, cell: relax.Var, gates: relax.Var, cell_before: Any, starts: list[int | None]
+    ) -> _Step | None:
+        """The step whose gates are a sum of products of the inputs, of products of the state, and of constants."""
+        width, hidden = shape_of(gates)[-1], shape_of(state)[-1]
+        if width != 4 * hidden or str(state.ty.dtype) != "float32":
+            return None
+        products = before = weights = None
+        bias, index = np.zeros(width, np.float32), 0
+        for term in self._terms(gates):
+            value, product, sliced = constant_value(term), self._of(term, "matmul"), self._slice(term)
+            if value is not None and value.size == width == value.shape[-1]:
+                bias = bias + value.reshape(-1)
+            elif product is not None and before is None:
+                weights, before = constant_value(product.args[1]), self._without_reshapes(product.args[0])
+            elif sliced is not None and products is None and not any(sliced[1][1:]):
+                products, index = sliced[0], sliced[1][0]
+            else:
+                return None
+        if products is None or len(shape_of(products)) != 3 or shape_of(products)[-1] != width:
+            return None
+        if (before is None) != (cell_before is None):
+            return None
+        if before is not None and (weights is None or weights.shape != (hidden, width)):
+            return None
+        earlier = None if before is None else (before, cell_before)
+        return _Step(state, cell, earlier, products, index, weights, bias, tuple(starts))  # type: ignore[arg-type]
+
+    def _terms(self, expression: Any) -> Iterator[Any]:
+        total = self._of(expression, "add")
+        if total is None:
+            yield expression
+            return
+        for each in total.args:
+            yield from self._terms(each)
+
+    def _without_reshapes(self, expression: Any) -> Any:
+        while (call := self._of(expression, "reshape")) is not None:
+            expression = call.args[0]
+        return expression
