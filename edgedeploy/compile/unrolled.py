@@ -8,6 +8,7 @@ from its end: `h = sigmoid(o) * tanh(c)`, `c = sigmoid(f) * c' + sigmoid(i) * ta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -161,7 +162,8 @@ class _Roller(Rewriter):
                 if not following.follows(chain[-1]):
                     break
                 chain.append(following)
-            if len(chain) >= _LEAST_STEPS and chain[0].index == 0 and len(chain) == shape_of(step.products)[0]:
+            whole = chain[0].index == 0 and len(chain) == shape_of(step.products)[0]
+            if whole and len(chain) >= _LEAST_STEPS and len(set(chain[-1].starts)) == len(chain[-1].starts):
                 yield chain
 
     def _of(self, expression: Any, name: str) -> relax.Call | None:
@@ -190,7 +192,7 @@ class _Roller(Rewriter):
         forget = self._forgotten(forgotten) if forgotten is not None else (None, None)
         if forget is None:
             return None
-        gates = [self._part(each) for each in (given, output, forget[0], fresh)]
+        gates = [self._part(each, shape_of(variable)) for each in (given, output, forget[0], fresh)]
         sources = {source for source, _ in (each for each in gates if each)}
         if len(sources) != 1 or gates[0] is None or gates[1] is None or gates[3] is None:
             return None
@@ -218,17 +220,13 @@ class _Roller(Rewriter):
                 return sigmoid.args[0], value
         return None
 
-    def _part(self, expression: Any) -> tuple[relax.Var, int] | None:
-        """What a gate is sliced out of, and where along the last axis it begins."""
+    def _part(self, expression: Any, shape: list[int]) -> tuple[relax.Var, int] | None:
+        """What a gate of a shape is sliced out of, and where along the last axis it begins."""
         sliced = self._slice(expression)
-        if sliced is None:
+        if sliced is None or shape_of(expression) != shape or shape_of(sliced[0])[:-1] != shape[:-1]:
             return None
-        source, starts = sliced
-        shape, size = shape_of(source), shape_of(expression)
-        axis = len(shape) - 1
-        if any(start for place, start in enumerate(starts) if place != axis) or shape[:-1] != size[:-1]:
-            return None
-        return source, starts[axis]
+        source, (*others, start) = sliced
+        return None if any(others) else (source, start)
 
     def _slice(self, expression: Any) -> tuple[relax.Var, list[int]] | None:
         """What is sliced, without strides, and where it begins along each axis."""
@@ -259,11 +257,16 @@ class _Roller(Rewriter):
                 weights, before = constant_value(product.args[1]), self._without_reshapes(product.args[0])
             elif sliced is not None and products is None and not any(sliced[1][1:]):
                 products, index = sliced[0], sliced[1][0]
+                if shape_of(term) != [1, *shape_of(products)[1:]]:
+                    return None
             else:
                 return None
-        if products is None or len(shape_of(products)) != 3 or shape_of(products)[-1] != width:
+        if products is None or (before is None) != (cell_before is None):
             return None
-        if (before is None) != (cell_before is None):
+        shape = shape_of(products)
+        if len(shape) != 3 or shape[-1] != width or math.prod(shape_of(state)) != shape[1] * hidden:
+            return None
+        if {each for each in starts if each is not None} - {gate * hidden for gate in range(4)}:
             return None
         if before is not None and (weights is None or weights.shape != (hidden, width)):
             return None
