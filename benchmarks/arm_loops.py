@@ -2,8 +2,9 @@
 
     python benchmarks/arm_loops.py [NETWORK ...] [--boards NAMES] [--json] [--mca PROGRAM]
 
-No board is needed: networks are cross-compiled, the loops that multiply and add are taken out of the assembly, and
-llvm-mca predicts how many cycles an iteration takes. The bound is the cycles that the multiply-adds alone need.
+No board is needed: networks are cross-compiled, the loops that multiply and add floats or bytes are taken out of the
+assembly, and llvm-mca predicts how many cycles an iteration takes. The bound is the cycles that the multiply-adds alone
+need.
 Without NETWORKs, which are ONNX files, the layers of `benchmarks/layers.yaml` are taken one by one.
 """
 
@@ -36,12 +37,16 @@ BOARDS = ["rpi4", "rpi3", "rpi5", "rpi-armhf"]
 TOLERANCE = 1.10
 
 
+# Tiles of a network that are named, if there are no more.
+FEW = 2
+
+
 @dataclass(frozen=True)
 class Record:
     """One loop; cycles are of one iteration.
 
-    `bound` is what the multiply-adds alone need, `arithmetic_bound` what all arithmetic on vectors of floats needs,
-    with biases and activations where the loop has them, and `load_bound` what the loads need.
+    `bound` is what the multiply-adds alone need, `arithmetic_bound` what all arithmetic on vectors that are summed up
+    needs, with biases and activations where the loop has them, and `load_bound` what the loads need.
     """
 
     board: str
@@ -51,6 +56,7 @@ class Record:
     accumulates: bool
     instructions: int
     multiply_adds: int
+    products: int
     loads: int
     stores: int
     stack_accesses: int
@@ -76,7 +82,8 @@ def look(board_name: str, paths: list[Path], mca: str) -> Iterator[Record]:
     analyser = Analyser(board, mca)
     for name, network in networks(paths):
         compiled = compile_network(network, board)
-        tiles = "; ".join(sorted({entry.tile for entry in compiled.functions.values() if entry.tile}))
+        chosen = sorted({entry.tile for entry in compiled.functions.values() if entry.tile})
+        tiles = "; ".join(chosen) if len(chosen) <= FEW else f"{len(chosen)} kinds"
         for loop in hot_loops(compiled):
             prediction = analyser.predict(loop)
             yield Record(
@@ -87,6 +94,7 @@ def look(board_name: str, paths: list[Path], mca: str) -> Iterator[Record]:
                 accumulates=loop.accumulates,
                 instructions=len(loop.instructions),
                 multiply_adds=len(loop.multiply_adds),
+                products=loop.products,
                 loads=len(loop.loads),
                 stores=len(loop.stores),
                 stack_accesses=len(loop.stack_accesses),
@@ -104,7 +112,18 @@ def as_table(records: list[Record]) -> Table:
     table = Table(title=f"{first.board}, predicted by LLVM's model of {first.model}", title_justify="left")
     for column in ("network", "tile", "loop"):
         table.add_column(column)
-    for column in ("fma", "loads", "stores", "stack", "cycles", "fma bound", "fp bound", "load bound", "ratio"):
+    for column in (
+        "fma",
+        "loads",
+        "stores",
+        "stack",
+        "cycles",
+        "fma bound",
+        "fp bound",
+        "load bound",
+        "ratio",
+        "products/cycle",
+    ):
         table.add_column(column, justify="right")
     for record in records:
         stack = f"[red]{record.stack_accesses}" if record.stack_accesses else "0"
@@ -118,6 +137,7 @@ def as_table(records: list[Record]) -> Table:
             stack,
             *(f"{cycles:.1f}" for cycles in (record.cycles, record.bound, record.arithmetic_bound, record.load_bound)),
             ratio,
+            f"{record.products / record.cycles:.1f}",
         )
     return table
 

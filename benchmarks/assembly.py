@@ -6,10 +6,20 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# A product added to a sum of vectors: `fmla v0.4s, ...` and `vfma.f32 q0, ...`; `vmla.f32` is not fused.
-MULTIPLY_ADD = re.compile(r"(fml[as]\s+v\d+\.[24]s|v(fm|ml)[as]\.f32\s+[qd]\d+)\b")
-# Arithmetic on vectors of floats, multiply-adds included.
-ARITHMETIC = re.compile(r"(f\w+\s+v\d+\.[24]s|v\w+\.f32\s+[qd]\d+)\b")
+# Products that are added to sums of vectors, and how many of them an instruction makes: `fmla v0.4s, ...` and
+# `vfma.f32 q0, ...` of floats (`vmla.f32` is not fused); of bytes four for each of four sums, or one for each of eight;
+# of 16 bits.
+PRODUCTS = {
+    re.compile(r"(fml[as]\s+v\d+\.4s|v(fm|ml)[as]\.f32\s+q\d+)\b"): 4,
+    re.compile(r"(fml[as]\s+v\d+\.2s|v(fm|ml)[as]\.f32\s+d\d+)\b"): 2,
+    re.compile(r"sdot\s+v\d+\.4s\b"): 16,
+    re.compile(r"(s(mull|mlal)2?\s+v\d+\.8h|v(mull|mlal)\.s8\s+q\d+)\b"): 8,
+    re.compile(r"(s(mull|mlal)2?\s+v\d+\.4s|v(mull|mlal)\.s16\s+q\d+)\b"): 4,
+}
+# Arithmetic on vectors of floats, and what sums up products of bytes, multiply-adds included.
+ARITHMETIC = re.compile(
+    r"(f\w+\s+v\d+\.[24]s|v\w+\.f32\s+[qd]\d+|(sdot|s(mull|mlal)2?|sadalp)\s+v\d+|v(mull|mlal|padal)\.s(8|16)\s+q\d+)\b"
+)
 # The same on registers of 64 bits.
 HALF = re.compile(r"(f\w+\s+v\d+\.2s|v\w+\.f32\s+d\d+)\b")
 LOAD = re.compile(r"(ld[a-z0-9]*|vld[a-z0-9.]*)\s")
@@ -39,11 +49,16 @@ class Loop:
     @property
     def multiply_adds(self) -> list[str]:
         """The multiply-adds of vectors."""
-        return self._those(MULTIPLY_ADD)
+        return [instruction for instruction in self.instructions if _products(instruction)]
+
+    @property
+    def products(self) -> int:
+        """How many values one iteration multiplies."""
+        return sum(map(_products, self.instructions))
 
     @property
     def arithmetic(self) -> list[str]:
-        """All arithmetic on vectors of floats."""
+        """All arithmetic on vectors that are summed up."""
         return self._those(ARITHMETIC)
 
     @property
@@ -68,6 +83,10 @@ class Loop:
 
     def _those(self, pattern: re.Pattern[str]) -> list[str]:
         return [instruction for instruction in self.instructions if pattern.match(instruction)]
+
+
+def _products(instruction: str) -> int:
+    return next((count for pattern, count in PRODUCTS.items() if pattern.match(instruction)), 0)
 
 
 def registers(arithmetic: Sequence[str]) -> float:

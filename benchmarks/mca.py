@@ -36,7 +36,7 @@ class Prediction:
     Attributes:
         cycles: of an iteration on LLVM's model, once the loop runs steadily.
         multiply_adds: cycles that the multiply-adds alone need on the board: the bound.
-        arithmetic: the same for all arithmetic on vectors of floats.
+        arithmetic: the same for all arithmetic on vectors that are summed up.
         loads: cycles that the loads alone need on LLVM's model.
     """
 

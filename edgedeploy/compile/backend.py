@@ -13,7 +13,7 @@ from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp
-from edgedeploy.compile.schedules import Scheduled, Template, with_narrow_indices
+from edgedeploy.compile.schedules import TEMPLATE_ATTRIBUTE, Scheduled, Template, with_narrow_indices
 from edgedeploy.compile.schedules.kernel import Kernel, after
 from edgedeploy.compile.strategy import Strategy
 
@@ -86,8 +86,9 @@ class Backend(ABC):
         if template.narrows:
             kernel = Kernel(with_narrow_indices(function), packable, configuration, layer)
         packing = template.apply(kernel, self.board)
-        # The attribute makes TVM's pipeline leave the function as it is.
-        scheduled = kernel.schedule.mod["main"].with_attr("tirx.is_scheduled", True)
+        # The first attribute makes TVM's pipeline leave the function as it is.
+        said = {"tirx.is_scheduled": True, TEMPLATE_ATTRIBUTE: template.name}
+        scheduled = kernel.schedule.mod["main"].with_attr(said)
         tile = str(kernel.configuration) if kernel.configuration else ""
         done = Scheduled(scheduled, template.name, packing, kernel.configuration, kernel.operations, kernel.parallel)
         return replace(done, tile=tile)

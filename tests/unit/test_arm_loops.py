@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 
 import arm_loops
+import numpy as np
 import onnx
 import pytest
 from assembly import Loop, innermost_loops, registers
 from layers import read_layers
 from mca import Analyser
+from support.networks import Graph
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
@@ -170,3 +172,22 @@ def test_a_missing_llvm_mca_says_what_to_install() -> None:
     with pytest.raises(ToolchainError) as error:
         Analyser(load_board("rpi4"), "no-such-llvm-mca")
     assert any("apt install llvm" in hint for hint in error.value.hints)
+
+
+@pytest.mark.parametrize("board", ["rpi3", "rpi4", "rpi5"])
+def test_sums_of_bytes_stay_in_registers(tmp_path: Path, board: str) -> None:
+    """Cortex-A53's too, for which LLVM would unroll them further."""
+    graph = Graph()
+    steps = [graph.weight(np.float32(1 / 64)), graph.weight(np.uint8(128))]
+    stored = graph.weight(graph.random.integers(-127, 128, (128, 128, 1, 1)).astype(np.int8))
+    weights = graph.node("DequantizeLinear", stored, graph.weight(np.float32(1 / 128)))
+    pair = graph.node(
+        "DequantizeLinear", graph.node("QuantizeLinear", graph.input("data", [1, 128, 14, 14]), *steps), *steps
+    )
+    total = graph.node("QuantizeLinear", graph.node("Conv", pair, weights), *steps)
+    path = graph.save(tmp_path / "net.onnx", graph.node("DequantizeLinear", total, *steps))
+    compiled = compile_network(read_onnx(path), load_board(board))
+    sums = [loop for loop in innermost_loops(compiled.code.inspect("asm")) if loop.accumulates]
+    assert sums
+    assert [loop.stack_accesses for loop in sums] == [[]] * len(sums)
+    assert all(loop.products > 2 * len(loop.instructions) for loop in sums)

@@ -17,6 +17,7 @@ import tvm_ffi
 from conftest import Command
 from support.agreement import assert_agrees
 from support.networks import Graph, tiny
+from support.unrolled_networks import unrolled_lstm
 from tvm import relax
 
 from edgedeploy import build_key as keys
@@ -62,6 +63,8 @@ def network(tmp_path: Path) -> Network:
     value = graph.node("Slice", graph.conv(value, 16, 16, 3), *bounds)
     signal = graph.node("Reshape", graph.node("GlobalAveragePool", value), graph.weight(np.array([1, 3, 3])))
     signal = graph.node("Conv", signal, graph.normal(3, 3, 1))
+    states, _ = unrolled_lstm(graph, graph.node("Transpose", signal, perm=[1, 0, 2]), (3, 1, 3), 3)
+    signal = graph.node("Transpose", graph.node("Concat", *states, axis=0), perm=[1, 0, 2])
     volume = graph.node("Reshape", signal, graph.weight(np.array([1, 3, 3, 1, 1])))
     flat = graph.node("Flatten", graph.node("Conv", volume, graph.normal(3, 3, 1, 1, 1)))
     enlarged = graph.node("Resize", value, "", graph.weight(np.float32([1, 1, 2, 2])), mode="linear")

@@ -15,6 +15,9 @@ from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
+# The attribute of a scheduled function that names its template.
+TEMPLATE_ATTRIBUTE = "edgedeploy.template"
+
 
 @dataclass(frozen=True)
 class Template:

@@ -19,8 +19,11 @@ from edgedeploy.compile.backends.cpu.schedules import (
 from edgedeploy.compile.schedules import Template
 from edgedeploy.compile.schedules.matching import is_convolution, is_depthwise, is_product
 
+# The template of convolutions and products of integers.
+STEPS = "integer steps"
+
 TEMPLATES = (
-    Template("integer steps", integers.matches, integers.apply, narrows=True),
+    Template(STEPS, integers.matches, integers.apply, narrows=True),
     Template("integer columns", columns.matches, columns.apply, narrows=True),
     Template("convolution", is_convolution, convolution.apply),
     Template("winograd convolution", winograd.matches, winograd.apply),
