@@ -21,6 +21,7 @@ from edgedeploy.build import Built, build
 from edgedeploy.errors import NumericalError
 from edgedeploy.frontends.onnx import read_onnx
 from edgedeploy.network import Network
+from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.resolved import resolve
 from edgedeploy.selftest.recording import recorded
 from edgedeploy.selftest.tolerance import (
@@ -32,6 +33,7 @@ from edgedeploy.selftest.tolerance import (
     tolerance_of,
     usual_tolerance,
 )
+from edgedeploy.tensors import TensorSpec
 from edgedeploy.zoo.source import Source, find_source
 
 pytestmark = pytest.mark.compiles
@@ -232,3 +234,11 @@ def test_a_reference_without_other_kernels_leaves_the_usual_tolerance(tmp_path: 
         case = recorded(changed)["random"]
         assert case.spread == {}
         assert tolerance_of(changed, LOCAL, case, changed.outputs[0].name) == TOLERANCE
+
+
+def test_more_is_allowed_of_a_quantised_network_without_other_kernels_too() -> None:
+    case = Case(
+        name="random", inputs=["in.bin"], outputs=["out.bin"], usual=1e-3, relative=[0.05], absolute=0, spread=[None]
+    )
+    said = SelfTest(cases=[case], reference="LiteRT").raised([TensorSpec(name="prob", shape=[1, 4], dtype="float32")])
+    assert said == ["prob may differ by 0.05 for random inputs: two steps of its integers"]
