@@ -92,7 +92,7 @@ class _Roller(Rewriter):
             return relax.op.reshape(part, shape)
         if is_call(original, "relax.concat") and int(original.attrs.axis) == 0:
             fields = list(original.args[0].fields) if isinstance(original.args[0], relax.Tuple) else []
-            made = [self._states.get(self._bound.get(each)) for each in fields if isinstance(each, relax.Var)]
+            made = [self._states.get(self._bound.get(each)) for each in fields]
             if made and made[0] and made == [(made[0][0], index) for index in range(len(self._layers[made[0][0]]))]:
                 return relax.op.reshape(self._roll(made[0][0])[0], shape_of(original))
         return None

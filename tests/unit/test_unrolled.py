@@ -50,6 +50,13 @@ def test_an_unrolled_lstm_is_one_loop(tmp_path: Path, batch: int) -> None:
     assert found.count("matmul") == 1
 
 
+def test_states_behind_a_constant_are_concatenated_with_it(tmp_path: Path) -> None:
+    graph = Graph()
+    states, _ = unrolled(graph, 1)
+    every = graph.node("Concat", graph.normal(1, 1, HIDDEN), *states, axis=0)
+    assert "recurrence" in templates(graph, tmp_path / "net.onnx", every)
+
+
 def test_cells_in_between_are_computed_beside_the_loop(tmp_path: Path) -> None:
     graph = Graph()
     states, cells = unrolled(graph, 2)
