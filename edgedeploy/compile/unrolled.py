@@ -20,7 +20,7 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten, shape_of
 from edgedeploy.compile.operators.recurrence import Activation, Recurrence
-from edgedeploy.compile.operators.recurrent_loop import canonical
+from edgedeploy.compile.operators.recurrent_loop import called
 from edgedeploy.compile.optraits import operator_name
 
 # Fewer steps are no longer as loops.
@@ -119,11 +119,7 @@ class _Roller(Rewriter):
                 "weights": constant(last.weights[:, order].reshape(1, hidden, layer.gates, hidden)),
                 **dict.fromkeys(("hidden", "cell"), constant(np.zeros([1, batch, hidden]), "float32")),
             }
-            function = self.builder_.add_func(canonical(layer), layer.cell)
-            results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
-            arguments = relax.Tuple([given[each.name] for each in layer.inputs])
-            computed = self.emit(relax.call_tir(function, arguments, results))
-            states, _, cell = (self.emit(relax.TupleGetItem(computed, index)) for index in range(3))
+            states, _, cell = map(self.emit, called(self.builder_, layer, given))
             shape = shape_of(first.state)
             self._rolled[number] = states, self.emit(relax.op.reshape(cell, shape))
         return self._rolled[number]

@@ -9,7 +9,7 @@ from tvm import relax
 
 from edgedeploy.compile.expressions import constant, shape_of
 from edgedeploy.compile.operators.recurrence import Recurrence
-from edgedeploy.compile.operators.recurrent_loop import canonical
+from edgedeploy.compile.operators.recurrent_loop import called
 from edgedeploy.errors import ModelError
 
 
@@ -63,11 +63,7 @@ def recurrent(
         found = tuple(shape_of(given[each.name])), str(given[each.name].ty.dtype)
         if found != each[1:]:
             raise ModelError(f"its {each.name} {found} do not fit", why=f"{each[1:]} are needed")
-    function = builder.add_func(canonical(layer), layer.cell)
-    arguments = relax.Tuple([given[each.name] for each in layer.inputs])
-    results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
-    computed = builder.emit(relax.call_tir(function, arguments, results))
-    return [builder.normalize(relax.TupleGetItem(computed, index)) for index in range(len(results))]
+    return called(builder, layer, given)
 
 
 def _products(

@@ -7,12 +7,12 @@ gates of a tile are summed up in registers, and what follows is computed from th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from tvm import tirx
+from tvm import relax, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 from typing_extensions import override
@@ -53,6 +53,15 @@ PLAIN = LoopTile()
 def canonical(layer: Recurrence) -> tirx.PrimFunc:
     """The layer as plain loops, with weights in their order; `RECURRENCE_ATTRIBUTE` says what it is."""
     return write(layer, PLAIN, packed=False)
+
+
+def called(builder: relax.BlockBuilder, layer: Recurrence, tensors: Mapping[str, relax.Expr]) -> list[relax.Expr]:
+    """The layer's function in a module, called with tensors by the names of `inputs`; gives its `outputs`."""
+    function = builder.add_func(canonical(layer), layer.cell)
+    arguments = relax.Tuple([tensors[each.name] for each in layer.inputs])
+    results = [relax.TensorType(each.shape, each.dtype) for each in layer.outputs]
+    computed = builder.emit(relax.call_tir(function, arguments, results))
+    return [builder.normalize(relax.TupleGetItem(computed, index)) for index in range(len(results))]
 
 
 def pack(layer: Recurrence, tile: LoopTile, weights: np.ndarray) -> np.ndarray:

@@ -67,7 +67,7 @@ def words_intrinsic(step: Step) -> str:
 
     def written(words: Any, weights: Any, sums: Any) -> None:
         values = tirx.reinterpret(f"{step.data}x{4 * step.channels}", _load(words, [0], step.channels))
-        _dot_products("vpdpbusd", step, values, weights, sums)
+        _add_dot_products(step, values, weights, sums)
 
     plain = _function([words, weights], sums, lambda *buffers: _summed(buffers, sums.shape, [4], product))
     TensorIntrin.register(name, plain, _function([words, weights], sums, written), override=True)
@@ -135,18 +135,15 @@ def _repeated(buffer: Any, values: int, times: int) -> Any:
     return tirx.reinterpret(f"{buffer.dtype}x{values * times}", tirx.Broadcast(word, times))
 
 
-def _dot_product(name: str) -> MultiplyAdd:
+def _dot_product(step: Step, data: Any, weights: Any, sums: Any) -> None:
     """x86's VNNI: products of 32 bits of data by 32 bits of weights, added to each sum."""
-
-    def multiply_add(step: Step, data: Any, weights: Any, sums: Any) -> None:
-        _dot_products(name, step, _repeated(data, step.depth, step.channels), weights, sums)
-
-    return multiply_add
+    _add_dot_products(step, _repeated(data, step.depth, step.channels), weights, sums)
 
 
-def _dot_products(name: str, step: Step, values: Any, weights: Any, sums: Any) -> None:
+def _add_dot_products(step: Step, values: Any, weights: Any, sums: Any) -> None:
+    """VNNI's instruction on a vector of values, 32 bits for each sum."""
     channels, factors = step.channels, (values, _load(weights, [0, 0], step.depth * step.channels))
-    instruction = f"x86.avx512.{name}.{32 * channels}"
+    instruction = f"x86.avx512.{step.instruction}.{32 * channels}"
     _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
 
 
@@ -235,8 +232,8 @@ def _vpadd(sums: list[Any]) -> Any:
 
 
 _MULTIPLY_ADDS: dict[str, MultiplyAdd] = {
-    "vpdpbusd": _dot_product("vpdpbusd"),
-    "vpdpwssd": _dot_product("vpdpwssd"),
+    "vpdpbusd": _dot_product,
+    "vpdpwssd": _dot_product,
     "vpmaddwd": _vpmaddwd,
     "pmaddwd": _vpmaddwd,
     "sdot": _sdot,

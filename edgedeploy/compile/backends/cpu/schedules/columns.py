@@ -7,6 +7,7 @@ import math
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.columns import ROWS, SUMS, WORDS
 from edgedeploy.compile.backends.cpu.configuration import Columns
+from edgedeploy.compile.backends.cpu.schedules.depthwise import in_tiles
 from edgedeploy.compile.backends.cpu.schedules.integers import RESULTS
 from edgedeploy.compile.backends.cpu.step_code import words_intrinsic
 from edgedeploy.compile.backends.cpu.steps import step_of
@@ -23,14 +24,9 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
     step = step_of("uint8", chosen.vector, ROWS, board)
     output = kernel.output_of(SUMS)
-    batch, row, column, channel = schedule.get_loops(output)
-    block, row = schedule.split(row, [None, chosen.rows_per_task])
-    column, column_in = schedule.split(column, [None, chosen.tile.columns])
-    channel, channel_in = schedule.split(channel, [None, chosen.tile.channels])
-    deep, channel = schedule.split(channel, [chosen.tasks_deep, None])
-    schedule.reorder(batch, block, deep, row, column, channel, column_in, channel_in)
-    kernel.parallelize([batch, block, deep], 2 * math.prod(kernel.extents(sums)), step.products)
-    kernel.unroll_tile([column_in, channel_in], RESULTS)
+    tasks, channel, pixels = in_tiles(kernel, output, chosen)
+    kernel.parallelize(tasks, 2 * math.prod(kernel.extents(sums)), step.products)
+    kernel.unroll_tile(pixels, RESULTS)
 
     schedule.compute_at(sums, channel, preserve_unit_loops=True)
     words = kernel.block(WORDS)
@@ -49,8 +45,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     zero = schedule.decompose_reduction(sums, across)
     schedule.set_scope(sums, 0, "local")
     schedule.tensorize(lanes, words_intrinsic(step))
-    *pixels, last = schedule.get_loops(zero)[-3:]
+    *around, last = schedule.get_loops(zero)[-3:]
     schedule.vectorize(last)
-    for loop in pixels:
+    for loop in around:
         schedule.unroll(loop)
     return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.cpu.configuration import Depthwise
+from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
@@ -33,17 +34,24 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     if not chosen.copied:
         kernel.inline(padding)
         padding = []
+    tasks, channel, pixels = in_tiles(kernel, output, chosen)
+    operations, rate = 2 * math.prod(extents) * kernel_height * kernel_width, kernel.rate(convolution, board) / 2
+    task = kernel.parallelize(tasks, operations, rate)
+    kernel.unroll_tile(pixels, lanes)
+    elements = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
+    if kernel_width <= UNROLLED_WIDTH:
+        schedule.unroll(elements[1])
+    kernel.pad_inside(padding, task, board)
+    return None
+
+
+def in_tiles(kernel: Kernel, output: Any, chosen: Depthwise | Columns) -> tuple[list[Any], Any, list[Any]]:
+    """The loops over an output: over tasks, the innermost over tiles, and over the pixels and channels of a tile."""
+    schedule = kernel.schedule
     batch, row, column, channel = schedule.get_loops(output)
     block, row = schedule.split(row, [None, chosen.rows_per_task])
     column, column_in = schedule.split(column, [None, chosen.tile.columns])
     channel, channel_in = schedule.split(channel, [None, chosen.tile.channels])
     deep, channel = schedule.split(channel, [chosen.tasks_deep, None])
     schedule.reorder(batch, block, deep, row, column, channel, column_in, channel_in)
-    operations, rate = 2 * math.prod(extents) * kernel_height * kernel_width, kernel.rate(convolution, board) / 2
-    task = kernel.parallelize([batch, block, deep], operations, rate)
-    kernel.unroll_tile([column_in, channel_in], lanes)
-    elements = kernel.accumulate_inside(convolution, channel, 2, lanes, pixels=1)
-    if kernel_width <= UNROLLED_WIDTH:
-        schedule.unroll(elements[1])
-    kernel.pad_inside(padding, task, board)
-    return None
+    return [batch, block, deep], channel, [column_in, channel_in]
