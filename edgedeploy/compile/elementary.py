@@ -13,12 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
-from tvm.ir import Call
+from tvm.ir import Call, register_op_attr
 from tvm.tirx import (
     Broadcast,
     FloatImm,
     Let,
     Select,
+    Shuffle,
     Var,
     call_llvm_pure_intrin,
     const,
@@ -74,6 +75,8 @@ def use_vector_arithmetic() -> None:
 
     TVM refuses a second rule of the same level: only the first call does anything.
     """
+    for name in _ONE_BY_ONE:
+        register_op_attr(f"tirx.{name}", "TVectorizable", True)
     for name, function in POLYNOMIALS.items():
         register_intrin_lowering(f"tirx.{name}", "llvm", f=_lowering(name, function), level=_LEVEL)
 
@@ -84,9 +87,19 @@ def _lowering(name: str, function: Callable[..., Expression | None]) -> Callable
         if dtype.startswith(("float64", "float16")) and name in _OF_LLVM:
             return call_llvm_pure_intrin(call.ty.dtype, f"llvm.{name}", *call.args)
         replacement = function(*call.args) if dtype.startswith("float32") else None
+        if replacement is None and name in _ONE_BY_ONE and call.ty.dtype.lanes > 1:
+            return _of_elements(call)
         return call if replacement is None else replacement
 
     return lower
+
+
+def _of_elements(call: Call) -> Expression:
+    """A vector of what the call gives for each element of its arguments."""
+    lanes = range(call.ty.dtype.lanes)
+    element = str(call.ty.dtype).rsplit("x", 1)[0]
+    results = [Call(call.op, [Shuffle([each], [lane]) for each in call.args], ret_ty=element) for lane in lanes]
+    return Shuffle(results, list(lanes))
 
 
 def exponential(value: Expression) -> Expression:
@@ -178,6 +191,9 @@ POLYNOMIALS: dict[str, Callable[..., Expression | None]] = {
 
 # What TVM itself has no rule for in other floats, once there is one of ours.
 _OF_LLVM = {"exp", "log", "pow"}
+
+# What TVM would compute value by value: its own rules lack that these take vectors too.
+_ONE_BY_ONE = ("nearbyint", "erf")
 
 
 def _odd_rational(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
+from edgedeploy.board import Board, load_board
 from edgedeploy.catalog import builtin_folder
 
 
@@ -15,3 +17,12 @@ def write_profile(folder: Path, base: str, **fields: object) -> str:
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump({name: value for name, value in stated.items() if value is not None}))
     return str(path)
+
+
+def x86(cpu: str, bits: int) -> Board:
+    """A board with a processor that LLVM knows by a name, and vectors of so many bits."""
+    registers = 32 if bits == 512 else 16
+    fields: dict[str, Any] = {"triple": "x86_64-unknown-linux-gnu", "cpu": cpu, "features": []}
+    return Board.model_validate(
+        {**load_board("nuc-opencl").model_dump(), **fields, "vector": {"bits": bits, "registers": registers}}
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+from onnx import helper
 from support.agreement import network_of
 from support.networks import Graph
+from support.profiles import x86
 from support.running import outputs_of
 
 from edgedeploy.board import load_board
@@ -78,3 +81,29 @@ def test_boards_compute_exp_without_calls_of_the_c_library(board: str) -> None:
     network = network_of(graph, graph.node("Sigmoid", graph.input("x", [64])))
     code = compile_network(network, load_board(board)).code.inspect("asm")
     assert "expf" not in code
+
+
+@pytest.mark.parametrize(("operator", "function"), [("Round", np.rint), ("Erf", np.vectorize(math.erf))])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-3), ("float32", 1e-6), ("float64", 1e-12)])
+def test_roundings_and_error_functions_agree_with_numpy_in_every_type(
+    operator: str, function: Function, dtype: str, tolerance: float
+) -> None:
+    values = np.linspace(-3.25, 3.25, 64, dtype=dtype)
+    graph = Graph()
+    network = network_of(
+        graph, graph.node(operator, graph.input("x", [64], helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
+    )
+    [found] = outputs_of(compile_network(network, load_board("local")), {"x": values})
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, function(values.astype(np.float64)), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("operator", ["Round", "Erf"])
+def test_they_are_computed_by_the_longest_vectors(operator: str) -> None:
+    """LLVM puts values together again that TVM takes one by one, but by vectors half as long."""
+    board = x86("cascadelake", 512)
+    graph = Graph()
+    network = network_of(graph, graph.node(operator, graph.input("x", [64])))
+    code = compile_network(network, board).code.inspect("ll")
+    assert "<16 x float>" in code
+    assert "<8 x float>" not in code

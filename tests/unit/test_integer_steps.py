@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+from support.profiles import x86
 
-from edgedeploy.board import Board, load_board
+from edgedeploy.board import load_board
 from edgedeploy.compile.backends import host_of
 from edgedeploy.compile.backends.cpu.steps import steps_for
 from edgedeploy.compile.types import LayerTypes
 
 BYTES = LayerTypes("uint8", "int8", "int32", "int32")
-
-
-def x86(cpu: str, bits: int) -> Board:
-    registers = 32 if bits == 512 else 16
-    fields: dict[str, Any] = {"triple": "x86_64-unknown-linux-gnu", "cpu": cpu, "features": []}
-    return Board.model_validate(
-        {**load_board("nuc-opencl").model_dump(), **fields, "vector": {"bits": bits, "registers": registers}}
-    )
 
 
 BOARDS = {

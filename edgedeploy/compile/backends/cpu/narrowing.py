@@ -1,7 +1,7 @@
 """Floats to bytes: rounded, halves to even, moved by a zero point, within bounds; by the fewest instructions of a CPU.
 
 Networks have it as `cast(round(minimum(maximum(value, low), high)) + zero_point)`, which LLVM takes literally: it makes
-a rounded float first, and then integers of that.
+a rounded float first, and then integers of that. Where a function goes on with such bytes in float, it makes none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Call
 from tvm.tirx import Add, Cast, FloatImm, Max, Min
 
-from edgedeploy.compile.backends.cpu.statements import replaced
+from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within
 
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
 _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
@@ -38,13 +38,26 @@ class _Narrowing:
 
 def narrow_by_instructions(function: tirx.PrimFunc, *, x86: bool) -> tirx.PrimFunc:
     """A function with such expressions in the form that is quickest on x86, or elsewhere."""
-    write = _by_conversion if x86 else _by_addition
+    write, rounded = (_by_conversion, tirx.nearbyint) if x86 else (_by_addition, _rounded_by_addition)
+
+    def in_float(expression: Any) -> Any:
+        """Floats of bytes, as the floats that these bytes are made of."""
+        if isinstance(expression, Add) and isinstance(expression.a, Add) and _is_whole(expression.a.a):
+            return _moved_twice(expression)
+        narrowing = _narrowing(expression.value) if isinstance(expression, Cast) else None
+        if narrowing is None or str(expression.ty.dtype) != "float32":
+            return expression
+        value = rounded(_bounded(narrowing))
+        return value + _zero_point(narrowing, "float32") if narrowing.zero_point else value
 
     def narrowed(statement: Any) -> Any:
-        narrowing = _narrowing(statement.value) if isinstance(statement, tirx.BufferStore) else None
-        if narrowing is None:
+        if not isinstance(statement, tirx.BufferStore):
             return statement
-        return tirx.BufferStore(statement.buffer, write(narrowing).astype(narrowing.dtype), statement.indices)
+        value = replaced_within(statement.value, in_float)
+        narrowing = _narrowing(value)
+        if narrowing is not None:
+            value = write(narrowing).astype(narrowing.dtype)
+        return tirx.BufferStore(statement.buffer, value, statement.indices)
 
     return function.with_body(replaced(function.body, narrowed))
 
@@ -74,13 +87,40 @@ def _narrowing(cast: Any) -> _Narrowing | None:
     return _Narrowing(lesser.a.a, int(zero_point), int(low), int(high), dtype)
 
 
+def _is_whole(value: Any) -> bool:
+    """Whether a float is one that was rounded here, or as TVM does."""
+    if isinstance(value, tirx.Sub):
+        return isinstance(value.b, FloatImm) and float(value.b.value) == _ROUNDER
+    return isinstance(value, Call) and getattr(value.op, "name", "") in _ROUNDS
+
+
+def _moved_twice(total: Add) -> Any:
+    """A whole number with two zero points added to it, as one with their sum."""
+    moves = [each.b for each in (total.a, total)]
+    if not all(isinstance(each, FloatImm) and float(each.value).is_integer() for each in moves):
+        return total
+    moved = sum(float(each.value) for each in moves)
+    return total.a.a + tirx.const(moved, "float32") if moved else total.a.a
+
+
+def _bounded(narrowing: _Narrowing) -> Any:
+    low, high = (tirx.const(float(each - narrowing.zero_point), "float32") for each in (narrowing.low, narrowing.high))
+    return tirx.min(tirx.max(narrowing.value, low), high)
+
+
+def _zero_point(narrowing: _Narrowing, dtype: str) -> Any:
+    return tirx.const(narrowing.zero_point, dtype)
+
+
 def _by_conversion(narrowing: _Narrowing) -> Any:
     """Bounds in float, and `vcvtps2dq`, which rounds to even."""
-    zero_point = narrowing.zero_point
-    low, high = (tirx.const(float(bound - zero_point), "float32") for bound in (narrowing.low, narrowing.high))
-    bounded = tirx.min(tirx.max(narrowing.value, low), high)
-    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded)
-    return rounded + tirx.const(zero_point, "int32") if zero_point else rounded
+    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(narrowing))
+    return rounded + _zero_point(narrowing, "int32") if narrowing.zero_point else rounded
+
+
+def _rounded_by_addition(value: Any) -> Any:
+    """A float32 value as a whole number; 32-bit ARM has no instruction that rounds to one."""
+    return value + tirx.const(_ROUNDER, "float32") - tirx.const(_ROUNDER, "float32")
 
 
 def _by_addition(narrowing: _Narrowing) -> Any:

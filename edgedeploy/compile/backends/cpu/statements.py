@@ -1,4 +1,4 @@
-"""Statements of TensorIR with others in the place of some of them; TVM 0.27 offers no such walk to Python."""
+"""Statements and expressions of TensorIR with others in the place of some; TVM 0.27 offers no such walk to Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
+from tvm.ir import Call
 from tvm.s_tir import SBlock, SBlockRealize
+
+_BINARY = tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max
 
 
 def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
@@ -45,3 +48,26 @@ def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
         )
         return SBlockRealize(statement.iter_values, statement.predicate, written)
     return statement
+
+
+def replaced_within(expression: Any, replacement: Callable[[Any], Any]) -> Any:
+    """An expression with what `replacement` makes of the arithmetic, casts and calls in it, the inner ones first."""
+
+    def inside(each: Any) -> Any:
+        return replaced_within(each, replacement)
+
+    if isinstance(expression, _BINARY):
+        operands = inside(expression.a), inside(expression.b)
+        if not (operands[0].same_as(expression.a) and operands[1].same_as(expression.b)):
+            expression = type(expression)(*operands)
+    elif isinstance(expression, tirx.Cast):
+        value = inside(expression.value)
+        if not value.same_as(expression.value):
+            expression = tirx.Cast(expression.ty.dtype, value)
+    elif isinstance(expression, Call):
+        arguments = [inside(each) for each in expression.args]
+        if not all(now.same_as(before) for now, before in zip(arguments, expression.args, strict=True)):
+            expression = Call(expression.op, arguments, expression.attrs, expression.ty_args, ret_ty=expression.ty)
+    else:
+        return expression
+    return replacement(expression)
