@@ -15,6 +15,7 @@ import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.backends.cpu.words import WORD, as_part_of_word, part_of_word
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
 from edgedeploy.compile.tiles import Tile
@@ -71,11 +72,10 @@ class ColumnForm:
                 if last >= height and self.parts == 1:
                     break
                 line = part * ROWS + row
-                value = tirx.reinterpret("uint8", read(n, y * down + tirx.min(line, height - 1), x, c)).astype("uint32")
+                value = as_part_of_word(read(n, y * down + tirx.min(line, height - 1), x, c), row)
                 if last >= height:
-                    value = tirx.if_then_else(line < height, value, tirx.const(0, "uint32"))
-                shifted = value << tirx.const(8 * row, "uint32")
-                found = shifted if found is None else found | shifted
+                    value = tirx.if_then_else(line < height, value, tirx.const(0, WORD))
+                found = value if found is None else found | value
             return found
 
         columns = window.input_size(*whole)[1]
@@ -84,8 +84,7 @@ class ColumnForm:
         row = te.reduce_axis((0, ROWS), "rr")
 
         def sum_of_products(n: Any, y: Any, x: Any, c: Any) -> Any:
-            byte = words[n, y, part, x * across + kx, c] >> (row * 8).astype("uint32")
-            value = byte.astype(self.step.data).astype("int32")
+            value = part_of_word(words[n, y, part, x * across + kx, c], row, self.step.data).astype("int32")
             return te.sum(value * weights[kx, part, c, row].astype("int32"), axis=[kx, part, row])
 
         sums = te.compute((batch, *whole, channels), sum_of_products, name=SUMS)

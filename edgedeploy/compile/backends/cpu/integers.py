@@ -7,15 +7,17 @@ output channels to whole tiles.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.backends.cpu.words import as_part_of_word, part_of_word
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
 from edgedeploy.compile.operators.product import unravelled
@@ -28,8 +30,9 @@ IntegerLayer = Convolution | FirstConvolution | Dense
 
 _ONE_PIXEL = Window((1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
 
-# From a feature map's index, row, column, group, and input channel of the group, to the value there.
-_Reader = Callable[[Any, Any, Any, Any, Any], Any]
+# From a feature map's index, row, column, group, step over the group's input channels, and channel of the step, to the
+# value there.
+_Reader = Callable[[Any, Any, Any, Any, Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class StepForm:
             column = x * window.strides[1] + kx * window.dilation[1]
             group = tirx.floordiv(vector, per_group) if self.groups > 1 else 0
             place = (tirx.floordiv(vector, vectors), ky, kx, ko, tirx.floormod(vector, vectors), *inner)
-            value = read(n, row, column, group, ko * step.depth + channel)
+            value = read(n, row, column, group, ko, channel)
             return value.astype("int32") * weights[place].astype("int32")
 
         shape = (self._batch, *self._whole, self.groups * per_group, step.channels)
@@ -154,13 +157,16 @@ class StepForm:
                 return data(*unravelled(x, shape), channel)
             return data[n, channel, y, x] if isinstance(self.layer, FirstConvolution) else data[n, y, x, channel]
 
+        if self._in_words:
+            return self._words(data)
+        depth = self.step.depth
         if not self.copies:
             # Rows and columns beyond the feature map are cropped: any values do.
             def clamped(place: Any, whole: int, size: int) -> Any:
                 return place if whole <= size else tirx.min(place, size - 1)
 
-            return lambda n, y, x, group, channel: at(
-                n, clamped(y, rows, height), clamped(x, columns, width), group * inputs + channel
+            return lambda n, y, x, group, ko, channel: at(
+                n, clamped(y, rows, height), clamped(x, columns, width), group * inputs + ko * depth + channel
             )
         outside = tirx.const(int(self.window.padding_value), self.step.data)
 
@@ -173,8 +179,50 @@ class StepForm:
 
         # TVM reads no more of a buffer than there is: at least the whole feature map.
         shape_copied = (max(rows, top + height), max(columns, left + width))
-        copy = te.compute((self._batch, *shape_copied, self.groups, self.deep * self.step.depth), value, name=COPY)
-        return lambda n, y, x, group, channel: copy[n, y, x, group, channel]
+        copy = te.compute((self._batch, *shape_copied, self.groups, self.deep * depth), value, name=COPY)
+        return lambda n, y, x, group, ko, channel: copy[n, y, x, group, ko * depth + channel]
+
+    @property
+    def _in_words(self) -> bool:
+        return isinstance(self.layer, FirstConvolution) and self.step.reads_words
+
+    def _words(self, data: te.Tensor) -> _Reader:
+        """A function that reads a copy of NCHW data: the channels of a pixel that a step reads as a word of it.
+
+        So vectors of pixels are copied. A vector is either all feature map, which begins with one, or all padding where
+        the feature map's width is a multiple of it.
+        """
+        step, window, lanes = self.step, self.window, self.step.channels
+        (height, width), (top, left, _, _) = self._read_size, window.padding
+        rows, columns = window.input_size(*self._whole)
+        margin = round_up(left, lanes)
+        vectors = -(-max(columns + margin - left, width + margin) // lanes)
+        outside = tirx.const(int(window.padding_value), step.data)
+
+        def word_of(k: int, value: Callable[[int], Any]) -> Any:
+            channels = range(k * step.depth, min((k + 1) * step.depth, self.inputs))
+            parts = [as_part_of_word(value(channel), channel % step.depth) for channel in channels]
+            return reduce(operator.or_, parts)
+
+        def word(n: Any, k: Any, y: Any, vector: Any, lane: Any) -> Any:
+            column = vector * lanes + lane - margin
+            inside = tirx.all(y >= top, y < top + height, vector >= margin // lanes, column < width)
+            found = None
+            for each in reversed(range(self.deep)):
+                stored = word_of(each, lambda channel: data[n, channel, y - top, column].astype(step.data))
+                value = tirx.if_then_else(inside, stored, word_of(each, lambda _: outside))
+                found = value if found is None else tirx.if_then_else(k == each, value, found)
+            return found
+
+        shape = self._batch, self.deep, max(rows, top + height), vectors, lanes
+        words = te.compute(shape, word, name=COPY)
+
+        def read(n: Any, y: Any, x: Any, group: Any, ko: Any, channel: Any) -> Any:
+            column = x + margin - left
+            word = words[n, ko, y, tirx.floordiv(column, lanes), tirx.floormod(column, lanes)]
+            return part_of_word(word, channel, step.data)
+
+        return read
 
     @property
     def copies(self) -> bool:

@@ -13,24 +13,28 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.backends.cpu.steps import Step
+from edgedeploy.compile.backends.cpu.words import WORD, part_of_word
 
 # From a step and the buffers of its data, weights and sums, to what its instructions store.
 MultiplyAdd = Callable[["Step", Any, Any, Any], None]
 
 
 @cache
-def intrinsic(step: Step) -> str:
-    """The name of a step's intrinsic, which is registered by the first call."""
-    data, weights, sums = _Operand((step.depth,), step.data), _Operand(step.block, step.weights), _sums_of(step)
+def intrinsic(step: Step, words: bool = False) -> str:
+    """The name of a step's intrinsic, which is registered by the first call; `words` if its data lie in words."""
+    name = f"{step.name}.of_words" if words else step.name
+    data = _Operand((1,), WORD) if words else _Operand((step.depth,), step.data)
+    weights, sums = _Operand(step.block, step.weights), _sums_of(step)
 
     def product(data: Any, weights: Any, spatial: list[Any], terms: list[Any]) -> Any:
         place, weight = step.operands(*spatial, terms=terms)
-        return T.cast(data[place], "int32") * T.cast(weights[tuple(weight)], "int32")
+        value = part_of_word(data[0], place, step.data) if words else data[place]
+        return T.cast(value, "int32") * T.cast(weights[tuple(weight)], "int32")
 
     plain = _function([data, weights], sums, lambda *buffers: _summed(buffers, sums.shape, step.terms, product))
     written = _function([data, weights], sums, lambda *buffers: _MULTIPLY_ADDS[step.instruction](step, *buffers))
-    TensorIntrin.register(step.name, plain, written, override=True)  # another thread may have
-    return step.name
+    TensorIntrin.register(name, plain, written, override=True)  # another thread may have
+    return name
 
 
 @cache
@@ -56,14 +60,14 @@ def words_intrinsic(step: Step) -> str:
     """The name of the intrinsic that adds to each sum the products of a word of its own, four bytes, with weights."""
     name, words, weights, sums = (
         f"{step.name}.words",
-        _Operand((step.channels,), "uint32", "local"),
+        _Operand((step.channels,), WORD, "local"),
         _Operand((step.channels, 4), step.weights),
         _sums_of(step),
     )
 
     def product(words: Any, weights: Any, spatial: list[Any], terms: list[Any]) -> Any:
-        byte = T.shift_right(words[spatial[0]], T.cast(terms[0] * 8, "uint32"))
-        return T.cast(T.cast(byte, step.data), "int32") * T.cast(weights[spatial[0], terms[0]], "int32")
+        byte = part_of_word(words[spatial[0]], terms[0], step.data)
+        return T.cast(byte, "int32") * T.cast(weights[spatial[0], terms[0]], "int32")
 
     def written(words: Any, weights: Any, sums: Any) -> None:
         values = tirx.reinterpret(f"{step.data}x{4 * step.channels}", _load(words, [0], step.channels))
@@ -129,15 +133,15 @@ def _call(dtype: str, name: str, *arguments: Any) -> Any:
     return T.call_llvm_pure_intrin(T.llvm_lookup_intrinsic_id(f"llvm.{name}"), *arguments, dtype=dtype)
 
 
-def _repeated(buffer: Any, values: int, times: int) -> Any:
-    """The first values of a buffer, 32 bits of them, as a vector of many copies."""
-    word = tirx.reinterpret("int32", _load(buffer, [0], values))
-    return tirx.reinterpret(f"{buffer.dtype}x{values * times}", tirx.Broadcast(word, times))
+def _repeated(step: Step, buffer: Any) -> Any:
+    """The data of a step, 32 bits, as a vector of as many copies as there are sums."""
+    word = tirx.reinterpret("int32", _load(buffer, [0], int(buffer.shape[0])))
+    return tirx.reinterpret(f"{step.data}x{step.depth * step.channels}", tirx.Broadcast(word, step.channels))
 
 
 def _dot_product(step: Step, data: Any, weights: Any, sums: Any) -> None:
     """x86's VNNI: products of 32 bits of data by 32 bits of weights, added to each sum."""
-    _add_dot_products(step, _repeated(data, step.depth, step.channels), weights, sums)
+    _add_dot_products(step, _repeated(step, data), weights, sums)
 
 
 def _add_dot_products(step: Step, values: Any, weights: Any, sums: Any) -> None:
@@ -153,14 +157,15 @@ _PMADDWD = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.
 
 def _vpmaddwd(step: Step, data: Any, weights: Any, sums: Any) -> None:
     channels = step.channels
-    factors = _repeated(data, 2, channels), _load(weights, [0, 0], 2 * channels)
+    factors = _repeated(step, data), _load(weights, [0, 0], 2 * channels)
     _store(sums, [0], _load(sums, [0], channels) + _call(f"int32x{channels}", _PMADDWD[channels], *factors))
 
 
 def _sdot(step: Step, data: Any, weights: Any, sums: Any) -> None:
     """A dot product of four bytes for each group, with one element of a vector of input channels."""
     found, groups = _load(sums, [0], 4), step.groups
-    words = tirx.reinterpret("int32" if groups == 1 else f"int32x{groups}", _load(data, [0], step.depth))
+    values = _load(data, [0], int(data.shape[0]))
+    words = tirx.reinterpret("int32" if groups == 1 else f"int32x{groups}", values)
     for group in range(groups):
         repeated = tirx.Broadcast(words, 4) if groups == 1 else tirx.Shuffle([words, words], [group] * 4)
         place = [group, 0, 0] if groups > 1 else [0, 0]

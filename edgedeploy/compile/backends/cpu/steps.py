@@ -16,6 +16,7 @@ import tvm
 from tvm.target import codegen
 
 from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.words import WORD, fill_word
 from edgedeploy.compile.types import LayerTypes
 
 
@@ -52,6 +53,11 @@ class Step:
     def products(self) -> int:
         """Multiplications of one step."""
         return self.channels * self.depth
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether the input channels that it takes are 32 bits, which it reads as one."""
+        return self.lanes == self.groups == 1 and fill_word(self.data, self.depth)
 
     @property
     def block(self) -> tuple[int, ...]:
@@ -115,8 +121,9 @@ def steps_for(types: LayerTypes, board: Board) -> list[Step]:
 
 
 def step_of(data: str, channels: int, depth: int, board: Board) -> Step:
-    """The step of so many output and input channels of data that are read as a type."""
-    return next(s for s in _all_steps(board) if (s.data, s.channels, s.depth) == (data, channels, depth))
+    """The step of so many output and input channels of data that are read as a type, or as words."""
+    found = (step for step in _all_steps(board) if (step.channels, step.depth) == (channels, depth))
+    return next(step for step in found if step.data == data or (step.reads_words and data == WORD))
 
 
 def word_steps(types: LayerTypes, board: Board) -> list[Step]:

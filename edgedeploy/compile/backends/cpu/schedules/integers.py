@@ -13,6 +13,7 @@ from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import COPY, LANES, SUMS
 from edgedeploy.compile.backends.cpu.step_code import intrinsic, lanes_intrinsic
 from edgedeploy.compile.backends.cpu.steps import step_of
+from edgedeploy.compile.backends.cpu.words import WORD
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 # Results that are made of sums together: a whole register of bytes.
@@ -28,6 +29,7 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the sums and everything fused with them; the weights were packed with the form."""
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Steps), kernel.block(SUMS)
     tile, step = chosen.tile, step_of(kernel.dtypes(sums)[0], chosen.vector, chosen.depth, board)
+    words = kernel.dtypes(sums)[0] == WORD
     operations = 2 * math.prod(kernel.extents(sums))
     last = kernel.block(LANES) if step.lanes > 1 else sums
     anchor = LANES if step.lanes > 1 else SUMS
@@ -56,7 +58,9 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
             kernel.pad_first([COPY], board)
         else:
             kernel.pad_inside([COPY], task, board)
-    _accumulate(kernel, sums, intrinsic(step), lanes=step.lanes > 1)
+        if words:
+            kernel.partition(schedule.get_loops(kernel.block(COPY))[-2])
+    _accumulate(kernel, sums, intrinsic(step, words), lanes=step.lanes > 1)
     if step.lanes > 1:
         _add_lanes(kernel, last, lanes_intrinsic(step))
     return None
