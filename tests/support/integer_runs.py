@@ -137,11 +137,11 @@ def scheduled(group: FusedFunction, board: Board, chosen: Configuration) -> Sche
         return host_of(board).configured(group, chosen, {group.weights})
 
 
-def assembly(function: Scheduled, board: Board, folder: Path) -> str:
+def assembly(function: tvm.tirx.PrimFunc, board: Board, folder: Path) -> str:
     """The code of a scheduled function."""
     from edgedeploy.compile.backends.cpu import codegen
 
-    module = tvm.IRModule({"layer": function.function.with_attr("global_symbol", "layer")})
+    module = tvm.IRModule({"layer": function.with_attr("global_symbol", "layer")})
     library = codegen.write_object(module, tvm.target.Target(board.cpu_target()), folder / "layer.o")
     return str(library.inspect_source("asm"))
 
@@ -149,15 +149,21 @@ def assembly(function: Scheduled, board: Board, folder: Path) -> str:
 def results(case: Case, board: Board, chosen: Configuration, folder: Path) -> tuple[np.ndarray, str]:
     """What a CPU makes of a case in a configuration, and the code."""
     done = scheduled(requantised_group(case.layer, case.tail), board, chosen)
-    code = assembly(done, board, folder)
     weights = done.packing.pack(case.weights) if done.packing else case.weights
     tensors = [case.data, weights, case.tail.bias, case.tail.scale]
-    empty = np.zeros(case.expected.shape, case.tail.dtype)
+    return run_function(done.function, tensors, np.zeros(case.expected.shape, case.tail.dtype), board, folder)
+
+
+def run_function(
+    function: tvm.tirx.PrimFunc, tensors: list[np.ndarray], empty: np.ndarray, board: Board, folder: Path
+) -> tuple[np.ndarray, str]:
+    """What a scheduled function makes of tensors on a CPU, in the shape and type of an empty array, and the code."""
+    code = assembly(function, board, folder)
     if board.is_x86:
         link_shared([folder / "layer.o", THREAD_POOL], folder / "layer.so", board)
         output = tvm.runtime.tensor(empty)
-        function = tvm.runtime.load_module(str(folder / "layer.so"))["layer"]
-        function(*map(tvm.runtime.tensor, tensors), output)
+        called = tvm.runtime.load_module(str(folder / "layer.so"))["layer"]
+        called(*map(tvm.runtime.tensor, tensors), output)
         return np.asarray(output.numpy()), code
     return _emulated([*tensors, empty], board, folder), code
 

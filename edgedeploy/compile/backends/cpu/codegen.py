@@ -27,6 +27,9 @@ PARTS = 4
 # Cortex-A53 takes 3.8 products of bytes in a cycle in the place of 2.2 to 2.9 (`benchmarks/arm_loops.py`).
 _INTEGERS_AS = {"cortex-a53": "generic"}
 
+# What LLVM calls the features of CPUs that have fused multiply-adds: of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
+_FUSING = {"fma", "vfp4", "fp-armv8", "f"}
+
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
 # put before each of them are three quarters of the code and half of the time to write it.
 # Loops that `Kernel.partition` marked are of constant length, which TVM leaves whole otherwise.
@@ -76,8 +79,9 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     """
     use_vector_arithmetic()
     x86 = architecture_of(str(target.attrs["mtriple"])).memory_operands
+    fuses = not _FUSING.isdisjoint(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
     functions = tvm.IRModule(
-        {variable: narrow_by_instructions(each, x86=x86) for variable, each in functions.functions.items()}
+        {variable: narrow_by_instructions(each, x86=x86, fuses=fuses) for variable, each in functions.functions.items()}
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
         library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)

@@ -72,7 +72,8 @@ class ColumnForm:
                 if last >= height and self.parts == 1:
                     break
                 line = part * ROWS + row
-                value = as_part_of_word(read(n, y * down + tirx.min(line, height - 1), x, c), row)
+                line_read = read(n, y * down + tirx.min(line, height - 1), x, c)
+                value = as_part_of_word(line_read, row, self.step.data)
                 if last >= height:
                     value = tirx.if_then_else(line < height, value, tirx.const(0, WORD))
                 found = value if found is None else found | value

@@ -201,7 +201,7 @@ class StepForm:
 
         def word_of(k: int, value: Callable[[int], Any]) -> Any:
             channels = range(k * step.depth, min((k + 1) * step.depth, self.inputs))
-            parts = [as_part_of_word(value(channel), channel % step.depth) for channel in channels]
+            parts = [as_part_of_word(value(channel), channel % step.depth, step.data) for channel in channels]
             return reduce(operator.or_, parts)
 
         def word(n: Any, k: Any, y: Any, vector: Any, lane: Any) -> Any:

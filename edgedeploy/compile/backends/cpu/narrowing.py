@@ -6,14 +6,16 @@ a rounded float first, and then integers of that. Where a function goes on with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import tirx
 from tvm.ir import Call
 from tvm.tirx import Add, Cast, FloatImm, Max, Min
 
+from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within
 
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
@@ -26,40 +28,81 @@ _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
 
 @dataclass(frozen=True)
-class _Narrowing:
-    """A float32 value, as bytes between two bounds that hold the zero point already."""
+class _Rounding:
+    """A float32 value within bounds that are whole numbers, rounded, halves to even.
+
+    Attributes:
+        value: what is rounded.
+        low, high: the bounds.
+        within: whether the value keeps them by itself.
+    """
 
     value: Any
-    zero_point: int
     low: int
     high: int
+    within: bool = False
+
+
+@dataclass(frozen=True)
+class _Narrowing:
+    """What was rounded, with a zero point added to it, as bytes."""
+
+    rounding: _Rounding
+    zero_point: int
     dtype: str
 
 
-def narrow_by_instructions(function: tirx.PrimFunc, *, x86: bool) -> tirx.PrimFunc:
-    """A function with such expressions in the form that is quickest on x86, or elsewhere."""
+def narrow_by_instructions(function: tirx.PrimFunc, *, x86: bool, fuses: bool) -> tirx.PrimFunc:
+    """A function with such expressions in the form that is quickest.
+
+    Args:
+        function: scheduled.
+        x86: whether its CPU rounds by conversions; others do by additions.
+        fuses: whether its CPU has fused multiply-adds.
+    """
     write, rounded = (_by_conversion, tirx.nearbyint) if x86 else (_by_addition, _rounded_by_addition)
 
+    def inside(rounding: _Rounding) -> _Rounding:
+        rounding = replace(rounding, value=replaced_within(rounding.value, in_float))
+        return _without_division(rounding) if fuses else rounding
+
     def in_float(expression: Any) -> Any:
-        """Floats of bytes, as the floats that these bytes are made of."""
-        if isinstance(expression, Add) and isinstance(expression.a, Add) and _is_whole(expression.a.a):
-            return _moved_twice(expression)
-        narrowing = _narrowing(expression.value) if isinstance(expression, Cast) else None
-        if narrowing is None or str(expression.ty.dtype) != "float32":
-            return expression
-        value = rounded(_bounded(narrowing))
-        return value + _zero_point(narrowing, "float32") if narrowing.zero_point else value
+        """Floats of bytes, less a zero point or not, as the rounded floats that these bytes are made of."""
+        cast, moved = expression, 0.0
+        if isinstance(expression, Add) and isinstance(expression.b, FloatImm):
+            cast, moved = expression.a, float(expression.b.value)
+        is_float = isinstance(cast, Cast) and str(cast.ty.dtype) == "float32"
+        narrowing = _narrowing(cast.value) if is_float and moved.is_integer() else None
+        if narrowing is not None:
+            value, moved = rounded(_bounded(inside(narrowing.rounding))), moved + narrowing.zero_point
+            return value + tirx.const(moved, "float32") if moved else value
+        rounding = _rounding(expression)
+        return expression if rounding is None else rounded(_bounded(inside(rounding)))
 
     def narrowed(statement: Any) -> Any:
         if not isinstance(statement, tirx.BufferStore):
             return statement
-        value = replaced_within(statement.value, in_float)
-        narrowing = _narrowing(value)
-        if narrowing is not None:
-            value = write(narrowing).astype(narrowing.dtype)
+        narrowing = _narrowing(statement.value)
+        if narrowing is None:
+            value = replaced_within(statement.value, in_float)
+        else:
+            value = write(inside(narrowing.rounding), narrowing.zero_point).astype(narrowing.dtype)
         return tirx.BufferStore(statement.buffer, value, statement.indices)
 
     return function.with_body(replaced(function.body, narrowed))
+
+
+def _rounding(call: Any) -> _Rounding | None:
+    """What a call rounds; None if it does something else."""
+    if not (isinstance(call, Call) and getattr(call.op, "name", "") in _ROUNDS) or str(call.ty.dtype) != "float32":
+        return None
+    lesser = call.args[0]
+    if not (isinstance(lesser, Min) and isinstance(lesser.a, Max)):
+        return None
+    bounds = [float(each.value) for each in (lesser.a.b, lesser.b) if isinstance(each, FloatImm)]
+    if len(bounds) < 2 or not all(each.is_integer() and abs(each) <= _MOST_MOVED for each in bounds):
+        return None
+    return _Rounding(lesser.a.a, int(bounds[0]), int(bounds[1]))
 
 
 def _narrowing(cast: Any) -> _Narrowing | None:
@@ -70,52 +113,40 @@ def _narrowing(cast: Any) -> _Narrowing | None:
     value, zero_point = cast.value, 0.0
     if isinstance(value, Add) and isinstance(value.b, FloatImm):
         value, zero_point = value.a, float(value.b.value)
-    if not (isinstance(value, Call) and getattr(value.op, "name", "") in _ROUNDS) or str(value.ty.dtype) != "float32":
+    rounding = _rounding(value)
+    if rounding is None or not zero_point.is_integer():
         return None
-    lesser = value.args[0]
-    if not (isinstance(lesser, Min) and isinstance(lesser.a, Max)):
-        return None
-    bounds = lesser.a.b, lesser.b
-    if not all(isinstance(each, FloatImm) for each in bounds):
-        return None
-    low, high = (float(each.value) + zero_point for each in bounds)
-    if not zero_point.is_integer() or abs(zero_point) > _MOST_MOVED:
-        return None
+    low, high = rounding.low + zero_point, rounding.high + zero_point
     limits = tvm.tirx.min_value(dtype).value, tvm.tirx.max_value(dtype).value
-    if not (low.is_integer() and high.is_integer() and limits[0] <= low <= high <= limits[1]):
+    if not limits[0] <= low <= high <= limits[1]:
         return None
-    return _Narrowing(lesser.a.a, int(zero_point), int(low), int(high), dtype)
+    return _Narrowing(rounding, int(zero_point), dtype)
 
 
-def _is_whole(value: Any) -> bool:
-    """Whether a float is one that was rounded here, or as TVM does."""
-    if isinstance(value, tirx.Sub):
-        return isinstance(value.b, FloatImm) and float(value.b.value) == _ROUNDER
-    return isinstance(value, Call) and getattr(value.op, "name", "") in _ROUNDS
+def _without_division(rounding: _Rounding) -> _Rounding:
+    """The same of a product where it was of a quotient; the bounds are those of the numerator, too."""
+    quotient = rounding.value
+    if not (isinstance(quotient, tirx.Div) and isinstance(quotient.b, FloatImm)):
+        return rounding
+    divisor = float(quotient.b.value)
+    reciprocal = reciprocal_for(divisor, rounding.low, rounding.high)
+    if reciprocal is None:
+        return rounding
+    # Else infinities would be taken times both parts of the reciprocal, whose signs may differ.
+    low, high = (tirx.const(float(np.float32(each * divisor)), "float32") for each in (rounding.low, rounding.high))
+    product = reciprocal.times(tirx.min(tirx.max(quotient.a, low), high))
+    return replace(rounding, value=product, within=True)
 
 
-def _moved_twice(total: Add) -> Any:
-    """A whole number with two zero points added to it, as one with their sum."""
-    moves = [each.b for each in (total.a, total)]
-    if not all(isinstance(each, FloatImm) and float(each.value).is_integer() for each in moves):
-        return total
-    moved = sum(float(each.value) for each in moves)
-    return total.a.a + tirx.const(moved, "float32") if moved else total.a.a
+def _bounded(rounding: _Rounding) -> Any:
+    low, high = (tirx.const(float(each), "float32") for each in (rounding.low, rounding.high))
+    return rounding.value if rounding.within else tirx.min(tirx.max(rounding.value, low), high)
 
 
-def _bounded(narrowing: _Narrowing) -> Any:
-    low, high = (tirx.const(float(each - narrowing.zero_point), "float32") for each in (narrowing.low, narrowing.high))
-    return tirx.min(tirx.max(narrowing.value, low), high)
-
-
-def _zero_point(narrowing: _Narrowing, dtype: str) -> Any:
-    return tirx.const(narrowing.zero_point, dtype)
-
-
-def _by_conversion(narrowing: _Narrowing) -> Any:
+def _by_conversion(rounding: _Rounding, zero_point: int) -> Any:
     """Bounds in float, and `vcvtps2dq`, which rounds to even."""
-    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(narrowing))
-    return rounded + _zero_point(narrowing, "int32") if narrowing.zero_point else rounded
+    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(rounding))
+    return rounded + tirx.const(zero_point, "int32") if zero_point else rounded
 
 
 def _rounded_by_addition(value: Any) -> Any:
@@ -123,7 +154,7 @@ def _rounded_by_addition(value: Any) -> Any:
     return value + tirx.const(_ROUNDER, "float32") - tirx.const(_ROUNDER, "float32")
 
 
-def _by_addition(narrowing: _Narrowing) -> Any:
+def _by_addition(rounding: _Rounding, zero_point: int) -> Any:
     """An addition rounds; a saturating subtraction takes away what was added and adds the zero point.
 
     Bounds are kept while values are narrowed (`sqxtn`), eight and sixteen at a time: four instructions for four values
@@ -131,12 +162,14 @@ def _by_addition(narrowing: _Narrowing) -> Any:
     that rounds.
     """
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
-    fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.value)
+    fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", rounding.value)
     bits = tirx.reinterpret("int32", fenced + tirx.const(_ROUNDER, "float32"))
-    less = tirx.const(_ROUNDER_BITS - narrowing.zero_point, "int32")
+    less = tirx.const(_ROUNDER_BITS - zero_point, "int32")
+    if rounding.within:
+        return bits - less
     wide = tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", bits, less)
     half = _within(wide, -32768, 32767, "int32").astype("int16")
-    return _within(half, narrowing.low, narrowing.high, "int16")
+    return _within(half, rounding.low + zero_point, rounding.high + zero_point, "int16")
 
 
 def _within(value: Any, low: int, high: int, dtype: str) -> Any:

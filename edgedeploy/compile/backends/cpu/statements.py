@@ -51,23 +51,26 @@ def replaced(statement: Any, replacement: Callable[[Any], Any]) -> Any:
 
 
 def replaced_within(expression: Any, replacement: Callable[[Any], Any]) -> Any:
-    """An expression with what `replacement` makes of the arithmetic, casts and calls in it, the inner ones first."""
+    """An expression with what `replacement` makes of it and of the operands of arithmetic, casts and calls in it.
+
+    As for statements, what it has replaced is left as it is.
+    """
+    found = replacement(expression)
+    if found is not expression:
+        return found
 
     def inside(each: Any) -> Any:
         return replaced_within(each, replacement)
 
     if isinstance(expression, _BINARY):
         operands = inside(expression.a), inside(expression.b)
-        if not (operands[0].same_as(expression.a) and operands[1].same_as(expression.b)):
-            expression = type(expression)(*operands)
-    elif isinstance(expression, tirx.Cast):
+        kept = operands[0].same_as(expression.a) and operands[1].same_as(expression.b)
+        return expression if kept else type(expression)(*operands)
+    if isinstance(expression, tirx.Cast):
         value = inside(expression.value)
-        if not value.same_as(expression.value):
-            expression = tirx.Cast(expression.ty.dtype, value)
-    elif isinstance(expression, Call):
+        return expression if value.same_as(expression.value) else tirx.Cast(expression.ty.dtype, value)
+    if isinstance(expression, Call):
         arguments = [inside(each) for each in expression.args]
-        if not all(now.same_as(before) for now, before in zip(arguments, expression.args, strict=True)):
-            expression = Call(expression.op, arguments, expression.attrs, expression.ty_args, ret_ty=expression.ty)
-    else:
-        return expression
-    return replacement(expression)
+        if any(not now.same_as(before) for now, before in zip(arguments, expression.args, strict=True)):
+            return Call(expression.op, arguments, expression.attrs, expression.ty_args, ret_ty=expression.ty)
+    return expression

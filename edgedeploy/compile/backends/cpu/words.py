@@ -22,7 +22,7 @@ def part_of_word(word: Any, place: Any, dtype: str) -> Any:
     return (word >> (place * bits_of(dtype)).astype(WORD)).astype(dtype)
 
 
-def as_part_of_word(value: Any, place: int) -> Any:
-    """A word that holds a value at a place, and zero elsewhere."""
-    bits = bits_of(str(value.ty.dtype))
+def as_part_of_word(value: Any, place: int, dtype: str) -> Any:
+    """A word that holds a value of a type at a place, and zero elsewhere."""
+    bits = bits_of(dtype)
     return tirx.reinterpret(f"uint{bits}", value).astype(WORD) << tirx.const(bits * place, WORD)

@@ -1,0 +1,62 @@
+"""Rounded quotients without divisions: float32 values, divided by a constant, and rounded to whole numbers.
+
+QuantizeLinear divides by its scale. A division takes a core ten to thirty cycles for a vector; a product and a fused
+multiply-add with two parts of the reciprocal take one or two (N. Brisebarre, J.-M. Muller, S. K. Raina, Accelerating
+Correctly Rounded Floating-Point Division When the Divisor Is Known in Advance, IEEE Trans. Comput. 53(8), 2004).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+
+# Divisors between these: neither they, nor reciprocals, nor what is left of products, are subnormal or infinite.
+_LEAST, _MOST = 2.0**-60, 2.0**60
+
+# Floats at each side of a quotient between two whole numbers that are tried: both ways turn over within one.
+_NEIGHBOURS = 4
+
+
+@dataclass(frozen=True)
+class Reciprocal:
+    """Of a constant, as a sum of two float32: the nearest, and what that lacks."""
+
+    first: np.float32
+    second: np.float32
+
+    def times(self, value: Any) -> Any:
+        """The product with a float32 expression, rounded once but for what the small part's product loses."""
+        first, second = (tirx.const(float(part), "float32") for part in (self.first, self.second))
+        name = tirx.Var("numerator", "float32")
+        product = tirx.call_llvm_pure_intrin("float32", "llvm.fma", name, first, name * second)
+        return tirx.Let(name, value, product)
+
+
+def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None:
+    """The reciprocal whose products round to the same whole numbers as quotients do; None if there is none.
+
+    Quotient and product grow with the numerator. So they round alike everywhere if they do beside each value that lies
+    between two whole numbers.
+
+    Args:
+        divisor: in float32.
+        low, high: whole numbers, between which the results lie.
+    """
+    divisor = float(np.float32(divisor))
+    if not _LEAST < divisor < _MOST:
+        return None
+    found = Reciprocal(np.float32(1 / divisor), np.float32(1 / divisor - float(np.float32(1 / divisor))))
+    halves = (np.arange(low, high) + 0.5) * divisor
+    steps = np.arange(-_NEIGHBOURS, _NEIGHBOURS + 1, dtype=np.int32)
+    numerators = (halves.astype(np.float32).view(np.int32)[:, np.newaxis] + steps).view(np.float32)
+    small = (numerators * found.second).astype(np.float64)
+    total = numerators.astype(np.float64) * np.float64(found.first) + small
+    products = total.astype(np.float32)
+    # float64 rounds the sum as well: where that leaves a value between two float32, it is not known which is right.
+    beyond = np.nextafter(products, np.where(total < products, -np.inf, np.inf).astype(np.float32))
+    between = total == (products.astype(np.float64) + beyond) / 2
+    same = np.rint(products) == np.rint(numerators / np.float32(divisor))
+    return found if same.all() and not between.any() else None
