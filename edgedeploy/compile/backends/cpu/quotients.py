@@ -7,11 +7,14 @@ Correctly Rounded Floating-Point Division When the Divisor Is Known in Advance, 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import tirx
+from tvm.ir import Call, Op, _ffi_api, register_op_attr
+from tvm.tirx import register_intrin_lowering
 
 # Divisors between these: neither they, nor reciprocals, nor what is left of products, are subnormal or infinite.
 _LEAST, _MOST = 2.0**-60, 2.0**60
@@ -29,10 +32,27 @@ class Reciprocal:
 
     def times(self, value: Any) -> Any:
         """The product with a float32 expression, rounded once but for what the small part's product loses."""
-        first, second = (tirx.const(float(part), "float32") for part in (self.first, self.second))
-        name = tirx.Var("numerator", "float32")
-        product = tirx.call_llvm_pure_intrin("float32", "llvm.fma", name, first, name * second)
-        return tirx.Let(name, value, product)
+        parts = (tirx.const(float(part), "float32") for part in (self.first, self.second))
+        return tirx.call_intrin("float32", _operator(), value, *parts)
+
+
+@functools.cache
+def _operator() -> str:
+    """An operator of TensorIR's for such products: names of values are unique only when loops are no longer copied."""
+    name = "tirx.edgedeploy_times_reciprocal"
+    _ffi_api.RegisterOp(name, "a value times the two parts of a reciprocal")
+    for attribute in ("TCallEffectKind", "TVectorizable"):
+        register_op_attr(name, attribute, Op.get("tirx.exp").get_attr(attribute))
+    register_op_attr(name, "TScriptPrinterName", name.removeprefix("tirx."))
+    register_intrin_lowering(name, "llvm", f=_by_multiply_adds)
+    return name
+
+
+def _by_multiply_adds(call: Call) -> Any:
+    value, first, second = call.args
+    numerator = tirx.Var("numerator", value.ty)
+    product = tirx.call_llvm_pure_intrin(call.ty.dtype, "llvm.fma", numerator, first, numerator * second)
+    return tirx.Let(numerator, value, product)
 
 
 def reciprocal_for(divisor: float, low: float, high: float) -> Reciprocal | None:
