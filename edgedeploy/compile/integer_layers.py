@@ -6,15 +6,16 @@ y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax
 
+from edgedeploy.compile.away import AWAY_FROM_ZERO, factors_to_even
 from edgedeploy.compile.expressions import constant, constant_value, is_call, is_oihw, shape_of
 from edgedeploy.compile.optraits import Kind, along_axis, evaluate, is_kind, moves_values, operator_name, tensors_of
-from edgedeploy.compile.quantisation import Steps, rounded
+from edgedeploy.compile.quantisation import Steps, rounded, to_integers
 
 
 class Storage(Protocol):
@@ -92,12 +93,14 @@ class Activation:
         source: the expression before all that.
         moves: operators that only move values, the last one first.
         low, high: the bounds of the values.
+        away: whether they are rounded away from zero behind it.
     """
 
     source: Any
     moves: tuple[relax.Call, ...] = ()
     low: float = -np.inf
     high: float = np.inf
+    away: bool = False
 
     def bounds(self, steps: Steps) -> tuple[int, int]:
         """The least and the greatest integer of the result: rounding keeps the order of values."""
@@ -119,12 +122,19 @@ def activation_before(values: Values, expression: Any) -> Activation:
         limits = _limits(call)
         if limits:
             low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
-            found = Activation(limits[0], found.moves, low, high)
+            found = replace(found, source=limits[0], low=low, high=high)
+        elif _is_away(call):
+            found = replace(found, source=call.args[0], away=True)
         elif moves_values(call):
-            found = Activation(call.args[0], (*found.moves, call), found.low, found.high)
+            found = replace(found, source=call.args[0], moves=(*found.moves, call))
         else:
             break
     return found
+
+
+def _is_away(call: Any) -> bool:
+    factor = constant_value(call.args[1]) if is_call(call, "relax.multiply") else None
+    return factor is not None and factor.size == 1 and factor.item() == AWAY_FROM_ZERO
 
 
 def _limits(call: Any) -> tuple[Any, float, float] | None:
@@ -201,27 +211,46 @@ class IntegerLayer:
     @property
     def fits(self) -> bool:
         """Whether int16 holds every weight, and int32 every sum on the way, whatever the data."""
-        weights, largest = np.abs(self.weights), max(abs(limit) for limit in self.steps.limits)
         bias = np.abs(self.bias - self.steps.zero_point * self.sum_of_weights)
-        sums = weights.sum(axis=self._summed_axes) * largest + bias
-        return bool(weights.max(initial=0) < 2**15 and sums.max(initial=0) < 2**31)
+        sums = self._sums_of(max(abs(limit) for limit in self.steps.limits)) + bias
+        return bool(np.abs(self.weights).max(initial=0) < 2**15 and sums.max(initial=0) < 2**31)
+
+    @property
+    def largest_sums(self) -> np.ndarray:
+        """For each channel the largest magnitude that a sum with its bias can have."""
+        return self._sums_of(max(abs(limit - self.steps.zero_point) for limit in self.steps.limits)) + np.abs(self.bias)
+
+    def _sums_of(self, largest: int) -> np.ndarray:
+        return np.abs(self.weights).sum(axis=self._summed_axes) * largest
 
     def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
         """The integers of the result, by its steps."""
-        value = build.emit(self._scaled(build, data, steps.scale, storage))
-        return self.activation.moved(build, rounded(build, value, steps, self.activation.bounds(steps)))
+        bounds, factors, rest = self.activation.bounds(steps), self.scales / steps.scale, self.offset / steps.scale
+        if steps.away and rest.any():
+            factors, rest, steps = factors * AWAY_FROM_ZERO, rest * AWAY_FROM_ZERO, steps.to_even()
+        elif steps.away:
+            found = factors_to_even(self.scales, steps.scale, self.largest_sums, divide=self.is_convolution)
+            if found is not None:
+                factors, steps = found, steps.to_even()
+            elif self.is_convolution:
+                value = build.emit(self._scaled(build, data, self.scales, rest, storage))
+                return self.activation.moved(build, to_integers(build, value, steps, bounds))
+        value = build.emit(self._scaled(build, data, factors, rest, storage))
+        return self.activation.moved(build, rounded(build, value, steps, bounds))
 
     def floats(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:
         """The sums and bias in float32, without an activation."""
-        return self._scaled(build, data, np.float32(1), storage)
+        return self._scaled(build, data, self.scales, self.offset, storage)
 
-    def _scaled(self, build: relax.BlockBuilder, data: relax.Expr, scale: np.float32, storage: Storage) -> relax.Expr:
-        """The result in steps of this size."""
+    def _scaled(
+        self, build: relax.BlockBuilder, data: relax.Expr, factors: np.ndarray, rest: np.ndarray, storage: Storage
+    ) -> relax.Expr:
+        """The sums times factors, and what is left of a bias."""
         sums = build.emit(relax.op.astype(self.sums(build, data, storage), "float32"))
-        value = relax.op.multiply(sums, constant(self._by_channel(self.scales / scale), "float32"))
-        if not self.offset.any():
+        value = relax.op.multiply(sums, constant(self._by_channel(factors), "float32"))
+        if not rest.any():
             return value
-        return relax.op.add(build.emit(value), constant(self._by_channel(self.offset / scale), "float32"))
+        return relax.op.add(build.emit(value), constant(self._by_channel(rest), "float32"))
 
     @property
     def _summed_axes(self) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class Lines:
             below = build.emit(relax.op.multiply(values, constant(self.below, "float32")))
             either = relax.op.maximum if self.below < self.above else relax.op.minimum
             result = build.emit(either(result, below))
-        return rounded(build, result, after, bounds)
+        return rounded(build, result, after.to_even(), bounds)
 
 
 def every_integer(steps: Steps) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import tvm
 from tvm import relax
@@ -114,6 +115,7 @@ class _Writer(Rewriter):
         if steps.dtype != self._storage.activation_type:
             return None
         found = activation_before(self._values, value)
+        steps = replace(steps, away=found.away)
         if not self._values.is_shared(found.source):
             layer = layer_of(self._values, self._values.of(found.source), self._source, found)
             if layer is not None and self._choice(layer):
@@ -124,7 +126,10 @@ class _Writer(Rewriter):
             result = operator(surroundings, found, steps)
             if result is not None:
                 return found.moved(self.builder_, result)
-        return None
+        if not steps.away:
+            return None
+        result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
+        return found.moved(self.builder_, result)
 
     def _integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """As `_source`, in the network as it is now."""
