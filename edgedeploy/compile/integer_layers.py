@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from tvm import relax
 
-from edgedeploy.compile.away import AWAY_FROM_ZERO, factors_to_even
+from edgedeploy.compile.away import AWAY_FROM_ZERO
 from edgedeploy.compile.expressions import constant, constant_value, is_call, is_oihw, shape_of
 from edgedeploy.compile.optraits import Kind, along_axis, evaluate, is_kind, moves_values, operator_name, tensors_of
 from edgedeploy.compile.quantisation import Steps, rounded, to_integers
@@ -123,7 +123,7 @@ def activation_before(values: Values, expression: Any) -> Activation:
         if limits:
             low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
             found = replace(found, source=limits[0], low=low, high=high)
-        elif _is_away(call):
+        elif is_away(call):
             found = replace(found, source=call.args[0], away=True)
         elif moves_values(call):
             found = replace(found, source=call.args[0], moves=(*found.moves, call))
@@ -132,7 +132,8 @@ def activation_before(values: Values, expression: Any) -> Activation:
     return found
 
 
-def _is_away(call: Any) -> bool:
+def is_away(call: Any) -> bool:
+    """Whether it is what says that halves go away from zero."""
     factor = constant_value(call.args[1]) if is_call(call, "relax.multiply") else None
     return factor is not None and factor.size == 1 and factor.item() == AWAY_FROM_ZERO
 
@@ -211,31 +212,18 @@ class IntegerLayer:
     @property
     def fits(self) -> bool:
         """Whether int16 holds every weight, and int32 every sum on the way, whatever the data."""
+        weights, largest = np.abs(self.weights), max(abs(limit) for limit in self.steps.limits)
         bias = np.abs(self.bias - self.steps.zero_point * self.sum_of_weights)
-        sums = self._sums_of(max(abs(limit) for limit in self.steps.limits)) + bias
-        return bool(np.abs(self.weights).max(initial=0) < 2**15 and sums.max(initial=0) < 2**31)
-
-    @property
-    def largest_sums(self) -> np.ndarray:
-        """For each channel the largest magnitude that a sum with its bias can have."""
-        return self._sums_of(max(abs(limit - self.steps.zero_point) for limit in self.steps.limits)) + np.abs(self.bias)
-
-    def _sums_of(self, largest: int) -> np.ndarray:
-        return np.abs(self.weights).sum(axis=self._summed_axes) * largest
+        sums = weights.sum(axis=self._summed_axes) * largest + bias
+        return bool(weights.max(initial=0) < 2**15 and sums.max(initial=0) < 2**31)
 
     def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
         """The integers of the result, by its steps."""
-        bounds, factors, rest = self.activation.bounds(steps), self.scales / steps.scale, self.offset / steps.scale
-        if steps.away and rest.any():
-            factors, rest, steps = factors * AWAY_FROM_ZERO, rest * AWAY_FROM_ZERO, steps.to_even()
-        elif steps.away:
-            found = factors_to_even(self.scales, steps.scale, self.largest_sums, divide=self.is_convolution)
-            if found is not None:
-                factors, steps = found, steps.to_even()
-            elif self.is_convolution:
-                value = build.emit(self._scaled(build, data, self.scales, rest, storage))
-                return self.activation.moved(build, to_integers(build, value, steps, bounds))
-        value = build.emit(self._scaled(build, data, factors, rest, storage))
+        bounds = self.activation.bounds(steps)
+        if steps.away and self.is_convolution and not self.offset.any():  # conv_kernel_ref_int8.c of Tengine divides
+            value = build.emit(self.floats(build, data, storage))
+            return self.activation.moved(build, to_integers(build, value, steps, bounds))
+        value = build.emit(self._scaled(build, data, self.scales / steps.scale, self.offset / steps.scale, storage))
         return self.activation.moved(build, rounded(build, value, steps, bounds))
 
     def floats(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:

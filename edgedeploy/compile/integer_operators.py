@@ -146,14 +146,14 @@ def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> 
     """The concatenation of integers, those of other steps brought to these."""
     build, call = network.build, network.values.of(found.source)
     fields = network.values.of(call.args[0]) if is_call(call, "relax.concat") else None
-    if not isinstance(fields, relax.Tuple) or found.bounds(steps) != steps.limits:
+    if not isinstance(fields, relax.Tuple):
         return None
-    parts = []
+    parts, bounds = [], found.bounds(steps)
     for integers, before in network.operands(fields.fields):
-        if before != steps:
-            moved = in_other_steps(build, integers, before, steps)
+        if before != steps.to_even() or bounds != steps.limits:
+            moved = in_other_steps(build, integers, before, steps, bounds)
             if moved is None:
-                moved = to_integers(build, build.emit(to_floats(build, integers, before)), steps)
+                moved = to_integers(build, build.emit(to_floats(build, integers, before)), steps, bounds)
             integers = build.emit(moved)
         parts.append(integers)
     return relax.op.concat(parts, int(call.attrs.axis)) if parts else None

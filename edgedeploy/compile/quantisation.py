@@ -128,16 +128,14 @@ def rounded(
     """
     low, high = bounds or steps.limits
     value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
-    value = build.emit(_away(build, value) if steps.away else relax.op.round(value))
+    if steps.away:
+        almost = build.emit(relax.op.multiply(build.emit(relax.op.sign(value)), constant(BELOW_A_HALF, "float32")))
+        whole = build.emit(relax.op.astype(build.emit(relax.op.add(value, almost)), "int32"))
+        return relax.op.astype(build.emit(relax.op.add(whole, constant(steps.zero_point, "int32"))), steps.dtype)
+    value = build.emit(relax.op.round(value))
     if steps.zero_point:
         value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))
     return relax.op.astype(value, steps.dtype)
-
-
-def _away(build: relax.BlockBuilder, value: relax.Expr) -> relax.Call:
-    """C's `round`, of float32 values."""
-    almost = build.emit(relax.op.multiply(build.emit(relax.op.sign(value)), constant(BELOW_A_HALF, "float32")))
-    return relax.op.trunc(build.emit(relax.op.add(value, almost)))
 
 
 def bounded(

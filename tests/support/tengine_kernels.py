@@ -23,7 +23,7 @@ def narrowed(real: np.ndarray, scale: np.float32) -> np.ndarray:
     return np.clip(away(real / scale), -127, 127).astype(np.int32)
 
 
-def outputs_of(structure: Structure, data: np.ndarray) -> dict[int, np.ndarray]:
+def integers_of(structure: Structure, data: np.ndarray) -> dict[int, np.ndarray]:
     """The integers of every tensor of a network of int8 with one input, by number."""
     found: dict[int, np.ndarray] = {}
     for node in _ordered(structure):
@@ -52,7 +52,8 @@ def _ordered(structure: Structure) -> list[Node]:
 
 def _scale(tensor: Tensor) -> np.float32:
     quantisation = tensor.quantisation
-    assert isinstance(quantisation, Quantisation) and not quantisation.zero_point.any()
+    assert isinstance(quantisation, Quantisation)
+    assert not quantisation.zero_point.any()
     return np.float32(quantisation.scale)
 
 
@@ -62,7 +63,8 @@ Found = dict[int, np.ndarray]
 def _weights(node: Node, tensors: list[Tensor]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Integers, their scales and the bias."""
     held = tensors[node.inputs[1]]
-    assert held.values is not None and held.quantisation is not None
+    assert held.values is not None
+    assert held.quantisation is not None
     bias = tensors[node.inputs[2]].values if node.inputs.size > 2 else np.zeros(1, np.int32)
     assert bias is not None
     return held.values.astype(np.int32), held.quantisation.scale, bias
@@ -91,7 +93,8 @@ def _fully_connected(node: Node, tensors: list[Tensor], found: Found, scale: np.
     data = found[node.inputs[0]]
     sums = data.reshape(len(data), -1) @ weights.T + bias
     factors = _scale(tensors[node.inputs[0]]) * scales / scale
-    return np.clip(away(sums.astype(np.float32) * factors), -127, 127).astype(np.int32)
+    integers = np.clip(away(sums.astype(np.float32) * factors), -127, 127).astype(np.int32)
+    return integers.reshape(*integers.shape, *[1] * (data.ndim - 2))
 
 
 def _real(index: int, tensors: list[Tensor], found: Found) -> np.ndarray:

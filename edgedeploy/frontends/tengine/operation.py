@@ -89,7 +89,8 @@ def rounded(graph: Graph, value: str, tensor: Tensor, quantisation: Quantisation
         low, high = ((np.float32(end) - quantisation.zero_point) * quantisation.scale for end in (-127, 127))
         bounds = [graph.constant(np.asarray(bound, np.float32), f"{tensor.name}/bound") for bound in (low, high)]
         value = graph.node("Clip", value, *bounds, name=f"{tensor.name}/clip")
-    value = graph.node("Mul", value, graph.constant(AWAY_FROM_ZERO, f"{tensor.name}/away"), name=f"{tensor.name}/further")
+    away = graph.constant(AWAY_FROM_ZERO, f"{tensor.name}/away")
+    value = graph.node("Mul", value, away, name=f"{tensor.name}/away")
     integers = graph.node("QuantizeLinear", value, scale, zero_point, name=f"{tensor.name}/integers")
     return graph.node("DequantizeLinear", integers, scale, zero_point, name=tensor.name)
 
