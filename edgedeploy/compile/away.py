@@ -11,10 +11,7 @@ import numpy as np
 # The next float32 after 1: products and quotients of float32 keep half a unit of the last place of it at least.
 AWAY_FROM_ZERO = np.nextafter(np.float32(1), np.float32(2))
 
-# A half less one unit of the last place: added to the largest float32 below a half it leaves 1 - 2^-24.
-BELOW_A_HALF = np.nextafter(np.float32(0.5), np.float32(0))
-
 
 def rounded_away(values: np.ndarray) -> np.ndarray:
-    """C's `round`."""
-    return np.trunc(values + np.copysign(BELOW_A_HALF, values))
+    """C's `round`, of float32 values."""
+    return np.trunc(np.trunc(values * 2) / 2 + np.copysign(0.5, values))

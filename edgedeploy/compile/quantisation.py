@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from edgedeploy.compile.away import BELOW_A_HALF, rounded_away
+from edgedeploy.compile.away import rounded_away
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten
 from edgedeploy.compile.optraits import along_axis
 
@@ -127,11 +127,10 @@ def rounded(
         bounds: the least and the greatest integer; those of the type unless given.
     """
     low, high = bounds or steps.limits
+    if steps.away:  # whole numbers of halves, which a factor takes beyond the middle
+        halves = build.emit(relax.op.trunc(build.emit(relax.op.multiply(value, constant(2, "float32")))))
+        value = build.emit(relax.op.multiply(halves, constant(0.5 + 2**-20, "float32")))
     value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
-    if steps.away:
-        almost = build.emit(relax.op.multiply(build.emit(relax.op.sign(value)), constant(BELOW_A_HALF, "float32")))
-        whole = build.emit(relax.op.astype(build.emit(relax.op.add(value, almost)), "int32"))
-        return relax.op.astype(build.emit(relax.op.add(whole, constant(steps.zero_point, "int32"))), steps.dtype)
     value = build.emit(relax.op.round(value))
     if steps.zero_point:
         value = build.emit(relax.op.add(value, constant(steps.zero_point, "float32")))

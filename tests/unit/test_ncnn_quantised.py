@@ -84,7 +84,7 @@ def test_a_layer_may_round_its_output_for_the_next(tmp_path: Path) -> None:
     path = write(tmp_path, [INPUT, first, second], content)
     same(path, "second", step=4.0)
     model = FORMAT.convert(FORMAT.files(path), {}).model
-    assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 3
+    assert [node.op_type for node in model.graph.node].count("QuantizeLinear") == 2
 
 
 def test_weights_stay_integers_with_a_scale_of_each_output(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ stays in float32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,10 +80,11 @@ class Scales:
 
 def rounded(step: Step, blob: Blob, scale: float | None) -> Blob:
     """A blob as 8 bits can hold it; unchanged without a scale."""
-    if scale is None:
+    if scale is None or blob.factor == scale:
         return blob
     one = np.float32(1) / np.float32(scale)
     clipped = step.node("Clip", blob, step.constant(-_LARGEST * one), step.constant(_LARGEST * one))
     further = step.node("Mul", clipped, step.constant(AWAY_FROM_ZERO))
     steps = step.constant(one), step.stored(np.zeros((), np.int8))
-    return step.node("DequantizeLinear", step.node("QuantizeLinear", further, *steps), *steps)
+    found = step.node("DequantizeLinear", step.node("QuantizeLinear", further, *steps), *steps)
+    return replace(found, factor=scale)
