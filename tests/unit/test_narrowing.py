@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import tvm
 import tvm_ffi
 from tvm import te, tirx
 
@@ -35,3 +37,32 @@ def test_what_is_a_zero_point_between_bounds_is_known(
 ) -> None:
     before = function(low, high, added)
     assert tvm_ffi.structural_equal(narrow_by_instructions(before, x86=x86), before) is not narrowed
+
+
+def chain(bound: int) -> tirx.PrimFunc:
+    """Bytes that are bounded, and others that are computed from them."""
+    data = te.placeholder((16,), "float32", "data")
+
+    def whole(value: tirx.PrimExpr) -> tirx.PrimExpr:
+        low, high = (tirx.const(each, "float32") for each in (-128, 127))
+        return (tirx.nearbyint(tirx.min(tirx.max(value, low), high)) + tirx.const(128, "float32")).astype("uint8")
+
+    def value(place: tirx.Var) -> tirx.PrimExpr:
+        first = tirx.max(whole(data[place]), tirx.const(bound, "uint8"))
+        real = first.astype("float32") + tirx.const(-128, "float32")
+        return tirx.max(whole(real * tirx.const(0.75, "float32")), tirx.const(100, "uint8"))
+
+    return te.create_prim_func([data, te.compute((16,), value)])
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("x86", [True, False])
+def test_what_becomes_bytes_and_floats_again_stays_in_float(x86: bool) -> None:
+    narrowed = narrow_by_instructions(chain(120), x86=x86)
+    assert narrowed.script().count('T.Cast("uint8"') == 1
+    assert 'T.Cast("float32"' not in narrowed.script()
+    values = np.linspace(-140, 140, 16).astype(np.float32)
+    found = tvm.runtime.empty((16,), "uint8")
+    tvm.compile(narrowed, target="llvm")(tvm.runtime.tensor(values), found)
+    first = np.maximum(np.rint(np.clip(values, -128, 127)) + 128, 120) - 128
+    np.testing.assert_array_equal(found.numpy(), np.maximum(np.rint(first * np.float32(0.75)) + 128, 100))

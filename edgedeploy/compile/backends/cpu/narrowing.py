@@ -6,13 +6,14 @@ a rounded float first, and then integers of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import Add, Cast, FloatImm, Max, Min
+from tvm.tirx import Add, Cast, Div, FloatImm, IntImm, Max, Min, Mul, Sub
 
 from edgedeploy.compile.backends.cpu.statements import replaced
 
@@ -22,6 +23,7 @@ _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
 # Zero points of bytes are far below; other constants may have been added by the network itself.
 _MOST_MOVED = 2**15
 
+_PAIRS = (Add, Sub, Mul, Div, Max, Min)
 _ROUNDS = ("tirx.nearbyint", "tirx.round")
 
 
@@ -38,19 +40,62 @@ class _Narrowing:
 
 def narrow_by_instructions(function: tirx.PrimFunc, *, x86: bool) -> tirx.PrimFunc:
     """A function with such expressions in the form that is quickest on x86, or elsewhere."""
-    write = _by_conversion if x86 else _by_addition
+    forms = _Forms(_by_conversion, _by_rounding) if x86 else _Forms(_by_addition, _by_two_additions)
 
     def narrowed(statement: Any) -> Any:
-        narrowing = _narrowing(statement.value) if isinstance(statement, tirx.BufferStore) else None
-        if narrowing is None:
+        if not isinstance(statement, tirx.BufferStore):
             return statement
-        return tirx.BufferStore(statement.buffer, write(narrowing).astype(narrowing.dtype), statement.indices)
+        return tirx.BufferStore(statement.buffer, forms.written(statement.value), statement.indices)
 
     return function.with_body(replaced(function.body, narrowed))
 
 
-def _narrowing(cast: Any) -> _Narrowing | None:
-    """What a cast is the end of; None if it is of something else."""
+@dataclass(frozen=True)
+class _Forms:
+    """How a CPU rounds.
+
+    Attributes:
+        bytes: gives integers of a narrowing.
+        floats: gives them as float32, less the zero point, where a function goes on with them in float.
+    """
+
+    bytes: Callable[[_Narrowing], Any]
+    floats: Callable[[_Narrowing], Any]
+
+    def written(self, value: Any) -> Any:
+        """An expression, all of its narrowings written so."""
+        narrowing = _narrowing(value)
+        if narrowing is not None:
+            return self.bytes(self._inner(narrowing)).astype(narrowing.dtype)
+        added = float(value.b.value) if isinstance(value, Add) and isinstance(value.b, FloatImm) else 0.0
+        cast = value.a if added else value
+        narrowing = _narrowing(cast.value) if isinstance(cast, Cast) and str(cast.ty.dtype) == "float32" else None
+        if narrowing is not None:
+            added += narrowing.zero_point
+            whole = self.floats(self._inner(narrowing))
+            return whole + tirx.const(added, "float32") if added else whole
+        if isinstance(value, Cast):
+            return self.written(value.value).astype(value.ty.dtype)
+        if isinstance(value, _PAIRS):
+            return type(value)(self.written(value.a), self.written(value.b))
+        return value
+
+    def _inner(self, narrowing: _Narrowing) -> _Narrowing:
+        return replace(narrowing, value=self.written(narrowing.value))
+
+
+def _narrowing(value: Any) -> _Narrowing | None:
+    """What a value of bytes is the end of, bounds of the bytes included; None if it is something else."""
+    if not isinstance(value, Max | Min) or not isinstance(value.b, IntImm):
+        return _of_cast(value)
+    inner, bound = _narrowing(value.a), int(value.b.value)
+    if inner is None:
+        return None
+    either = max if isinstance(value, Max) else min
+    return replace(inner, low=either(inner.low, bound), high=either(inner.high, bound))
+
+
+def _of_cast(cast: Any) -> _Narrowing | None:
     dtype = str(cast.ty.dtype)
     if not isinstance(cast, Cast) or dtype not in ("int8", "uint8"):
         return None
@@ -77,10 +122,26 @@ def _narrowing(cast: Any) -> _Narrowing | None:
 def _by_conversion(narrowing: _Narrowing) -> Any:
     """Bounds in float, and `vcvtps2dq`, which rounds to even."""
     zero_point = narrowing.zero_point
-    low, high = (tirx.const(float(bound - zero_point), "float32") for bound in (narrowing.low, narrowing.high))
-    bounded = tirx.min(tirx.max(narrowing.value, low), high)
-    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", bounded)
+    rounded = tirx.call_llvm_pure_intrin("int32", "llvm.lrint", _bounded(narrowing))
     return rounded + tirx.const(zero_point, "int32") if zero_point else rounded
+
+
+def _by_rounding(narrowing: _Narrowing) -> Any:
+    """`vroundps`."""
+    return tirx.nearbyint(_bounded(narrowing))
+
+
+def _by_two_additions(narrowing: _Narrowing) -> Any:
+    """An addition rounds, and a subtraction takes it away: 32-bit ARM has no instruction that rounds."""
+    rounder = tirx.const(_ROUNDER, "float32")
+    return tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", _bounded(narrowing) + rounder) - rounder
+
+
+def _bounded(narrowing: _Narrowing) -> Any:
+    """The value less the zero point, within the bounds in float."""
+    bounds = narrowing.low - narrowing.zero_point, narrowing.high - narrowing.zero_point
+    low, high = (tirx.const(float(bound), "float32") for bound in bounds)
+    return tirx.min(tirx.max(narrowing.value, low), high)
 
 
 def _by_addition(narrowing: _Narrowing) -> Any:
