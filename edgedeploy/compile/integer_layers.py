@@ -29,6 +29,10 @@ class Storage(Protocol):
         """Of weights, less their zero point: `int8`, or `int16` if they need it."""
 
 
+# So many output channels share the sum of a pixel's data, at least.
+_SHARING = 16
+
+
 @dataclass(frozen=True)
 class Stored:
     """A constant that a network stores as integers, as the operator that reads it sees it.
@@ -189,7 +193,9 @@ class IntegerLayer:
 
         The sum of the products of integers as they are stored, less the zero point times the sum of weights.
         """
-        weights = constant(self.weights, storage.weight_type(self.weights))
+        shift = self._shift(storage)
+        held = self.weights - shift
+        weights, source = constant(held, storage.weight_type(held)), data
         if self.is_convolution:
             attrs, padding = self.call.attrs, [int(width) for width in self.call.attrs.padding]
             if self.steps.zero_point and any(padding):
@@ -201,8 +207,28 @@ class IntegerLayer:
             sums = build.emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
         else:
             sums = build.emit(relax.op.matmul(data, weights, out_dtype="int32"))
+        if shift:
+            whole = build.emit(relax.op.astype(source, "int32"))
+            of_pixel = build.emit(relax.op.sum(whole, [1 if self.is_convolution else -1], keepdims=True))
+            of_pixel = build.emit(relax.op.multiply(of_pixel, constant(shift, "int32")))
+            sums = build.emit(relax.op.add(sums, of_pixel))
         bias = self.bias - self.steps.zero_point * self.sum_of_weights
         return build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32"))) if bias.any() else sums
+
+    def _shift(self, storage: Storage) -> int:
+        """What is taken from weights so that they fit into 8 bits, and added as often as the sum of a pixel's data.
+
+        It is zero where they fit as they are, and where those sums are no small part of the work.
+        """
+        low, high = int(self.weights.min()), int(self.weights.max())
+        shift = (low + high + 1) // 2
+        if storage.weight_type(self.weights) == "int8" or storage.weight_type(self.weights - shift) != "int8":
+            return 0
+        if not self.is_convolution:
+            return shift if self.weights.shape[1] >= _SHARING else 0
+        attrs, outputs = self.call.attrs, self.weights.shape[0]
+        plain = self.weights.shape[2:] == (1, 1) and int(attrs.groups) == 1 and {*map(int, attrs.strides)} == {1}
+        return shift if plain and outputs >= _SHARING and not any(map(int, attrs.padding)) else 0
 
     @property
     def sum_of_weights(self) -> np.ndarray:
