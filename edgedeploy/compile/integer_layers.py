@@ -6,15 +6,16 @@ y_scale`, halves rounded to even: bit for bit what onnxruntime's QLinearConv and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from tvm import relax
 
+from edgedeploy.compile.away import AWAY_FROM_ZERO
 from edgedeploy.compile.expressions import constant, constant_value, is_call, is_oihw, shape_of
 from edgedeploy.compile.optraits import Kind, along_axis, evaluate, is_kind, moves_values, operator_name, tensors_of
-from edgedeploy.compile.quantisation import Steps, rounded
+from edgedeploy.compile.quantisation import Steps, rounded, to_integers
 
 
 class Storage(Protocol):
@@ -26,6 +27,10 @@ class Storage(Protocol):
 
     def weight_type(self, weights: np.ndarray) -> str:
         """Of weights, less their zero point: `int8`, or `int16` if they need it."""
+
+
+# So many output channels share the sum of a pixel's data, at least.
+_SHARING = 16
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,14 @@ class Activation:
         source: the expression before all that.
         moves: operators that only move values, the last one first.
         low, high: the bounds of the values.
+        away: whether they are rounded away from zero behind it.
     """
 
     source: Any
     moves: tuple[relax.Call, ...] = ()
     low: float = -np.inf
     high: float = np.inf
+    away: bool = False
 
     def bounds(self, steps: Steps) -> tuple[int, int]:
         """The least and the greatest integer of the result: rounding keeps the order of values."""
@@ -119,12 +126,20 @@ def activation_before(values: Values, expression: Any) -> Activation:
         limits = _limits(call)
         if limits:
             low, high = (float(np.clip(each, found.low, found.high)) for each in limits[1:])
-            found = Activation(limits[0], found.moves, low, high)
+            found = replace(found, source=limits[0], low=low, high=high)
+        elif is_away(call):
+            found = replace(found, source=call.args[0], away=True)
         elif moves_values(call):
-            found = Activation(call.args[0], (*found.moves, call), found.low, found.high)
+            found = replace(found, source=call.args[0], moves=(*found.moves, call))
         else:
             break
     return found
+
+
+def is_away(call: Any) -> bool:
+    """Whether it is what says that halves go away from zero."""
+    factor = constant_value(call.args[1]) if is_call(call, "relax.multiply") else None
+    return factor is not None and factor.size == 1 and factor.item() == AWAY_FROM_ZERO
 
 
 def _limits(call: Any) -> tuple[Any, float, float] | None:
@@ -178,7 +193,9 @@ class IntegerLayer:
 
         The sum of the products of integers as they are stored, less the zero point times the sum of weights.
         """
-        weights = constant(self.weights, storage.weight_type(self.weights))
+        shift = self._shift(storage)
+        held = self.weights - shift
+        weights, source = constant(held, storage.weight_type(held)), data
         if self.is_convolution:
             attrs, padding = self.call.attrs, [int(width) for width in self.call.attrs.padding]
             if self.steps.zero_point and any(padding):
@@ -190,8 +207,28 @@ class IntegerLayer:
             sums = build.emit(relax.op.nn.conv2d(data, weights, *places, out_dtype="int32"))
         else:
             sums = build.emit(relax.op.matmul(data, weights, out_dtype="int32"))
+        if shift:
+            whole = build.emit(relax.op.astype(source, "int32"))
+            of_pixel = build.emit(relax.op.sum(whole, [1 if self.is_convolution else -1], keepdims=True))
+            of_pixel = build.emit(relax.op.multiply(of_pixel, constant(shift, "int32")))
+            sums = build.emit(relax.op.add(sums, of_pixel))
         bias = self.bias - self.steps.zero_point * self.sum_of_weights
         return build.emit(relax.op.add(sums, constant(self._by_channel(bias), "int32"))) if bias.any() else sums
+
+    def _shift(self, storage: Storage) -> int:
+        """What is taken from weights so that they fit into 8 bits, and added as often as the sum of a pixel's data.
+
+        It is zero where they fit as they are, and where those sums are no small part of the work.
+        """
+        low, high = int(self.weights.min()), int(self.weights.max())
+        shift = (low + high + 1) // 2
+        if storage.weight_type(self.weights) == "int8" or storage.weight_type(self.weights - shift) != "int8":
+            return 0
+        if not self.is_convolution:
+            return shift if self.weights.shape[1] >= _SHARING else 0
+        attrs, outputs = self.call.attrs, self.weights.shape[0]
+        plain = self.weights.shape[2:] == (1, 1) and int(attrs.groups) == 1 and {*map(int, attrs.strides)} == {1}
+        return shift if plain and outputs >= _SHARING and not any(map(int, attrs.padding)) else 0
 
     @property
     def sum_of_weights(self) -> np.ndarray:
@@ -208,20 +245,26 @@ class IntegerLayer:
 
     def integers(self, build: relax.BlockBuilder, data: relax.Expr, steps: Steps, storage: Storage) -> relax.Expr:
         """The integers of the result, by its steps."""
-        value = build.emit(self._scaled(build, data, steps.scale, storage))
-        return self.activation.moved(build, rounded(build, value, steps, self.activation.bounds(steps)))
+        bounds = self.activation.bounds(steps)
+        if steps.away and self.is_convolution and not self.offset.any():  # conv_kernel_ref_int8.c of Tengine divides
+            value = build.emit(self.floats(build, data, storage))
+            return self.activation.moved(build, to_integers(build, value, steps, bounds))
+        value = build.emit(self._scaled(build, data, self.scales / steps.scale, self.offset / steps.scale, storage))
+        return self.activation.moved(build, rounded(build, value, steps, bounds))
 
     def floats(self, build: relax.BlockBuilder, data: relax.Expr, storage: Storage) -> relax.Expr:
         """The sums and bias in float32, without an activation."""
-        return self._scaled(build, data, np.float32(1), storage)
+        return self._scaled(build, data, self.scales, self.offset, storage)
 
-    def _scaled(self, build: relax.BlockBuilder, data: relax.Expr, scale: np.float32, storage: Storage) -> relax.Expr:
-        """The result in steps of this size."""
+    def _scaled(
+        self, build: relax.BlockBuilder, data: relax.Expr, factors: np.ndarray, rest: np.ndarray, storage: Storage
+    ) -> relax.Expr:
+        """The sums times factors, and what is left of a bias."""
         sums = build.emit(relax.op.astype(self.sums(build, data, storage), "float32"))
-        value = relax.op.multiply(sums, constant(self._by_channel(self.scales / scale), "float32"))
-        if not self.offset.any():
+        value = relax.op.multiply(sums, constant(self._by_channel(factors), "float32"))
+        if not rest.any():
             return value
-        return relax.op.add(build.emit(value), constant(self._by_channel(self.offset / scale), "float32"))
+        return relax.op.add(build.emit(value), constant(self._by_channel(rest), "float32"))
 
     @property
     def _summed_axes(self) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ class Lines:
             below = build.emit(relax.op.multiply(values, constant(self.below, "float32")))
             either = relax.op.maximum if self.below < self.above else relax.op.minimum
             result = build.emit(either(result, below))
-        return rounded(build, result, after, bounds)
+        return rounded(build, result, after.to_even(), bounds)
 
 
 def every_integer(steps: Steps) -> np.ndarray:
@@ -91,10 +91,12 @@ def _agree(reals: np.ndarray, wanted: np.ndarray, low: np.float32, high: np.floa
     return bool((np.rint(np.clip(reals, low, high)) == wanted).all())
 
 
-def in_other_steps(build: relax.BlockBuilder, integers: relax.Expr, before: Steps, after: Steps) -> relax.Expr | None:
-    """Integers that stand for the same values in other steps; None if no product gives them."""
-    lines = lines_through(before.dequantised(every_integer(before)), before, after, after.limits)
-    return None if lines is None else lines.written(build, integers, before, after, after.limits)
+def in_other_steps(
+    build: relax.BlockBuilder, integers: relax.Expr, before: Steps, after: Steps, bounds: tuple[int, int]
+) -> relax.Expr | None:
+    """Integers that stand for the same values in other steps, within bounds; None if no product gives them."""
+    lines = lines_through(before.dequantised(every_integer(before)), before, after, bounds)
+    return None if lines is None else lines.written(build, integers, before, after, bounds)
 
 
 @dataclass(frozen=True)

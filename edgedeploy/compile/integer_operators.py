@@ -48,7 +48,7 @@ def sum_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Expr
     """
     build, call = network.build, network.values.of(found.source)
     operands = network.operands(call.args) if is_call(call, "relax.add") else []
-    if not operands:
+    if not operands or steps.away:
         return None
     (one, one_steps), (other, other_steps) = operands
     result, one_steps, other_steps = (each.stored_as(network.dtype) for each in (steps, one_steps, other_steps))
@@ -87,7 +87,7 @@ def product_of(network: Surroundings, found: Activation, steps: Steps) -> relax.
     """QLinearMul of onnxruntime: the exact product without zero points, a fused multiply-add, and rounding."""
     build, call = network.build, network.values.of(found.source)
     operands = network.operands(call.args) if is_call(call, "relax.multiply") else []
-    if not operands:
+    if not operands or steps.away:
         return None
     (one, one_steps), (other, other_steps) = operands
     scale = one_steps.scale * other_steps.scale / steps.scale
@@ -111,6 +111,10 @@ def mean_of(network: Surroundings, found: Activation, steps: Steps) -> relax.Exp
     total = build.emit(relax.op.sum(wide, call.attrs.axis, bool(call.attrs.keepdims)))
     total = build.emit(relax.op.add(total, constant(-before.zero_point * count, "int32")))
     total = build.emit(relax.op.astype(total, "float32"))
+    if steps.away:  # pooling_kernel_ref_int8.c of Tengine
+        total = build.emit(relax.op.multiply(total, constant(before.scale, "float32")))
+        total = build.emit(relax.op.divide(total, constant(count, "float32")))
+        return to_integers(build, total, steps, found.bounds(steps))
     scale = before.scale / (steps.scale * np.float32(count))
     total = build.emit(relax.op.multiply(total, constant(scale, "float32")))
     return rounded(build, total, steps, found.bounds(steps))
@@ -125,6 +129,11 @@ def average_of(network: Surroundings, found: Activation, steps: Steps) -> relax.
     operand = network.integers(call.args[0]) if is_call(call, "relax.nn.avg_pool2d") else None
     if operand is None:
         return None
+    if steps.away:  # Tengine sums up integers, too
+        integers, before = operand
+        value = build.emit(relax.Call(call.op, [build.emit(centred(build, integers, before))], call.attrs))
+        value = build.emit(relax.op.multiply(value, constant(before.scale, "float32")))
+        return to_integers(build, value, steps, found.bounds(steps))
     value = build.emit(relax.Call(call.op, [build.emit(to_floats(build, *operand))], call.attrs))
     value = build.emit(relax.op.divide(value, constant(steps.scale, "float32")))
     if network.dtype == "int8":
@@ -137,14 +146,14 @@ def concatenation_of(network: Surroundings, found: Activation, steps: Steps) -> 
     """The concatenation of integers, those of other steps brought to these."""
     build, call = network.build, network.values.of(found.source)
     fields = network.values.of(call.args[0]) if is_call(call, "relax.concat") else None
-    if not isinstance(fields, relax.Tuple) or found.bounds(steps) != steps.limits:
+    if not isinstance(fields, relax.Tuple):
         return None
-    parts = []
+    parts, bounds = [], found.bounds(steps)
     for integers, before in network.operands(fields.fields):
-        if before != steps:
-            moved = in_other_steps(build, integers, before, steps)
+        if before != steps.to_even() or bounds != steps.limits:
+            moved = in_other_steps(build, integers, before, steps, bounds)
             if moved is None:
-                moved = to_integers(build, build.emit(to_floats(build, integers, before)), steps)
+                moved = to_integers(build, build.emit(to_floats(build, integers, before)), steps, bounds)
             integers = build.emit(moved)
         parts.append(integers)
     return relax.op.concat(parts, int(call.attrs.axis)) if parts else None

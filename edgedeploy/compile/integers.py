@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import tvm
 from tvm import relax
 
 from edgedeploy.compile.constants import fold_constants
 from edgedeploy.compile.expressions import Rewriter, constant_value, is_call, rewritten
-from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, layer_of
+from edgedeploy.compile.integer_layers import IntegerLayer, Storage, Values, activation_before, is_away, layer_of
 from edgedeploy.compile.integer_moves import move_integers
 from edgedeploy.compile.integer_operators import OPERATORS, Surroundings
 from edgedeploy.compile.optraits import Kind, is_kind, moves_values
@@ -37,7 +38,7 @@ def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice =
     """Compute in bytes what a network says in quantised tensors; constants that are left are folded.
 
     A network none of whose layers can be computed so stays as it was. One that has nothing in float but conversions at
-    its inputs and outputs gets the attribute `THROUGHOUT`.
+    its inputs and outputs, and rounds halves to even, gets the attribute `THROUGHOUT`.
 
     Args:
         module: the network, in NCHW; its weights may be `dequantize` of constants.
@@ -51,7 +52,7 @@ def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice =
         # First what only floats needed vanishes, then what is left at the borders is written out.
         written = relax.transform.CanonicalizeBindings()(written)
         module = rewritten(_Border, written)
-        if _is_throughout(written):
+        if _is_throughout(written) and not any(map(is_away, _calls(moved))):
             module = module.with_attr(THROUGHOUT, True)
     return fold_constants(module)
 
@@ -69,20 +70,23 @@ def _is_throughout(module: tvm.IRModule) -> bool:
             return before_moves(call.args[0])
         return [call]
 
-    bindings = [each.value for block in function.body.blocks for each in block.bindings]
-    if any(is_call(call, "relax.nn.avg_pool2d") for call in bindings):
+    calls = _calls(module)
+    if any(is_call(call, "relax.nn.avg_pool2d") for call in calls):
         return False  # averages are computed in float, where the order of a sum decides what lies at a half
-    read = [each for call in bindings if is_call(call, "relax.quantize") for each in before_moves(call.args[0])]
+    read = [each for call in calls if is_call(call, "relax.quantize") for each in before_moves(call.args[0])]
     given = before_moves(function.body.body)
     return all(each in list(function.params) for each in read) and all(
         is_call(each, "relax.dequantize") or not is_floating(str(each.ty.dtype)) for each in given
     )
 
 
+def _calls(module: tvm.IRModule) -> list[relax.Expr]:
+    return [binding.value for block in module["main"].body.blocks for binding in block.bindings]
+
+
 def _type_in_file(module: tvm.IRModule) -> str:
     """The type of most quantised feature maps of a network."""
-    calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
-    found = Counter(steps.dtype for steps in map(steps_of, calls) if steps)
+    found = Counter(steps.dtype for steps in map(steps_of, _calls(module)) if steps)
     return max(BYTES, key=lambda dtype: found[dtype])
 
 
@@ -114,6 +118,7 @@ class _Writer(Rewriter):
         if steps.dtype != self._storage.activation_type:
             return None
         found = activation_before(self._values, value)
+        steps = replace(steps, away=found.away)
         if not self._values.is_shared(found.source):
             layer = layer_of(self._values, self._values.of(found.source), self._source, found)
             if layer is not None and self._choice(layer):
@@ -124,7 +129,10 @@ class _Writer(Rewriter):
             result = operator(surroundings, found, steps)
             if result is not None:
                 return found.moved(self.builder_, result)
-        return None
+        if not steps.away:
+            return None
+        result = to_integers(self.builder_, self.visit_expr(found.source), steps, found.bounds(steps))
+        return found.moved(self.builder_, result)
 
     def _integers(self, expression: relax.Expr) -> tuple[relax.Expr, Steps] | None:
         """As `_source`, in the network as it is now."""

@@ -6,13 +6,14 @@ transpose stays on each side. What networks say by pairs of them and `compute-in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
+from edgedeploy.compile.away import rounded_away
 from edgedeploy.compile.expressions import Rewriter, constant, constant_value, is_call, rewritten
 from edgedeploy.compile.optraits import along_axis
 
@@ -28,11 +29,13 @@ class Steps:
         scale: a float32.
         zero_point: the integer of 0.0.
         dtype: of the integers.
+        away: whether values between two integers are rounded away from zero, not to even.
     """
 
     scale: np.float32
     zero_point: int
     dtype: str
+    away: bool = False
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -42,13 +45,17 @@ class Steps:
 
     def stored_as(self, dtype: str) -> Steps:
         """The same values by integers of another type."""
-        return Steps(self.scale, self.zero_point + shift_between(self.dtype, dtype), dtype)
+        return replace(self, zero_point=self.zero_point + shift_between(self.dtype, dtype), dtype=dtype)
+
+    def to_even(self) -> Steps:
+        """The same without `away`, for values that lie so that it does not matter."""
+        return replace(self, away=False)
 
     def quantised(self, values: np.ndarray | float) -> np.ndarray:
         """The integers of values, as QuantizeLinear of ONNX defines them; in int64."""
         low, high = (np.float32(limit - self.zero_point) for limit in self.limits)
         steps = np.clip(np.asarray(values, np.float32) / self.scale, low, high)
-        return np.rint(steps).astype(np.int64) + self.zero_point
+        return (rounded_away if self.away else np.rint)(steps).astype(np.int64) + self.zero_point
 
     def dequantised(self, integers: np.ndarray) -> np.ndarray:
         """The values of integers, in float32."""
@@ -88,9 +95,11 @@ def dequantize(value: relax.Expr, steps: Steps) -> relax.Call:
     return relax.op.dequantize(value, *parameters, axis=0, out_dtype="float32")
 
 
-def to_integers(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
-    """The integers of a float32 tensor, elementwise: what ONNX defines as QuantizeLinear."""
-    return rounded(build, build.emit(relax.op.divide(value, constant(steps.scale, "float32"))), steps)
+def to_integers(
+    build: relax.BlockBuilder, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None
+) -> relax.Expr:
+    """The integers of a float32 tensor, elementwise: what ONNX defines as QuantizeLinear; bounds as of `rounded`."""
+    return rounded(build, build.emit(relax.op.divide(value, constant(steps.scale, "float32"))), steps, bounds)
 
 
 def to_floats(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax.Expr:
@@ -109,7 +118,7 @@ def centred(build: relax.BlockBuilder, value: relax.Expr, steps: Steps) -> relax
 def rounded(
     build: relax.BlockBuilder, value: relax.Expr, steps: Steps, bounds: tuple[int, int] | None = None
 ) -> relax.Expr:
-    """Float32 values in steps as integers: rounded, halves to even, then moved by the zero point, within bounds.
+    """Float32 values in steps as integers: rounded as these say, then moved by the zero point, within bounds.
 
     Args:
         build: where it is emitted.
@@ -118,6 +127,9 @@ def rounded(
         bounds: the least and the greatest integer; those of the type unless given.
     """
     low, high = bounds or steps.limits
+    if steps.away:  # whole numbers of halves, which a factor takes beyond the middle
+        halves = build.emit(relax.op.trunc(build.emit(relax.op.multiply(value, constant(2, "float32")))))
+        value = build.emit(relax.op.multiply(halves, constant(0.5 + 2**-20, "float32")))
     value = bounded(build, value, low - steps.zero_point, high - steps.zero_point)
     value = build.emit(relax.op.round(value))
     if steps.zero_point:

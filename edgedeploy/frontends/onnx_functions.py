@@ -11,6 +11,7 @@ from onnx import helper
 
 from edgedeploy.frontends.onnx_attention import plain_attention
 from edgedeploy.frontends.onnx_contrib import CONTRIB, DOMAIN
+from edgedeploy.frontends.onnx_packed import PACKED_CONTRIB
 from edgedeploy.frontends.onnx_quantised import QUANTISED, QUANTISED_CONTRIB
 from edgedeploy.frontends.onnx_written import Writer, body_of
 
@@ -32,7 +33,7 @@ _OF_ONE_OUTPUT = {"LayerNormalization"}
 # By domain and operator, what is written out otherwise than as ONNX's own function, or has none.
 _WRITERS: dict[str, dict[str, Writer]] = {
     **{domain: {"Attention": plain_attention, **QUANTISED} for domain in ONNX_DOMAINS},
-    DOMAIN: {**CONTRIB, **QUANTISED_CONTRIB},
+    DOMAIN: {**CONTRIB, **PACKED_CONTRIB, **QUANTISED_CONTRIB},
 }
 
 

@@ -11,11 +11,13 @@ import pytest
 from support.fuzzing import survive
 from support.onnxruntime_runner import run_onnx
 from support.running import outputs_of
+from support.tengine_kernels import integers_of
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tengine import FORMAT
+from edgedeploy.frontends.tengine.structure import read_structure
 from edgedeploy.zoo.entry import MODELS
 
 # The entry of each tmfile in the zoo, with that of its ONNX file.
@@ -70,6 +72,21 @@ def test_compiled_they_compute_what_the_onnx_files_do(name: str, shared: Path) -
     found = outputs_of(compile_network(network, load_board("local")), {given.name: data})
     names = [spec.name for spec in network.outputs]
     assert_equal(dict(zip(names, found, strict=True)), run_onnx(file_of(SAME[name], shared), data))
+
+
+def test_a_network_of_int8_gives_the_integers_of_tengine_s_kernels(shared: Path) -> None:
+    path = shared / "models" / "tengine_int8" / "resnet18-cifar10-nosoftmax-relu_int8.tmfile"
+    structure, network = read_structure(path), FORMAT.read([path], {})
+    compiled, random = compile_network(network, load_board("local")), np.random.default_rng(2)
+    [output] = structure.nodes[structure.outputs[0]].outputs.tolist()
+    steps = structure.tensors[output].quantisation
+    assert steps is not None
+    for _ in range(20):
+        data = random.integers(0, 256, (1, 3, 32, 32)) - np.reshape([104.007, 116.669, 122.679], (3, 1, 1))
+        data = data.astype(np.float32)
+        [found] = outputs_of(compiled, {"data": data})
+        wanted = integers_of(structure, data)[output].astype(np.float32) * steps.scale
+        np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
 
 
 @pytest.mark.parametrize("name", SAME)

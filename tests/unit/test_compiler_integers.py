@@ -19,7 +19,7 @@ from tvm import relax
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import functions
-from edgedeploy.compile.expressions import calls_of, result_types, shape_of
+from edgedeploy.compile.expressions import calls_of, constant_value, parts_of, result_types, shape_of
 from edgedeploy.compile.passes.running import ignore
 from edgedeploy.compile.pipeline import (
     Lowered,
@@ -196,6 +196,23 @@ def test_weights_of_uint8_with_a_zero_point(exact: Callable, zero_point: int) ->
     data = graph.pair(graph.input("data", [1, 3, 9, 7]), 0.02, np.uint8(120))
     weights = graph.stored(graph.random.integers(0, 256, (6, 3, 3, 3)).astype(np.uint8), 0.004, zero_point)
     exact(graph, graph.pair(graph.node("Conv", data, weights), 0.05, np.uint8(100)))
+
+
+def test_weights_that_do_not_fit_into_8_bits_are_moved_where_a_pixel_s_channels_are_summed_up(exact: Callable) -> None:
+    """Of uint8 with a zero point: those of one pixel's kernel and of products; the first has too few outputs."""
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 12, 9, 7]), 0.02, np.uint8(120))
+
+    def held(*shape: int) -> str:
+        return graph.stored(graph.random.integers(0, 256, shape).astype(np.uint8), 0.004, 101)
+
+    few = graph.pair(graph.node("Conv", data, held(6, 12, 1, 1)), 0.05, np.uint8(100))
+    many = graph.pair(graph.node("Relu", graph.node("Conv", few, held(24, 6, 1, 1))), 0.03, np.uint8(0))
+    mean = graph.pair(graph.node("GlobalAveragePool", many), 0.02, np.uint8(3))
+    dense = graph.node("MatMul", graph.node("Flatten", mean), held(24, 17))
+    lowered, _ = exact(graph, graph.pair(dense, 0.05, np.uint8(90)))
+    values = [constant_value(part) for part in parts_of(lowered.module["main"])]
+    assert sorted(each.dtype.name for each in values if each is not None and each.ndim > 4) == ["int16", "int8", "int8"]
 
 
 def test_a_bias_that_is_stored_in_int32(exact: Callable) -> None:

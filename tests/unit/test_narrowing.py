@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import tvm
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
+from edgedeploy.triples import Architecture, architecture_of
 
-
-def function(low: float, high: float, added: float) -> tirx.PrimFunc:
-    data = te.placeholder((4,), "float32", "data")
-
-    return te.create_prim_func([data, te.compute((4,), lambda place: quantised(data[place], low, high, added))])
+ARCHITECTURES = [
+    architecture_of(triple)
+    for triple in ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "armv7a-unknown-linux-gnueabihf")
+]
 
 
 def quantised(value: tirx.PrimExpr, low: float, high: float, added: float) -> tirx.PrimExpr:
@@ -19,7 +21,7 @@ def quantised(value: tirx.PrimExpr, low: float, high: float, added: float) -> ti
     return (tirx.nearbyint(bounded) + tirx.const(added, "float32")).astype("uint8")
 
 
-@pytest.mark.parametrize("x86", [True, False])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     ("low", "high", "added", "narrowed"),
     [
@@ -30,23 +32,38 @@ def quantised(value: tirx.PrimExpr, low: float, high: float, added: float) -> ti
     ],
 )
 def test_what_is_a_zero_point_between_bounds_is_known(
-    x86: bool, low: float, high: float, added: float, narrowed: bool
+    architecture: Architecture, low: float, high: float, added: float, narrowed: bool
 ) -> None:
-    found = narrow_by_instructions(function(low, high, added), x86=x86, fuses=True).script()
-    assert ("llvm.lrint" in found if x86 else "llvm.ssub.sat" in found) is narrowed
-
-
-@pytest.mark.parametrize("x86", [True, False])
-def test_bytes_that_a_function_goes_on_with_in_float_are_not_made(x86: bool) -> None:
-    """A leaky ReLU of quantised values: its bytes less their zero point are floats that were rounded before."""
     data = te.placeholder((4,), "float32", "data")
+    before = te.create_prim_func([data, te.compute((4,), lambda place: quantised(data[place], low, high, added))])
+    found = narrow_by_instructions(before, architecture, fuses=True).script()
+    assert (("llvm.lrint" if architecture.memory_operands else "llvm.ssub.sat") in found) is narrowed
+
+
+def chain(bound: int) -> tirx.PrimFunc:
+    """Bytes that are bounded, and others that are computed from them."""
+    data = te.placeholder((16,), "float32", "data")
+
+    def whole(value: tirx.PrimExpr) -> tirx.PrimExpr:
+        return quantised(value, -128, 127, 128)
 
     def value(place: tirx.Var) -> tirx.PrimExpr:
-        centred = quantised(data[place], -3, 252, 3).astype("float32") + tirx.const(-3.0, "float32")
-        return quantised(tirx.max(centred, centred * tirx.const(0.1, "float32")), -3, 252, 3)
+        first = tirx.max(whole(data[place]), tirx.const(bound, "uint8"))
+        real = first.astype("float32") + tirx.const(-128, "float32")
+        return tirx.max(whole(real * tirx.const(0.75, "float32")), tirx.const(100, "uint8"))
 
-    narrowed = narrow_by_instructions(
-        te.create_prim_func([data, te.compute((4,), value)]), x86=x86, fuses=True
-    ).script()
-    assert narrowed.count("T.Cast") == (1 if x86 else 2)
-    assert "T.float32(3.0)" not in narrowed
+    return te.create_prim_func([data, te.compute((16,), value)])
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_what_becomes_bytes_and_floats_again_stays_in_float(architecture: Architecture) -> None:
+    narrowed = narrow_by_instructions(chain(120), architecture, fuses=True)
+    assert "T.float32(128.0)" not in narrowed.script()
+    assert narrowed.script().count('T.Cast("uint8"') == 1
+    assert 'T.Cast("float32"' not in narrowed.script()
+    values = np.linspace(-140, 140, 16).astype(np.float32)
+    found = tvm.runtime.empty((16,), "uint8")
+    tvm.compile(narrowed, target="llvm")(tvm.runtime.tensor(values), found)
+    first = np.maximum(np.rint(np.clip(values, -128, 127)) + 128, 120) - 128
+    np.testing.assert_array_equal(found.numpy(), np.maximum(np.rint(first * np.float32(0.75)) + 128, 100))

@@ -368,6 +368,31 @@ def test_weights_of_4_bits_and_of_blocks_are_read(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("bits", "block", "inputs", "zeros"),
+    [(4, 16, 40, None), (4, 16, 40, np.uint8), (4, 32, 96, np.float32), (8, 16, 48, None), (8, 16, 48, np.uint8)],
+)
+def test_weights_that_are_packed_in_bytes_by_blocks(
+    bits: int, block: int, inputs: int, zeros: type | None, tmp_path: Path
+) -> None:
+    """MatMulNBits, whose weights become float when the network is imported."""
+    graph, outputs, blocks = Quantised(opset=17), 6, -(-inputs // block)
+    data = graph.input("data", [2, 5, inputs])
+    packed = graph.stored(np.uint8, outputs, blocks, block * bits // 8)
+    more = [graph.weight(graph.random.uniform(0.02, 0.04, outputs * blocks).astype(np.float32))]
+    if zeros is np.uint8:
+        more.append(graph.stored(np.uint8, outputs * -(-blocks * bits // 8)))
+    elif zeros:
+        more.append(graph.weight(graph.random.uniform(0, 2**bits, (outputs, blocks)).astype(zeros)))
+    sizes = {"K": inputs, "N": outputs, "bits": bits, "block_size": block}
+    network = read(graph, tmp_path, graph.node("MatMulNBits", data, packed, *more, domain=MICROSOFT, **sizes))
+    values = random_inputs(network)
+    [found], [wanted] = results(network, values), network.reference(values).values()
+    assert (found.shape, found.dtype) == ((2, 5, outputs), np.float32)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
 def scales_of_rows(graph: Quantised) -> str:
     return graph.weight(graph.random.uniform(0.02, 0.04, (3, 2)).astype(np.float32))
 

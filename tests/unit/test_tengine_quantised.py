@@ -9,15 +9,21 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from support.onnxruntime_runner import run_onnx
+from support.running import outputs_of
+from support.tengine_kernels import integers_of
 from support.tmfiles import TmFile
 
+from edgedeploy.board import load_board
+from edgedeploy.compile.pipeline import compile_network
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.tengine import FORMAT
+from edgedeploy.frontends.tengine.structure import read_structure
 
-RELU, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE = 20, 5, 6, 16, 11, 9
+RELU, CONVOLUTION, DECONVOLUTION, POOLING, FULLY_CONNECTED, ELTWISE, CONCAT = 20, 5, 6, 16, 11, 9, 3
 ADD = (2, 0, 0.0, 0.0, 0.0)  # of Eltwise's kinds
 AVERAGE_OF_ALL = (1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0)
 RANDOM = np.random.default_rng(5)
+LOCAL = load_board("local")
 
 
 def away(values: np.ndarray) -> np.ndarray:
@@ -80,6 +86,67 @@ def test_layers_compute_what_tengine_does(dtype: str, tmp_path: Path) -> None:
     assert len(np.unique(wanted)) > 5
     assert np.abs(found.reshape(wanted.shape) - wanted).max() <= 0.3 * 1.001
     assert (np.abs(found.reshape(wanted.shape) - wanted) > 1e-4).mean() <= 0.2
+
+
+def random_layers(steps: dict[str, float]) -> TmFile:
+    """Each operator of int8 that computes new values, one behind the other; the network has all of their results."""
+    file = TmFile()
+    channels, outputs = 8, 12
+
+    def held(*shape: int) -> int:
+        weights = RANDOM.integers(-127, 128, shape).astype(np.int8)
+        scales = steps["weights"] * RANDOM.integers(1, 5, shape[0]).astype(np.float32)
+        return file.quantise(file.constant(weights), "int8", scales.tolist())
+
+    def bias(count: int) -> int:
+        return file.constant(RANDOM.integers(-3000, 3000, count).astype(np.int32))
+
+    def result(name: str, kind: int, parameters: tuple, *read: int) -> int:
+        return file.quantise(file.node(kind, parameters, *read, name=name), "int8", [steps[name]])
+
+    def convolution(activation: int, inputs: int, count: int, groups: int = 1) -> tuple:
+        return (3, 3, 1, 1, 1, 1, inputs, count, groups, activation, 1, 1, 1, 1)
+
+    data = file.quantise(file.input("data", (1, channels, 12, 10)), "int8", [steps["data"]])
+    weights = held(outputs, channels, 3, 3)
+    first = result("conv", CONVOLUTION, convolution(-1, channels, outputs), data, weights, bias(outputs))
+    other = result("relu6", CONVOLUTION, convolution(6, channels, outputs), data, held(outputs, channels, 3, 3))
+    depthwise = (CONVOLUTION, convolution(-1, outputs, outputs, outputs))
+    deep = result("depthwise", *depthwise, first, held(outputs, 1, 3, 3), bias(outputs))
+    summed = result("sum", ELTWISE, ADD, deep, other)
+    leaky = result("leaky", RELU, (0.125,), summed)
+    joined = result("concat", CONCAT, (1,), leaky, other)
+    largest = result("max", POOLING, (0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0), joined)
+    average = result("average", POOLING, (1, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0), joined)
+    pooled = result("mean", POOLING, AVERAGE_OF_ALL, average)
+    scored = result("dense", FULLY_CONNECTED, (10,), pooled, held(10, 2 * outputs), bias(10))
+    return file.output(first, other, deep, summed, leaky, joined, largest, average, pooled, scored)
+
+
+# Powers of two: of many layers a good part of the values lies at a half, exactly.
+HALVES = {
+    "data": 2**-5, "weights": 2**-8, "conv": 2**-1, "relu6": 2**-4, "depthwise": 2**0, "sum": 2**0, "leaky": 2**-1,
+    "concat": 2**0, "max": 2**1, "average": 2**0, "mean": 2**-1, "dense": 2**-1,
+}  # fmt: skip
+ANY = {name: step * 0.7 + 0.013 * place for place, (name, step) in enumerate(HALVES.items())}
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("steps", [HALVES, ANY], ids=["values at a half", "any values"])
+def test_compiled_networks_of_int8_give_the_integers_of_tengine_s_kernels(steps: dict, tmp_path: Path) -> None:
+    path = random_layers(steps).save(tmp_path / "net.tmfile")
+    structure, network = read_structure(path), FORMAT.read([path], {})
+    data = RANDOM.uniform(-4.2, 4.2, (1, 8, 12, 10)).astype(np.float32)
+    data[:, 4:] = RANDOM.integers(-200, 200, (1, 4, 12, 10)) * np.float32(steps["data"]) / 2
+    computed = integers_of(structure, data)
+    results = outputs_of(compile_network(network, LOCAL), {"data": data})
+    for found, number in zip(results, structure.outputs, strict=True):
+        node = structure.nodes[number]
+        [output] = node.outputs.tolist()
+        wanted = computed[output].astype(np.float32) * np.float32(steps[node.name])
+        assert (found.dtype, found.shape) == (np.float32, wanted.shape)
+        assert len(np.unique(wanted)) > 5
+        np.testing.assert_array_equal(found, wanted, err_msg=node.name)
 
 
 def test_weights_stay_integers_with_a_scale_of_each_output(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,10 +65,10 @@ def converted(path: Path, layers: Sequence[NcnnLayer], weights: Weights, shapes:
         copied = {blob.value for blob in read}
         if any(blob.value not in copied for blob in written):
             graph.rename(layer.outputs)
-            written = [Blob(name, blob.shape) for name, blob in zip(layer.outputs, written, strict=True)]
+            written = [replace(blob, value=name) for name, blob in zip(layer.outputs, written, strict=True)]
         for name, blob in zip(layer.outputs, written, strict=True):
             if blob.value != name and name in outputs:
-                blob = Blob(graph.node("Identity", blob.value, name=name), blob.shape)
+                blob = replace(blob, value=graph.node("Identity", blob.value, name=name))
             blobs[name] = blob
     return graph.model(list(outputs))
 

@@ -1,16 +1,17 @@
 """Layers of 8 bits, as `ncnn2int8` writes them: the scales of weights, input and output, and rounding to them.
 
 ncnn's scales are factors: an integer is `round(value * scale)` within -127 and 127, halves away from zero
-(float2int8 in src/layer/quantize.cpp); here halves go to even. Sums become real numbers before the bias is added, which
+(float2int8 in src/layer/quantize.cpp). Sums become real numbers before the bias is added, which
 stays in float32.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgedeploy.compile.away import AWAY_FROM_ZERO
 from edgedeploy.frontends.ncnn.step import Blob, Step
 
 _LARGEST = 127
@@ -79,9 +80,11 @@ class Scales:
 
 def rounded(step: Step, blob: Blob, scale: float | None) -> Blob:
     """A blob as 8 bits can hold it; unchanged without a scale."""
-    if scale is None:
+    if scale is None or blob.factor == scale:
         return blob
     one = np.float32(1) / np.float32(scale)
     clipped = step.node("Clip", blob, step.constant(-_LARGEST * one), step.constant(_LARGEST * one))
+    further = step.node("Mul", clipped, step.constant(AWAY_FROM_ZERO))
     steps = step.constant(one), step.stored(np.zeros((), np.int8))
-    return step.node("DequantizeLinear", step.node("QuantizeLinear", clipped, *steps), *steps)
+    found = step.node("DequantizeLinear", step.node("QuantizeLinear", further, *steps), *steps)
+    return replace(found, factor=scale)

@@ -36,10 +36,12 @@ class Blob:
     Attributes:
         value: its name in the graph.
         shape: without the batch.
+        factor: what makes integers of 8 bits of its values; None if they are others.
     """
 
     value: str
     shape: tuple[int, ...]
+    factor: float | None = None
 
     @property
     def rank(self) -> int:

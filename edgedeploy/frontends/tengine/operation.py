@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from edgedeploy.compile.away import AWAY_FROM_ZERO
 from edgedeploy.errors import ModelError
 from edgedeploy.frontends.graph import Attribute, Graph, Shape
 from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure, Tensor
@@ -82,15 +83,14 @@ def steps(graph: Graph, tensor: Tensor, quantisation: Quantisation) -> tuple[str
 
 
 def rounded(graph: Graph, value: str, tensor: Tensor, quantisation: Quantisation) -> str:
-    """A value as the integers of a tensor can hold it; of int8 Tengine does not use -128.
-
-    Tengine rounds halves away from zero, and here they go to even; only values that lie exactly between two differ.
-    """
+    """A value as the integers of a tensor can hold it: halves away from zero; of int8 Tengine does not use -128."""
     scale, zero_point = steps(graph, tensor, quantisation)
     if quantisation.zero_point.dtype == np.int8:
         low, high = ((np.float32(end) - quantisation.zero_point) * quantisation.scale for end in (-127, 127))
         bounds = [graph.constant(np.asarray(bound, np.float32), f"{tensor.name}/bound") for bound in (low, high)]
         value = graph.node("Clip", value, *bounds, name=f"{tensor.name}/clip")
+    away = graph.constant(AWAY_FROM_ZERO, f"{tensor.name}/away")
+    value = graph.node("Mul", value, away, name=f"{tensor.name}/away")
     integers = graph.node("QuantizeLinear", value, scale, zero_point, name=f"{tensor.name}/integers")
     return graph.node("DequantizeLinear", integers, scale, zero_point, name=tensor.name)
 

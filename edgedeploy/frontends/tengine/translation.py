@@ -13,11 +13,18 @@ from edgedeploy.frontends.format import Shapes, check_given_shapes
 from edgedeploy.frontends.graph import Graph
 from edgedeploy.frontends.tengine import elementwise, shapes, windows
 from edgedeploy.frontends.tengine.operation import Constants, Converter, Operation, rounded
-from edgedeploy.frontends.tengine.structure import Structure
+from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure
 
 CONVERTERS: dict[str, Converter] = {**elementwise.CONVERTERS, **shapes.CONVERTERS, **windows.CONVERTERS}
 
 _MOST_DIMENSIONS = 8
+
+_MOVES = {
+    *("Concat", "Crop", "Dropout", "Flatten", "Noop", "Permute", "Reshape", "ShuffleChannel", "Slice", "Split"),
+    *("Squeeze", "StridedSlice", "SwapAxis", "Transpose", "Unsqueeze", "Upsample"),
+}
+# Those that do so if a parameter is zero: no slope, or the largest of a window.
+_CHOOSES = {"ReLu": "slope", "Pooling": "kind"}
 
 
 def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
@@ -61,8 +68,18 @@ def translated(structure: Structure, given: Shapes) -> onnx.ModelProto:
             raise _unsound(structure, f"node {node.name!r} has {node.outputs.size} outputs, not {len(written)}")
         for index, value in zip(node.outputs.tolist(), written, strict=True):
             tensor = structure.tensors[index]
-            values[index] = rounded(graph, value, tensor, tensor.quantisation) if tensor.quantisation else value
+            is_rounded = tensor.quantisation is None or _has_steps(structure, node, tensor.quantisation)
+            values[index] = value if is_rounded else rounded(graph, value, tensor, tensor.quantisation)
     return graph.model(_outputs(structure, graph, values))
+
+
+def _has_steps(structure: Structure, node: Node, steps: Quantisation) -> bool:
+    """Whether a node moves values or chooses among them, and they are integers of these steps before."""
+    sources = [structure.tensors[index].quantisation for index in node.inputs.tolist()]
+    moves = node.operator in _MOVES or node.parameters.get(_CHOOSES.get(node.operator, ""), 1) == 0
+    return moves and all(
+        each is not None and each.scale == steps.scale and each.zero_point == steps.zero_point for each in sources
+    )
 
 
 def _outputs(structure: Structure, graph: Graph, values: dict[int, str]) -> list[str]:

@@ -78,10 +78,13 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
         The LLVM module that it was written from.
     """
     use_vector_arithmetic()
-    x86 = architecture_of(str(target.attrs["mtriple"])).memory_operands
+    architecture = architecture_of(str(target.attrs["mtriple"]))
     fuses = not _FUSING.isdisjoint(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
     functions = tvm.IRModule(
-        {variable: narrow_by_instructions(each, x86=x86, fuses=fuses) for variable, each in functions.functions.items()}
+        {
+            variable: narrow_by_instructions(each, architecture, fuses=fuses)
+            for variable, each in functions.functions.items()
+        }
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
         library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)

@@ -13,10 +13,11 @@ import numpy as np
 import tvm
 from tvm import tirx
 from tvm.ir import Call
-from tvm.tirx import Add, Cast, FloatImm, Max, Min
+from tvm.tirx import Add, Cast, FloatImm, IntImm, Max, Min
 
 from edgedeploy.compile.backends.cpu.quotients import reciprocal_for
 from edgedeploy.compile.backends.cpu.statements import replaced, replaced_within
+from edgedeploy.triples import Architecture
 
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
 _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
@@ -52,15 +53,18 @@ class _Narrowing:
     dtype: str
 
 
-def narrow_by_instructions(function: tirx.PrimFunc, *, x86: bool, fuses: bool) -> tirx.PrimFunc:
-    """A function with such expressions in the form that is quickest.
+def narrow_by_instructions(function: tirx.PrimFunc, architecture: Architecture, *, fuses: bool) -> tirx.PrimFunc:
+    """A function with such expressions in the form that is quickest on an architecture.
 
     Args:
         function: scheduled.
-        x86: whether its CPU rounds by conversions; others do by additions.
-        fuses: whether its CPU has fused multiply-adds.
+        architecture: of its CPU.
+        fuses: whether that has fused multiply-adds.
     """
-    write, rounded = (_by_conversion, tirx.nearbyint) if x86 else (_by_addition, _rounded_by_addition)
+    elsewhere = _by_halves if architecture.name == "aarch64" else _by_addition
+    write, rounded = elsewhere, _rounded_by_addition
+    if architecture.memory_operands:
+        write, rounded = _by_conversion, tirx.nearbyint
 
     def inside(rounding: _Rounding) -> _Rounding:
         rounding = replace(rounding, value=replaced_within(rounding.value, in_float))
@@ -105,8 +109,19 @@ def _rounding(call: Any) -> _Rounding | None:
     return _Rounding(lesser.a.a, int(bounds[0]), int(bounds[1]))
 
 
-def _narrowing(cast: Any) -> _Narrowing | None:
-    """What a cast is the end of; None if it is of something else."""
+def _narrowing(value: Any) -> _Narrowing | None:
+    """What a value of bytes is the end of, bounds of the bytes included; None if it is something else."""
+    if not isinstance(value, Max | Min) or not isinstance(value.b, IntImm):
+        return _of_cast(value)
+    inner = _narrowing(value.a)
+    if inner is None:
+        return None
+    either, bound, rounding = max if isinstance(value, Max) else min, int(value.b.value), inner.rounding
+    low, high = (either(each, bound - inner.zero_point) for each in (rounding.low, rounding.high))
+    return replace(inner, rounding=replace(rounding, low=low, high=high))
+
+
+def _of_cast(cast: Any) -> _Narrowing | None:
     dtype = str(cast.ty.dtype)
     if not isinstance(cast, Cast) or dtype not in ("int8", "uint8"):
         return None
@@ -154,22 +169,37 @@ def _rounded_by_addition(value: Any) -> Any:
     return value + tirx.const(_ROUNDER, "float32") - tirx.const(_ROUNDER, "float32")
 
 
+def _by_halves(rounding: _Rounding, zero_point: int) -> Any:
+    """Bounds are kept while values are narrowed (`sqxtn`), eight and sixteen at a time.
+
+    That is four instructions for four values and two more for sixteen, where conversions and bounds in float take eight
+    for four.
+    """
+    whole = _whole(rounding, zero_point)
+    if rounding.within:
+        return whole
+    half = _within(whole, -32768, 32767, "int32").astype("int16")
+    return _within(half, rounding.low + zero_point, rounding.high + zero_point, "int16")
+
+
 def _by_addition(rounding: _Rounding, zero_point: int) -> Any:
+    """Bounds are kept first: LLVM finds no saturating narrowing on 32-bit ARM."""
+    whole = _whole(rounding, zero_point)
+    if rounding.within:
+        return whole
+    return _within(whole, rounding.low + zero_point, rounding.high + zero_point, "int32")
+
+
+def _whole(rounding: _Rounding, zero_point: int) -> Any:
     """An addition rounds; a saturating subtraction takes away what was added and adds the zero point.
 
-    Bounds are kept while values are narrowed (`sqxtn`), eight and sixteen at a time: four instructions for four values
-    and two more for sixteen, where conversions and bounds in float take eight for four. 32-bit ARM has no conversion
-    that rounds.
+    32-bit ARM has no conversion that rounds.
     """
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
     fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", rounding.value)
     bits = tirx.reinterpret("int32", fenced + tirx.const(_ROUNDER, "float32"))
     less = tirx.const(_ROUNDER_BITS - zero_point, "int32")
-    if rounding.within:
-        return bits - less
-    wide = tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", bits, less)
-    half = _within(wide, -32768, 32767, "int32").astype("int16")
-    return _within(half, rounding.low + zero_point, rounding.high + zero_point, "int16")
+    return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", bits, less)
 
 
 def _within(value: Any, low: int, high: int, dtype: str) -> Any:

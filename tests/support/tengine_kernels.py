@@ -1,0 +1,145 @@
+"""Quantised networks as Tengine's kernels of int8 compute them, in numpy: its `source/device/cpu/op/*/*_ref.c`.
+
+Each gives integers of the steps that the file states of its output, in float32 arithmetic in the order of the C code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from edgedeploy.frontends.tengine.structure import Node, Quantisation, Structure, Tensor
+
+
+def away(values: np.ndarray) -> np.ndarray:
+    """C's `round`: halves away from zero."""
+    return np.copysign(np.floor(np.abs(values.astype(np.float64)) + 0.5), values)
+
+
+def narrowed(real: np.ndarray, scale: np.float32) -> np.ndarray:
+    """float32 values as integers of a scale."""
+    assert real.dtype == np.float32
+    return np.clip(away(real / scale), -127, 127).astype(np.int32)
+
+
+def integers_of(structure: Structure, data: np.ndarray) -> dict[int, np.ndarray]:
+    """The integers of every tensor of a network of int8 with one input, by number."""
+    found: dict[int, np.ndarray] = {}
+    for node in _ordered(structure):
+        [output] = node.outputs.tolist()
+        scale = _scale(structure.tensors[output])
+        if node.operator == "InputOp":
+            found[output] = narrowed(data, scale)
+        else:
+            found[output] = _KERNELS[node.operator](node, structure.tensors, found, scale)
+    return found
+
+
+def _ordered(structure: Structure) -> list[Node]:
+    """Nodes after those that they read; the file may have them in any order."""
+    left = [node for node in structure.nodes if node.operator != "Const"]
+    known = {index for index, tensor in enumerate(structure.tensors) if tensor.values is not None}
+    ordered = []
+    while left:
+        ready = [node for node in left if set(node.inputs.tolist()) <= known]
+        assert ready
+        ordered += ready
+        known |= {index for node in ready for index in node.outputs.tolist()}
+        left = [node for node in left if not any(node is each for each in ready)]
+    return ordered
+
+
+def _scale(tensor: Tensor) -> np.float32:
+    quantisation = tensor.quantisation
+    assert isinstance(quantisation, Quantisation)
+    assert not quantisation.zero_point.any()
+    return np.float32(quantisation.scale)
+
+
+Found = dict[int, np.ndarray]
+
+
+def _weights(node: Node, tensors: list[Tensor]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Integers, their scales and the bias."""
+    held = tensors[node.inputs[1]]
+    assert held.values is not None
+    assert held.quantisation is not None
+    bias = tensors[node.inputs[2]].values if node.inputs.size > 2 else np.zeros(1, np.int32)
+    assert bias is not None
+    return held.values.astype(np.int32), held.quantisation.scale, bias
+
+
+def _convolution(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
+    p, (weights, scales, bias) = node.parameters, _weights(node, tensors)
+    data = found[node.inputs[0]]
+    pads = [(p["pad_top"], p["pad_bottom"]), (p["pad_left"], p["pad_right"])]
+    padded = np.pad(data, [(0, 0), (0, 0), *pads])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (p["kernel_h"], p["kernel_w"]), axis=(2, 3))
+    windows = windows[:, :, :: p["stride_h"], :: p["stride_w"]]
+    groups = p["groups"]
+    parts = zip(np.split(windows, groups, axis=1), np.split(weights, groups), strict=True)
+    sums = np.concatenate([np.einsum("nchwyx,ocyx->nohw", *part) for part in parts], axis=1) + bias.reshape(1, -1, 1, 1)
+    real = sums.astype(np.float32) * (_scale(tensors[node.inputs[0]]) * scales).reshape(1, -1, 1, 1)
+    if p["activation"] == 0:
+        real = np.maximum(real, np.float32(0))
+    elif p["activation"] > 0:
+        real = np.clip(real, np.float32(0 if p["activation"] == 6 else -1), np.float32(p["activation"]))
+    return narrowed(real, scale)
+
+
+def _fully_connected(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
+    weights, scales, bias = _weights(node, tensors)
+    data = found[node.inputs[0]]
+    sums = data.reshape(len(data), -1) @ weights.T + bias
+    factors = _scale(tensors[node.inputs[0]]) * scales / scale
+    integers = np.clip(away(sums.astype(np.float32) * factors), -127, 127).astype(np.int32)
+    return integers.reshape(*integers.shape, *[1] * (data.ndim - 2))
+
+
+def _real(index: int, tensors: list[Tensor], found: Found) -> np.ndarray:
+    return np.asarray(found[index].astype(np.float32) * _scale(tensors[index]))
+
+
+def _relu(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
+    real, slope = _real(node.inputs[0], tensors, found), np.float32(node.parameters["slope"])
+    return narrowed(np.where(real < 0, real * slope, real), scale)
+
+
+def _sum(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
+    assert node.parameters["kind"] == 2
+    one, other = (_real(index, tensors, found) for index in node.inputs.tolist())
+    return narrowed(one + other, scale)
+
+
+def _pooling(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
+    p, data = node.parameters, found[node.inputs[0]]
+    before = _scale(tensors[node.inputs[0]])
+    if p["whole"]:
+        windows = data.reshape(*data.shape[:2], 1, 1, 1, -1)
+    else:
+        assert not any(p[f"pad_{side}"] for side in ("top", "left", "bottom", "right"))
+        windows = np.lib.stride_tricks.sliding_window_view(data, (p["kernel_h"], p["kernel_w"]), axis=(2, 3))
+        windows = windows[:, :, :: p["stride_h"], :: p["stride_w"]]
+    windows = windows.reshape(*windows.shape[:4], -1)
+    if p["kind"] == 0:
+        return np.clip(away(windows.max(-1).astype(np.float32) * (before / scale)), -127, 127).astype(np.int32)
+    return narrowed(windows.sum(-1).astype(np.float32) * before / np.float32(windows.shape[-1]), scale)
+
+
+def _concatenation(node: Node, tensors: list[Tensor], found: Found, scale: np.float32) -> np.ndarray:
+    parts = [
+        np.clip(away(found[index].astype(np.float32) * (_scale(tensors[index]) / scale)), -127, 127)
+        for index in node.inputs.tolist()
+    ]
+    return np.concatenate(parts, axis=node.parameters["axis"]).astype(np.int32)
+
+
+_KERNELS: dict[str, Callable[[Node, list[Tensor], Found, np.float32], np.ndarray]] = {
+    "Concat": _concatenation,
+    "Convolution": _convolution,
+    "Eltwise": _sum,
+    "FullyConnected": _fully_connected,
+    "Pooling": _pooling,
+    "ReLu": _relu,
+}
