@@ -11,21 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from tvm.target import codegen as llvm
 
 from edgedeploy.compile.backend import Generated
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
-from edgedeploy.compile.backends.cpu.schedules import STEPS
 from edgedeploy.compile.backends.cpu.stack import PIPELINE
 from edgedeploy.compile.elementary import use_vector_arithmetic
-from edgedeploy.compile.schedules import TEMPLATE_ATTRIBUTE
 from edgedeploy.triples import architecture_of
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
-# Cores for which LLVM unrolls sums of integers until their registers spill, with what it generates them for instead:
-# Cortex-A53 takes 3.8 products of bytes in a cycle in the place of 2.2 to 2.9 (`benchmarks/arm_loops.py`).
-_INTEGERS_AS = {"cortex-a53": "generic"}
+# Cores of which LLVM has only an old model, with the one by whose model code for them is scheduled. LLVM takes Cortex-A53
+# for a core whose loops must be unrolled until their registers spill; Cortex-A55 works in order too, two instructions in
+# a cycle, and its model is a whole one: sums of bytes take 3.8 products in a cycle in the place of 2.2 to 2.9
+# (`benchmarks/arm_loops.py`).
+_SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
+
+# Features that are no instructions.
+_TUNING = {"a55", "fuse-address"}
 
 # Every function is called by the network's own code with tensors of fixed shapes; the checks that TVM would
 # put before each of them are three quarters of the code and half of the time to write it.
@@ -42,29 +46,21 @@ def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -
     """Generate the machine code of scheduled functions, as object files in a folder that TVM holds in memory then."""
     use_vector_arithmetic()
     with ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda part: _static_library(part, folder), enumerate(_deal(functions, target))))
+        parts = list(pool.map(lambda part: _static_library(*part, target, folder), enumerate(_deal(functions))))
     return Generated([part[0] for part in parts], [part[1] for part in parts])
 
 
-def _deal(functions: tvm.IRModule, target: tvm.target.Target) -> list[tuple[tvm.IRModule, tvm.target.Target]]:
-    """The functions in parts of about equal size, each with the target that it is generated for."""
+def _deal(functions: tvm.IRModule) -> list[tvm.IRModule]:
+    """The functions in parts of about equal size."""
     ordered = sorted(functions.functions.items(), key=lambda item: item[0].name_hint)
-    other = _INTEGERS_AS.get(str(target.attrs.get("mcpu")))
-    apart = [each for each in ordered if other and (each[1].attrs or {}).get(TEMPLATE_ATTRIBUTE) == STEPS]
-    ordered = [each for each in ordered if each not in apart]
-    dealt = [(ordered[part::PARTS], target) for part in range(PARTS)]
-    if apart:
-        generic = tvm.target.Target({**target.export(), "mcpu": other})
-        dealt += [(apart[part::PARTS], generic) for part in range(PARTS)]
-    return [(tvm.IRModule(dict(part)), its) for part, its in dealt if part]
+    return [tvm.IRModule(dict(ordered[part::PARTS])) for part in range(min(PARTS, len(ordered)))]
 
 
-def _static_library(part: tuple[int, tuple[tvm.IRModule, tvm.target.Target]], folder: Path) -> tuple[Any, Any]:
+def _static_library(index: int, part: tvm.IRModule, target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
     """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
-    index, (functions, target) = part
     path = folder / f"part{index}.o"
-    library = write_object(functions, target, path)
-    names = [variable.name_hint for variable in functions.get_global_vars()]
+    library = write_object(part, target, path)
+    names = [variable.name_hint for variable in part.get_global_vars()]
     return tvm.runtime.load_static_library(str(path), names), library
 
 
@@ -80,6 +76,18 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
         {variable: narrow_by_instructions(each, x86=x86) for variable, each in functions.functions.items()}
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
-        library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)
+        library = tvm.tirx.build(functions, target=_scheduled_as(target), pipeline=PIPELINE)
     library.write_to_file(str(path), "o")
     return library
+
+
+def _scheduled_as(target: tvm.target.Target) -> tvm.target.Target:
+    """A target that has LLVM schedule by the model of another core, without the instructions that only that one has."""
+    described = target.export()
+    other = {**described, "mcpu": _SCHEDULED_AS.get(described["mcpu"], described["mcpu"])}
+
+    def features(of: dict[str, Any]) -> set[str]:
+        return set(map(str, llvm.llvm_get_cpu_features(tvm.target.Target(of))))
+
+    added = features(other) - features(described) - _TUNING
+    return tvm.target.Target({**other, "mattr": [*described.get("mattr", []), *(f"-{each}" for each in sorted(added))]})
