@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 # Products that are added to sums of vectors, and how many of them an instruction makes: `fmla v0.4s, ...` and
 # `vfma.f32 q0, ...` of floats (`vmla.f32` is not fused); of bytes four for each of four sums, or one for each of eight;
-# of 16 bits.
+# of 16 and of 32 bits.
 PRODUCTS = {
     re.compile(r"(fml[as]\s+v\d+\.4s|v(fm|ml)[as]\.f32\s+q\d+)\b"): 4,
     re.compile(r"(fml[as]\s+v\d+\.2s|v(fm|ml)[as]\.f32\s+d\d+)\b"): 2,
     re.compile(r"sdot\s+v\d+\.4s\b"): 16,
-    re.compile(r"(s(mull|mlal)2?\s+v\d+\.8h|v(mull|mlal)\.s8\s+q\d+)\b"): 8,
-    re.compile(r"(s(mull|mlal)2?\s+v\d+\.4s|v(mull|mlal)\.s16\s+q\d+)\b"): 4,
+    re.compile(r"((s(mull|mlal)2?|mul|mla)\s+v\d+\.8h|v((mull|mlal)\.s8|(mul|mla)\.i16)\s+q\d+)\b"): 8,
+    re.compile(r"((s(mull|mlal)2?|mul|mla)\s+v\d+\.4s|v((mull|mlal)\.s16|(mul|mla)\.i32)\s+q\d+)\b"): 4,
 }
 # Arithmetic on vectors of floats, and what sums up products of bytes, multiply-adds included.
 ARITHMETIC = re.compile(
-    r"(f\w+\s+v\d+\.[24]s|v\w+\.f32\s+[qd]\d+|(sdot|s(mull|mlal)2?|sadalp)\s+v\d+|v(mull|mlal|padal)\.s(8|16)\s+q\d+)\b"
+    r"(f\w+\s+v\d+\.[24]s|v\w+\.f32\s+[qd]\d+|(sdot|s(mull|mlal|addw)2?|sadalp|mul|mla)\s+v\d+|v(mull|mlal|padal|addw)\.s(8|16)\s+q\d+"
+    r"|v(mul|mla)\.i(16|32)\s+q\d+)\b"
 )
 # The same on registers of 64 bits.
 HALF = re.compile(r"(f\w+\s+v\d+\.2s|v\w+\.f32\s+d\d+)\b")

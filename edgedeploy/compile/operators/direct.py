@@ -87,7 +87,7 @@ def convolution(
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
     rows, columns = window.output_size(height, width)
     whole = tile.whole(rows, columns)
-    read = _whole_feature_map(data, window, whole)
+    read = whole_feature_map(data, window, whole)
     ky, kx, positions = _kernel_axes(window)
     per_group = outputs // groups
     if groups > 1 and inputs == per_group == 1:
@@ -209,7 +209,7 @@ def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:
     return ky, kx, positions
 
 
-def _whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
+def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
     """A function that reads the input as if it were padded, and as large as whole tiles read."""
     _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding

@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from edgedeploy.compile.backends.cpu.step_code import word_of
 from edgedeploy.compile.backends.cpu.steps import Step
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
 from edgedeploy.compile.tiles import Tile
 
-# What the template looks for: the blocks that put words together, and that sum up products.
-WORDS, SUMS = "columns_as_words", "column_sums"
+# What the template looks for: the blocks that copy the data, that put words together, and that sum up
+# products.
+COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"
 
 # Bytes of a word: rows of a column.
 ROWS = 4
@@ -39,6 +41,11 @@ class ColumnForm:
     layer: DepthwiseConvolution
     tile: Tile
     step: Step
+
+    @property
+    def copied(self) -> bool:
+        """Whether words are made of a copy of the data, with its padding and rows for the last word: where instructions do it."""
+        return self.step.instruction == "sdot"
 
     @property
     def parts(self) -> int:
@@ -64,19 +71,17 @@ class ColumnForm:
         height, (down, across) = window.kernel[0], window.strides
 
         def word(n: Any, y: Any, part: Any, x: Any, c: Any) -> Any:
-            """The rows of a part of the kernel; the last part may have fewer."""
-            found = None
+            """The rows of a part of the kernel; those of the last part that are below the kernel meet weights of zero."""
+            below = (self.parts - 1) * ROWS
+            values = []
             for row in range(ROWS):
-                last = (self.parts - 1) * ROWS + row
-                if last >= height and self.parts == 1:
-                    break
-                line = part * ROWS + row
-                value = tirx.reinterpret("uint8", read(n, y * down + tirx.min(line, height - 1), x, c)).astype("uint32")
-                if last >= height:
-                    value = tirx.if_then_else(line < height, value, tirx.const(0, "uint32"))
-                shifted = value << tirx.const(8 * row, "uint32")
-                found = shifted if found is None else found | shifted
-            return found
+                line, inside = part * ROWS + row, below + row < height
+                if self.copied or inside:
+                    values.append(read(n, y * down + line, x, c))
+                elif self.parts > 1:
+                    value = read(n, y * down + tirx.min(line, height - 1), x, c)
+                    values.append(tirx.if_then_else(line < height, value, tirx.const(0, value.ty.dtype)))
+            return word_of(values)
 
         columns = window.input_size(*whole)[1]
         words = te.compute((batch, whole[0], self.parts, columns, channels), word, name=WORDS)
@@ -101,15 +106,20 @@ class ColumnForm:
 
         LLVM makes a few branches for a tile of that, which cost less than a copy.
         """
-        _, height, width, _ = self.layer.data
+        _, height, width, channels = self.layer.data
         top, left, _, _ = self.layer.window.padding
         rows, columns = self.layer.window.input_size(*self._whole)
-        if (top, left) == (0, 0) and rows <= height and columns <= width:
-            return lambda *place: data[place]
         outside = tirx.const(int(self.layer.window.padding_value), self.step.data)
 
         def value(n: Any, y: Any, x: Any, c: Any) -> Any:
             inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
             return tirx.if_then_else(inside, data[n, y - top, x - left, c], outside)
 
+        if self.copied:
+            rows += self.parts * ROWS - self.layer.window.kernel[0]
+            shape = self.layer.batch, max(rows, top + height), max(columns, left + width), channels
+            copy = te.compute(shape, value, name=COPY)
+            return lambda *place: copy[place]
+        if (top, left) == (0, 0) and rows <= height and columns <= width:
+            return lambda *place: data[place]
         return value
