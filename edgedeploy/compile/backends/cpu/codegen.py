@@ -22,10 +22,9 @@ from edgedeploy.triples import architecture_of
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
-# Cores of which LLVM has only an old model, with the one by whose model code for them is scheduled. LLVM takes Cortex-A53
-# for a core whose loops must be unrolled until their registers spill; Cortex-A55 works in order too, two instructions in
-# a cycle, and its model is a whole one: sums of bytes take 3.8 products in a cycle in the place of 2.2 to 2.9
-# (`benchmarks/arm_loops.py`).
+# Cores of which LLVM has only an old model, with the one by whose model code for them is scheduled. Cortex-A55 works in
+# order as Cortex-A53 does, two instructions in a cycle. By its model sums of bytes do 3.8 products in a cycle in the
+# place of 2.2 to 2.9, and spill less; those of floats up to a fifth more (`benchmarks/arm_loops.py`).
 _SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
 
 # Features that are no instructions.
@@ -46,7 +45,7 @@ def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -
     """Generate the machine code of scheduled functions, as object files in a folder that TVM holds in memory then."""
     use_vector_arithmetic()
     with ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda part: _static_library(*part, target, folder), enumerate(_deal(functions))))
+        parts = list(pool.map(lambda part: _static_library(part, target, folder), enumerate(_deal(functions))))
     return Generated([part[0] for part in parts], [part[1] for part in parts])
 
 
@@ -56,11 +55,12 @@ def _deal(functions: tvm.IRModule) -> list[tvm.IRModule]:
     return [tvm.IRModule(dict(ordered[part::PARTS])) for part in range(min(PARTS, len(ordered)))]
 
 
-def _static_library(index: int, part: tvm.IRModule, target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
+def _static_library(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
     """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
+    index, functions = part
     path = folder / f"part{index}.o"
-    library = write_object(part, target, path)
-    names = [variable.name_hint for variable in part.get_global_vars()]
+    library = write_object(functions, target, path)
+    names = [variable.name_hint for variable in functions.get_global_vars()]
     return tvm.runtime.load_static_library(str(path), names), library
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from edgedeploy.compile.backends.cpu.step_code import word_of
+from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED, word_of
 from edgedeploy.compile.backends.cpu.steps import Step
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
@@ -26,6 +26,16 @@ COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"
 
 # Bytes of a word: rows of a column.
 ROWS = 4
+
+
+def is_interleaved(step: Step) -> bool:
+    """Whether words for a step are made by instructions that interleave bytes; x86 shifts widened ones."""
+    return step.instruction == "sdot"
+
+
+def word_channels(step: Step) -> int:
+    """Channels whose words are made together."""
+    return INTERLEAVED if is_interleaved(step) else step.channels
 
 
 @dataclass(frozen=True)
@@ -43,9 +53,9 @@ class ColumnForm:
     step: Step
 
     @property
-    def copied(self) -> bool:
-        """Whether words are made of a copy of the data, with its padding and rows for the last word: where instructions do it."""
-        return self.step.instruction == "sdot"
+    def interleaved(self) -> bool:
+        """Whether an intrinsic makes words, of a copy of the data that has all their rows."""
+        return is_interleaved(self.step)
 
     @property
     def parts(self) -> int:
@@ -71,12 +81,12 @@ class ColumnForm:
         height, (down, across) = window.kernel[0], window.strides
 
         def word(n: Any, y: Any, part: Any, x: Any, c: Any) -> Any:
-            """The rows of a part of the kernel; those of the last part that are below the kernel meet weights of zero."""
+            """The rows of a part of the kernel; weights are zero for those below it."""
             below = (self.parts - 1) * ROWS
             values = []
             for row in range(ROWS):
                 line, inside = part * ROWS + row, below + row < height
-                if self.copied or inside:
+                if self.interleaved or inside:
                     values.append(read(n, y * down + line, x, c))
                 elif self.parts > 1:
                     value = read(n, y * down + tirx.min(line, height - 1), x, c)
@@ -115,7 +125,7 @@ class ColumnForm:
             inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
             return tirx.if_then_else(inside, data[n, y - top, x - left, c], outside)
 
-        if self.copied:
+        if self.interleaved:
             rows += self.parts * ROWS - self.layer.window.kernel[0]
             shape = self.layer.batch, max(rows, top + height), max(columns, left + width), channels
             copy = te.compute(shape, value, name=COPY)

@@ -41,8 +41,8 @@ _CROPPED_CYCLES = 8
 
 # Cores of two instructions in a cycle, in their order: a load is not hidden behind the arithmetic of an earlier step.
 _IN_ORDER = ("cortex-a35", "cortex-a53", "cortex-a55")
-# What it takes there beside the arithmetic: tiles of one pixel, which load a vector for each that they multiply by, take
-# 1.9 to 2.7 products of bytes in a cycle, where those of four pixels take 3.8 (`benchmarks/arm_loops.py`).
+# What it takes there beside the arithmetic: tiles of one pixel, which load a vector of weights for each sum, do 1.9 to
+# 2.7 products of bytes in a cycle, those of four pixels 3.8 (`benchmarks/arm_loops.py`).
 _LOAD_CYCLES = 1.5
 
 

@@ -79,7 +79,7 @@ def words_intrinsic(step: Step) -> str:
 
 @cache
 def interleaving_intrinsic(dtype: str) -> str:
-    """The name of the intrinsic that makes words of four rows of bytes, for `INTERLEAVED` channels: `zip1` and `zip2`."""
+    """The name of the intrinsic that makes words of four rows of bytes, of `INTERLEAVED` channels: `zip1`, `zip2`."""
     name, channels = f"edgedeploy.interleaved.{dtype}", INTERLEAVED
     rows = _Operand((4, 1, channels), dtype)
     words = _Operand((channels,), "uint32", "local")
@@ -90,15 +90,14 @@ def interleaving_intrinsic(dtype: str) -> str:
             T.buffer_store(words, word_of([rows[row, 0, place] for row in range(4)]), [place])
 
     def written(rows: Any, words: Any) -> None:
-        first, second, third, fourth = (rows.vload([row, 0, 0], f"{dtype}x{2 * channels}") for row in range(4))
+        first, second, third, fourth = (_twice(rows.vload([row, 0, 0], f"{dtype}x{channels}")) for row in range(4))
         pairs = [_interleaved([first, third], 0, channels), _interleaved([second, fourth], 0, channels)]
         for begin in (0, channels):
             bytes_of_words = _interleaved(pairs, begin, channels)
             _store(words, [begin // 2], tirx.reinterpret(f"uint32x{channels // 2}", bytes_of_words))
 
-    TensorIntrin.register(
-        name, _function([rows], words, plain, adds=False), _function([replace(rows, strided=True)], words, written, adds=False), override=True
-    )
+    implementation = _function([replace(rows, strided=True)], words, written, adds=False)
+    TensorIntrin.register(name, _function([rows], words, plain, adds=False), implementation, override=True)
     return name
 
 
@@ -106,9 +105,8 @@ def word_of(values: Sequence[Any]) -> Any:
     """Bytes as a word of 32 bits, the first one lowest."""
     found = None
     for place, value in enumerate(values):
-        wide = value.astype("uint8").astype("uint32")
-        shifted = wide * tirx.const(2 ** (8 * place), "uint32") if place else wide
-        found = shifted if found is None else found + shifted
+        shifted = tirx.reinterpret("uint8", value).astype("uint32") << tirx.const(8 * place, "uint32")
+        found = shifted if found is None else found | shifted
     return found
 
 
@@ -180,6 +178,11 @@ def _repeated(buffer: Any, values: int, times: int) -> Any:
     """The first values of a buffer, 32 bits of them, as a vector of many copies."""
     word = tirx.reinterpret("int32", _load(buffer, [0], values))
     return tirx.reinterpret(f"{buffer.dtype}x{values * times}", tirx.Broadcast(word, times))
+
+
+def _twice(value: Any) -> Any:
+    """64 bits as both halves of a vector: of a half alone LLVM would make interleaved halves, in more instructions."""
+    return tirx.reinterpret("int8x16", tirx.Broadcast(tirx.reinterpret("int64", value), 2))
 
 
 def _interleaved(vectors: Sequence[Any], begin: int, count: int) -> Any:
