@@ -20,6 +20,8 @@ from edgedeploy.compile.types import LayerTypes
 # What the templates look for: the names of the blocks that accumulate.
 DENSE = "conv2d"
 DEPTHWISE = "depthwise_conv2d"
+# What takes the pixels of a whole number of tiles that are a result's.
+CROP = "crop"
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,7 @@ def crop(whole: te.Tensor, size: tuple[int, int], dtype: str) -> te.Tensor:
     batch, height, width, channels = (int(extent) for extent in whole.shape)
     if (height, width) == size and whole.dtype == dtype:
         return whole
-    return te.compute((batch, *size, channels), lambda n, y, x, f: whole[n, y, x, f].astype(dtype), name="crop")
+    return te.compute((batch, *size, channels), lambda n, y, x, f: whole[n, y, x, f].astype(dtype), name=CROP)
 
 
 def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:

@@ -17,7 +17,7 @@ from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.steps import Step
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
-from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.operators.direct import CROP, Window
 from edgedeploy.compile.operators.product import unravelled
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
@@ -195,6 +195,6 @@ class StepForm:
         if isinstance(self.layer, Dense):
             shape = self.layer.data[:-1]
             return te.compute(
-                (*shape, self.outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name="crop"
+                (*shape, self.outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name=CROP
             )
-        return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name="crop")
+        return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name=CROP)

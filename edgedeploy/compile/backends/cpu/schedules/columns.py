@@ -7,6 +7,7 @@ import math
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.columns import COPY, ROWS, SUMS, WORDS
 from edgedeploy.compile.backends.cpu.configuration import Columns
+from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
 from edgedeploy.compile.backends.cpu.schedules.depthwise import in_tiles
 from edgedeploy.compile.backends.cpu.schedules.integers import RESULTS
 from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED, interleaving_intrinsic, words_intrinsic
@@ -21,6 +22,7 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it; the weights were packed with the form."""
+    begin_with_bias(kernel, SUMS, lambda *place: place[-1])
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
     step = step_of(activation_type(board), chosen.vector, ROWS, board)
     output = kernel.output_of(SUMS)
