@@ -76,12 +76,12 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
         {variable: narrow_by_instructions(each, x86=x86) for variable, each in functions.functions.items()}
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
-        library = tvm.tirx.build(functions, target=_scheduled_as(target), pipeline=PIPELINE)
+        library = tvm.tirx.build(functions, target=scheduled_as(target), pipeline=PIPELINE)
     library.write_to_file(str(path), "o")
     return library
 
 
-def _scheduled_as(target: tvm.target.Target) -> tvm.target.Target:
+def scheduled_as(target: tvm.target.Target) -> tvm.target.Target:
     """A target that has LLVM schedule by the model of another core, without the instructions that only that one has."""
     described = target.export()
     other = {**described, "mcpu": _SCHEDULED_AS.get(described["mcpu"], described["mcpu"])}

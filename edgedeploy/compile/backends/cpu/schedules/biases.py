@@ -1,4 +1,7 @@
-"""Sums of integers that begin with their biases: one instruction less for each vector of results."""
+"""Sums of integers that begin with their biases: one instruction less for each vector of results.
+
+Sums of pairs (`pairs`) do not: LLVM adds their few terms to each other first, which one more would hinder.
+"""
 
 from __future__ import annotations
 

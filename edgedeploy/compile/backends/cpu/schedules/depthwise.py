@@ -7,7 +7,6 @@ from typing import Any
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise
-from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
 from edgedeploy.compile.operators import direct
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
@@ -24,8 +23,6 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     than a copy. On ARM they would be in the way of the multiply-adds (`benchmarks/arm_loops.py`): there a task is a
     tile of channels, and copies with its padding what it reads, which is small enough to stay in the L1 cache.
     """
-    if kernel.dtypes(kernel.block(direct.DEPTHWISE))[-1] == "int32":
-        begin_with_bias(kernel, direct.DEPTHWISE, lambda *place: place[-1])
     schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
     chosen = kernel.chosen(Depthwise)
     lanes = max(kernel.lanes(convolution, board), chosen.vector)
