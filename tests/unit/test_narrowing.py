@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
+from edgedeploy.triples import architecture_of
 
 
 def function(low: float, high: float, added: float) -> tirx.PrimFunc:
@@ -20,7 +21,9 @@ def function(low: float, high: float, added: float) -> tirx.PrimFunc:
     return te.create_prim_func([data, te.compute((4,), value)])
 
 
-@pytest.mark.parametrize("x86", [True, False])
+@pytest.mark.parametrize(
+    "triple", ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"]
+)
 @pytest.mark.parametrize(
     ("low", "high", "added", "narrowed"),
     [
@@ -31,7 +34,7 @@ def function(low: float, high: float, added: float) -> tirx.PrimFunc:
     ],
 )
 def test_what_is_a_zero_point_between_bounds_is_known(
-    x86: bool, low: float, high: float, added: float, narrowed: bool
+    triple: str, low: float, high: float, added: float, narrowed: bool
 ) -> None:
     before = function(low, high, added)
-    assert tvm_ffi.structural_equal(narrow_by_instructions(before, x86=x86), before) is not narrowed
+    assert tvm_ffi.structural_equal(narrow_by_instructions(before, architecture_of(triple)), before) is not narrowed

@@ -71,9 +71,9 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
         The LLVM module that it was written from.
     """
     use_vector_arithmetic()
-    x86 = architecture_of(str(target.attrs["mtriple"])).memory_operands
+    architecture = architecture_of(str(target.attrs["mtriple"]))
     functions = tvm.IRModule(
-        {variable: narrow_by_instructions(each, x86=x86) for variable, each in functions.functions.items()}
+        {variable: narrow_by_instructions(each, architecture) for variable, each in functions.functions.items()}
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
         library = tvm.tirx.build(functions, target=scheduled_as(target), pipeline=PIPELINE)

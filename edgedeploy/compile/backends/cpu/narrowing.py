@@ -15,6 +15,7 @@ from tvm.ir import Call
 from tvm.tirx import Add, Cast, FloatImm, Max, Min
 
 from edgedeploy.compile.backends.cpu.statements import replaced
+from edgedeploy.triples import Architecture
 
 # Added to a float32 below 2^22, this leaves the nearest integer in the lowest bits; larger values stay larger.
 _ROUNDER, _ROUNDER_BITS = 12582912.0, 0x4B400000
@@ -36,9 +37,10 @@ class _Narrowing:
     dtype: str
 
 
-def narrow_by_instructions(function: tirx.PrimFunc, *, x86: bool) -> tirx.PrimFunc:
-    """A function with such expressions in the form that is quickest on x86, or elsewhere."""
-    write = _by_conversion if x86 else _by_addition
+def narrow_by_instructions(function: tirx.PrimFunc, architecture: Architecture) -> tirx.PrimFunc:
+    """A function with such expressions in the form that is quickest on an architecture."""
+    elsewhere = _by_halves if architecture.name == "aarch64" else _by_addition
+    write = _by_conversion if architecture.memory_operands else elsewhere
 
     def narrowed(statement: Any) -> Any:
         narrowing = _narrowing(statement.value) if isinstance(statement, tirx.BufferStore) else None
@@ -83,20 +85,31 @@ def _by_conversion(narrowing: _Narrowing) -> Any:
     return rounded + tirx.const(zero_point, "int32") if zero_point else rounded
 
 
+def _by_halves(narrowing: _Narrowing) -> Any:
+    """Bounds are kept while values are narrowed (`sqxtn`), eight and sixteen at a time.
+
+    That is four instructions for four values and two more for sixteen, where conversions and bounds in float take eight
+    for four.
+    """
+    half = _within(_rounded(narrowing), -32768, 32767, "int32").astype("int16")
+    return _within(half, narrowing.low, narrowing.high, "int16")
+
+
 def _by_addition(narrowing: _Narrowing) -> Any:
+    """Bounds are kept first: LLVM finds no saturating narrowing on 32-bit ARM."""
+    return _within(_rounded(narrowing), narrowing.low, narrowing.high, "int32")
+
+
+def _rounded(narrowing: _Narrowing) -> Any:
     """An addition rounds; a saturating subtraction takes away what was added and adds the zero point.
 
-    Bounds are kept while values are narrowed (`sqxtn`), eight and sixteen at a time: four instructions for four values
-    and two more for sixteen, where conversions and bounds in float take eight for four. 32-bit ARM has no conversion
-    that rounds.
+    32-bit ARM has no conversion that rounds.
     """
     # Without the fence LLVM would contract a product and this sum into one operation, which rounds once, not twice.
     fenced = tirx.call_llvm_pure_intrin("float32", "llvm.arithmetic.fence", narrowing.value)
     bits = tirx.reinterpret("int32", fenced + tirx.const(_ROUNDER, "float32"))
     less = tirx.const(_ROUNDER_BITS - narrowing.zero_point, "int32")
-    wide = tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", bits, less)
-    half = _within(wide, -32768, 32767, "int32").astype("int16")
-    return _within(half, narrowing.low, narrowing.high, "int16")
+    return tirx.call_llvm_pure_intrin("int32", "llvm.ssub.sat", bits, less)
 
 
 def _within(value: Any, low: int, high: int, dtype: str) -> Any:
