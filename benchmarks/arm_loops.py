@@ -1,10 +1,13 @@
-"""What LLVM's scheduling models predict for the innermost loops that ARM boards run.
+"""What LLVM's scheduling models predict for the innermost loops that ARM boards run, and for whole tiles of layers.
 
-    python benchmarks/arm_loops.py [NETWORK ...] [--boards NAMES] [--json] [--mca PROGRAM]
+    python benchmarks/arm_loops.py [NETWORK ...] [--boards NAMES] [--tiles] [--json] [--mca PROGRAM]
 
 No board is needed: networks are cross-compiled, the loops that multiply and add floats or bytes are taken out of the
 assembly, and llvm-mca predicts how many cycles an iteration takes. The bound is the cycles that the multiply-adds alone
 need.
+With --tiles, each loop over tiles of each layer: the loop of its sums as often as the layer's shape says, and the code
+around it, which is biases, activations or requantisation, and stores. Products are those of the layer, without padding.
+Copies that a task makes before its tiles are left out, and so are memory and caches.
 Without NETWORKs, which are ONNX files, the layers of `benchmarks/layers.yaml` are taken one by one.
 """
 
@@ -14,19 +17,24 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from assembly import Loop, innermost_loops
+from assembly import Loop, innermost_loops, nests
 from layers import networks
 from mca import Analyser
 from rich.console import Console
 from rich.table import Table
+from whole_tiles import predict_tile, tile_loops, work_of
 
 from edgedeploy.board import load_board
 from edgedeploy.cli.console import print_error
-from edgedeploy.compile.pipeline import Compiled, compile_network
+from edgedeploy.compile.backends import host_of
+from edgedeploy.compile.backends.cpu.configuration import Winograd
+from edgedeploy.compile.packing import scheduled_name
+from edgedeploy.compile.pipeline import Compiled, compile_network, optimise
 from edgedeploy.errors import EdgedeployError
 
 REGISTER_OR_LABEL = re.compile(r"\b[dqrsvwx]\d+\b|\.L\w+")
@@ -65,6 +73,25 @@ class Record:
     arithmetic_bound: float
     load_bound: float
     ratio: float
+
+
+@dataclass(frozen=True)
+class TileRecord:
+    """A loop over tiles of a layer; cycles, accesses to the stack and products are of one tile.
+
+    `sum_cycles` are those of `cycles` that the loops of the sums take.
+    """
+
+    board: str
+    model: str
+    network: str
+    function: str
+    tile: str
+    cycles: float
+    sum_cycles: float
+    stack_accesses: float
+    products: float
+    products_per_cycle: float
 
 
 def hot_loops(compiled: Compiled) -> list[Loop]:
@@ -106,6 +133,50 @@ def look(board_name: str, paths: list[Path], mca: str) -> Iterator[Record]:
             )
 
 
+def look_at_tiles(board_name: str, paths: list[Path], mca: str) -> Iterator[TileRecord]:
+    """One record for each loop over tiles of each layer on a board, but for Winograd's, which are of several kinds."""
+    board = load_board(board_name)
+    analyser = Analyser(board, mca)
+    for name, network in networks(paths):
+        compiled, groups = compile_network(network, board), optimise(network, board).groups
+        layers = {scheduled_name(function): group.layer for function, group in groups.items()}
+        for nest in nests(compiled.code.inspect("asm")):
+            function = nest.own.function.removesuffix("_compute_")
+            configuration = compiled.functions[function].configuration if function in layers else None
+            if configuration is None or isinstance(configuration, Winograd):
+                continue
+            work = work_of(host_of(board).strategy(layers[function]), configuration)
+            for loop in tile_loops(nest):
+                tile = predict_tile(loop, work, analyser)
+                yield TileRecord(
+                    board=board_name,
+                    model=analyser.model,
+                    network=name,
+                    function=function,
+                    tile=compiled.functions[function].tile,
+                    cycles=round(tile.cycles, 1),
+                    sum_cycles=round(tile.sums, 1),
+                    stack_accesses=round(tile.stack_accesses, 1),
+                    products=round(tile.useful, 1),
+                    products_per_cycle=round(tile.products_per_cycle, 2),
+                )
+
+
+def as_table_of_tiles(records: list[TileRecord]) -> Table:
+    """The records of one board; accesses to the stack stand out."""
+    first = records[0]
+    table = Table(title=f"{first.board}, predicted by LLVM's model of {first.model}", title_justify="left")
+    for column in ("network", "layer", "tile"):
+        table.add_column(column)
+    for column in ("cycles", "of sums", "stack", "products/cycle"):
+        table.add_column(column, justify="right")
+    for record in records:
+        stack = f"[red]{record.stack_accesses:g}" if record.stack_accesses else "0"
+        cycles = f"{record.cycles:.1f}", f"{record.sum_cycles:.1f}"
+        table.add_row(record.network, record.function, record.tile, *cycles, stack, f"{record.products_per_cycle:.2f}")
+    return table
+
+
 def as_table(records: list[Record]) -> Table:
     """The records of one board; loops beyond the tolerance and accesses to the stack stand out."""
     first = records[0]
@@ -144,14 +215,16 @@ def as_table(records: list[Record]) -> Table:
 
 def run(arguments: argparse.Namespace) -> None:
     """Look at all boards, and print."""
-    found = {board: list(look(board, arguments.networks, arguments.mca)) for board in arguments.boards.split(",")}
+    find: Callable[[str, list[Path], str], Iterator[Any]] = look_at_tiles if arguments.tiles else look
+    show: Callable[[list[Any]], Table] = as_table_of_tiles if arguments.tiles else as_table
+    found = {board: list(find(board, arguments.networks, arguments.mca)) for board in arguments.boards.split(",")}
     if arguments.json:
         print(json.dumps([asdict(record) for records in found.values() for record in records], indent=2))
         return
     console = Console(width=None if sys.stdout.isatty() else 140)
     for records in found.values():
         if records:
-            console.print(as_table(records))
+            console.print(show(records))
 
 
 def main() -> None:
@@ -159,6 +232,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Predict the innermost loops of networks on ARM boards.")
     parser.add_argument("networks", nargs="*", type=Path, metavar="NETWORK", help="ONNX files; layers by default")
     parser.add_argument("--boards", default=",".join(BOARDS), help=f"separated by commas ({','.join(BOARDS)})")
+    parser.add_argument("--tiles", action="store_true", help="whole tiles of layers in the place of innermost loops")
     parser.add_argument("--json", action="store_true", help="print one JSON value for scripts")
     parser.add_argument("--mca", default="llvm-mca", metavar="PROGRAM", help="llvm-mca's name or path")
     arguments = parser.parse_args()

@@ -81,16 +81,29 @@ class Analyser:
         Raises:
             ToolchainError: llvm-mca has no model of the core, or does not know an instruction.
         """
-        half, whole = (self._run(loop, count) for count in (ITERATIONS // 2, ITERATIONS))
-        cycles = [region["SummaryView"]["TotalCycles"] for region in (half, whole)]
+        cycles, whole = self._steadily(loop)
         busy = [float(entry["RThroughput"]) for entry in whole["InstructionInfoView"]["InstructionList"]]
         loads = set(loop.loads)
         return Prediction(
-            cycles=(cycles[1] - cycles[0]) / (ITERATIONS - ITERATIONS // 2),
+            cycles=cycles,
             multiply_adds=registers(loop.multiply_adds) / self._rate,
             arithmetic=registers(loop.arithmetic) / self._rate,
             loads=sum(time for line, time in zip(loop.instructions, busy, strict=True) if line in loads),
         )
+
+    def cycles(self, loop: Loop) -> float:
+        """Cycles of an iteration, once a loop runs steadily; of any instructions.
+
+        Raises:
+            ToolchainError: as `predict`.
+        """
+        return self._steadily(loop)[0]
+
+    def _steadily(self, loop: Loop) -> tuple[float, dict]:
+        """Cycles of an iteration, and what llvm-mca says of the instructions."""
+        half, whole = (self._run(loop, count) for count in (ITERATIONS // 2, ITERATIONS))
+        cycles = [region["SummaryView"]["TotalCycles"] for region in (half, whole)]
+        return (cycles[1] - cycles[0]) / (ITERATIONS - ITERATIONS // 2), whole
 
     def _run(self, loop: Loop, iterations: int) -> dict:
         command = [*self._command, f"-iterations={iterations}"]

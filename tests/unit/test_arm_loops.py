@@ -43,10 +43,13 @@ DENSE = [
 ]
 DEPTHWISE = ["depthwise 3x3 112", "depthwise 3x3 s2 112", "depthwise 5x5 28"]
 
-# On Cortex-A53, LLVM unrolls depthwise sums further than tiles are chosen for.
+# Where LLVM unrolls depthwise sums further than tiles are chosen for.
+SPILLING = [("rpi3", "depthwise 3x3 s2 112")]
 REGISTERS_ONLY = [
-    *((board, layer) for board in ("rpi3", "rpi4", "rpi5", "rpi-armhf") for layer in (*FIRST, *DENSE)),
-    *((board, layer) for board in ("rpi4", "rpi5", "rpi-armhf") for layer in DEPTHWISE),
+    (board, layer)
+    for board in ("rpi3", "rpi4", "rpi5", "rpi-armhf")
+    for layer in (*FIRST, *DENSE, *DEPTHWISE)
+    if (board, layer) not in SPILLING
 ]
 
 AARCH64 = """
@@ -94,7 +97,7 @@ def test_innermost_loops_are_found_with_what_they_do() -> None:
     assert inner.instructions[-1] == "b.ne\t.LBB0_2"
     assert registers(inner.multiply_adds) == 1.5
     assert len(inner.loads) == 2
-    assert inner.stack_accesses == ["ldr\tq3, [sp, #16]"]
+    assert inner.stack_accesses == ("ldr\tq3, [sp, #16]",)
     assert inner.accumulates
     assert copy.stores
     assert not copy.accumulates
@@ -104,8 +107,9 @@ def test_loops_of_32_bit_arm() -> None:
     [loop] = innermost_loops(ARM)
     assert loop.multiply_adds == ["vfma.f32\tq0, q1, q2"]
     assert registers(loop.arithmetic) == 1.5
-    assert loop.stack_accesses == ["add\tlr, sp, #16"]
+    assert loop.stack_accesses == ("vstmia\tlr, {d16, d17}",)
     assert len(loop.loads) == len(loop.stores) == 1
+    assert loop.accumulates
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +131,7 @@ def test_inner_loops_leave_the_stack_alone(loops_of, board: str, layer: str) -> 
     loops = [loop for loop in loops_of(board, layer) if loop.accumulates or "depthwise" in layer]
     assert loops
     for loop in loops:
-        assert loop.stack_accesses == []
+        assert loop.stack_accesses == ()
 
 
 def test_32_bit_arm_multiplies_and_adds_in_one_instruction(loops_of) -> None:
@@ -189,5 +193,5 @@ def test_sums_of_bytes_stay_in_registers(tmp_path: Path, board: str) -> None:
     compiled = compile_network(read_onnx(path), load_board(board))
     sums = [loop for loop in innermost_loops(compiled.code.inspect("asm")) if loop.accumulates]
     assert sums
-    assert [loop.stack_accesses for loop in sums] == [[]] * len(sums)
+    assert [loop.stack_accesses for loop in sums] == [()] * len(sums)
     assert all(loop.products > 2 * len(loop.instructions) for loop in sums)

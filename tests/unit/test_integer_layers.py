@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from unit.test_integer_steps import BOARDS
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends import host_of
-from edgedeploy.compile.backends.cpu.configuration import Steps
+from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Steps
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, Dense, DepthwiseConvolution, FirstConvolution
 from edgedeploy.compile.operators.direct import Window
@@ -64,6 +65,18 @@ def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
         "depthwise, strided": DepthwiseConvolution(
             data=(1, 9, 11, 24), weights=(5, 5, 1, 24), window=window(5, zero, stride=2), **common
         ),
+        "depthwise, long": DepthwiseConvolution(
+            data=(2, 6, 13, 16),
+            weights=(3, 5, 1, 16),
+            window=Window((3, 5), (1, 2), (1, 1), (1, 0, 1, 3), zero),
+            **common,
+        ),
+        "depthwise, dilated": DepthwiseConvolution(
+            data=(1, 9, 9, 8), weights=(3, 3, 1, 8), window=window(3, zero, dilation=2), **common
+        ),
+        "depthwise, odd channels": DepthwiseConvolution(
+            data=(1, 5, 6, 12), weights=(3, 3, 1, 12), window=window(3, zero), **common
+        ),
         "depthwise, no padding": DepthwiseConvolution(
             data=(2, 12, 13, 16), weights=(7, 7, 1, 16), window=window(7, zero, padding=0), **common
         ),
@@ -110,3 +123,37 @@ def test_a_layer_and_its_requantisation_are_exact(tmp_path: Path, name: str, kin
     if isinstance(chosen, Steps):
         *_, instruction, _ = strategy.described(chosen).split(", ")
         assert instruction in code
+
+
+# The instructions of depthwise layers of bytes, their multiples of eight channels.
+DEPTHWISE = {
+    "cascadelake": ["vpdpbusd"],
+    "alderlake": ["vpdpbusd"],
+    "rpi5": ["sdot", "zip1", "zip2", "sqxtn"],
+    "rpi4": ["smull", "smlal", "saddw", "saddw2", "sqxtn"],
+    "rpi3": ["smull", "smlal", "saddw", "saddw2", "sqxtn"],
+    "rpi-armhf": ["vmull.s8", "vmlal.s8", "vaddw.s16"],
+}
+
+
+@pytest.mark.parametrize("name", CPUS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind == "depthwise, long" else pytest.mark.slow)
+        for kind in layers(BOARDS["rpi4"])
+        if kind.startswith("depthwise")
+    ],
+)
+def test_each_channel_by_itself_takes_bytes_by_several_at_a_time(tmp_path: Path, name: str, kind: str) -> None:
+    board = BOARDS[name]
+    if not runs_here(name):
+        pytest.skip(f"this machine is no {name}")
+    layer = layers(board)[kind]
+    chosen = host_of(board).strategy(layer).default()
+    code = check(random_case(layer, layer.types.data), board, chosen, tmp_path)
+    assert isinstance(chosen, Columns | Depthwise)
+    several = isinstance(chosen, Columns) or chosen.vector > 1
+    assert several or name not in DEPTHWISE or kind not in ("depthwise", "depthwise, long")
+    if several:
+        assert [each for each in DEPTHWISE[name] if not re.search(rf"\b{re.escape(each)}\s", code)] == []

@@ -20,6 +20,8 @@ from edgedeploy.compile.types import LayerTypes
 # What the templates look for: the names of the blocks that accumulate.
 DENSE = "conv2d"
 DEPTHWISE = "depthwise_conv2d"
+# What takes the pixels of a whole number of tiles that are a result's.
+CROP = "crop"
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def convolution(
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
     rows, columns = window.output_size(height, width)
     whole = tile.whole(rows, columns)
-    read = _whole_feature_map(data, window, whole)
+    read = whole_feature_map(data, window, whole)
     ky, kx, positions = _kernel_axes(window)
     per_group = outputs // groups
     if groups > 1 and inputs == per_group == 1:
@@ -192,7 +194,7 @@ def crop(whole: te.Tensor, size: tuple[int, int], dtype: str) -> te.Tensor:
     batch, height, width, channels = (int(extent) for extent in whole.shape)
     if (height, width) == size and whole.dtype == dtype:
         return whole
-    return te.compute((batch, *size, channels), lambda n, y, x, f: whole[n, y, x, f].astype(dtype), name="crop")
+    return te.compute((batch, *size, channels), lambda n, y, x, f: whole[n, y, x, f].astype(dtype), name=CROP)
 
 
 def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:
@@ -209,7 +211,7 @@ def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:
     return ky, kx, positions
 
 
-def _whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
+def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
     """A function that reads the input as if it were padded, and as large as whole tiles read."""
     _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding

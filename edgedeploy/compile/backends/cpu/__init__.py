@@ -14,6 +14,7 @@ from edgedeploy.compile.backends.cpu import codegen
 from edgedeploy.compile.backends.cpu.column_strategy import ColumnStrategy
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Direct, Product, Steps, Winograd
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
+from edgedeploy.compile.backends.cpu.pair_strategy import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.steps import activation_type, least_weight
 from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
@@ -32,7 +33,8 @@ class CpuBackend(Backend):
 
     @override
     def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
-        integers = IntegerStrategy.of(layer, self.board) or ColumnStrategy.of(layer, self.board)
+        kinds = IntegerStrategy, ColumnStrategy, PairStrategy
+        integers = next((found for kind in kinds if (found := kind.of(layer, self.board))), None)
         return integers or STRATEGIES[type(layer)](layer, self.board)
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:

@@ -11,21 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import tvm
+from tvm.target import codegen as llvm
 
 from edgedeploy.compile.backend import Generated
 from edgedeploy.compile.backends.cpu.narrowing import narrow_by_instructions
-from edgedeploy.compile.backends.cpu.schedules import STEPS
 from edgedeploy.compile.backends.cpu.stack import PIPELINE
 from edgedeploy.compile.elementary import use_vector_arithmetic
-from edgedeploy.compile.schedules import TEMPLATE_ATTRIBUTE
 from edgedeploy.triples import architecture_of
 
 # The same on every machine: the library's bytes must not depend on who builds it.
 PARTS = 4
 
-# Cores for which LLVM unrolls sums of integers until their registers spill, with what it generates them for instead:
-# Cortex-A53 takes 3.8 products of bytes in a cycle in the place of 2.2 to 2.9 (`benchmarks/arm_loops.py`).
-_INTEGERS_AS = {"cortex-a53": "generic"}
+# Cores of which LLVM has only an old model, with the one by whose model code for them is scheduled. Cortex-A55 works in
+# order as Cortex-A53 does, two instructions in a cycle. By its model sums of bytes do 3.8 products in a cycle in the
+# place of 2.2 to 2.9, and spill less; those of floats up to a fifth more (`benchmarks/arm_loops.py`).
+_SCHEDULED_AS = {"cortex-a53": "cortex-a55"}
+
+# Features that are no instructions.
+_TUNING = {"a55", "fuse-address"}
 
 # What LLVM calls the features of CPUs that have fused multiply-adds: of x86, 32-bit ARM, 64-bit ARM, and RISC-V.
 _FUSING = {"fma", "vfp4", "fp-armv8", "f"}
@@ -45,26 +48,19 @@ def generate(functions: tvm.IRModule, target: tvm.target.Target, folder: Path) -
     """Generate the machine code of scheduled functions, as object files in a folder that TVM holds in memory then."""
     use_vector_arithmetic()
     with ThreadPoolExecutor() as pool:
-        parts = list(pool.map(lambda part: _static_library(part, folder), enumerate(_deal(functions, target))))
+        parts = list(pool.map(lambda part: _static_library(part, target, folder), enumerate(_deal(functions))))
     return Generated([part[0] for part in parts], [part[1] for part in parts])
 
 
-def _deal(functions: tvm.IRModule, target: tvm.target.Target) -> list[tuple[tvm.IRModule, tvm.target.Target]]:
-    """The functions in parts of about equal size, each with the target that it is generated for."""
+def _deal(functions: tvm.IRModule) -> list[tvm.IRModule]:
+    """The functions in parts of about equal size."""
     ordered = sorted(functions.functions.items(), key=lambda item: item[0].name_hint)
-    other = _INTEGERS_AS.get(str(target.attrs.get("mcpu")))
-    apart = [each for each in ordered if other and (each[1].attrs or {}).get(TEMPLATE_ATTRIBUTE) == STEPS]
-    ordered = [each for each in ordered if each not in apart]
-    dealt = [(ordered[part::PARTS], target) for part in range(PARTS)]
-    if apart:
-        generic = tvm.target.Target({**target.export(), "mcpu": other})
-        dealt += [(apart[part::PARTS], generic) for part in range(PARTS)]
-    return [(tvm.IRModule(dict(part)), its) for part, its in dealt if part]
+    return [tvm.IRModule(dict(ordered[part::PARTS])) for part in range(min(PARTS, len(ordered)))]
 
 
-def _static_library(part: tuple[int, tuple[tvm.IRModule, tvm.target.Target]], folder: Path) -> tuple[Any, Any]:
+def _static_library(part: tuple[int, tvm.IRModule], target: tvm.target.Target, folder: Path) -> tuple[Any, Any]:
     """One part's object file, held in memory by TVM, and the LLVM module that it was written from."""
-    index, (functions, target) = part
+    index, functions = part
     path = folder / f"part{index}.o"
     library = write_object(functions, target, path)
     names = [variable.name_hint for variable in functions.get_global_vars()]
@@ -79,7 +75,7 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
     """
     use_vector_arithmetic()
     architecture = architecture_of(str(target.attrs["mtriple"]))
-    fuses = not _FUSING.isdisjoint(map(str, tvm.target.codegen.llvm_get_cpu_features(target)))
+    fuses = not _FUSING.isdisjoint(map(str, llvm.llvm_get_cpu_features(target)))
     functions = tvm.IRModule(
         {
             variable: narrow_by_instructions(each, architecture, fuses=fuses)
@@ -87,6 +83,18 @@ def write_object(functions: tvm.IRModule, target: tvm.target.Target, path: Path)
         }
     )
     with tvm.transform.PassContext(opt_level=3, config=_CONFIGURATION):
-        library = tvm.tirx.build(functions, target=target, pipeline=PIPELINE)
+        library = tvm.tirx.build(functions, target=scheduled_as(target), pipeline=PIPELINE)
     library.write_to_file(str(path), "o")
     return library
+
+
+def scheduled_as(target: tvm.target.Target) -> tvm.target.Target:
+    """A target that has LLVM schedule by the model of another core, without the instructions that only that one has."""
+    described = target.export()
+    other = {**described, "mcpu": _SCHEDULED_AS.get(described["mcpu"], described["mcpu"])}
+
+    def features(of: dict[str, Any]) -> set[str]:
+        return set(map(str, llvm.llvm_get_cpu_features(tvm.target.Target(of))))
+
+    added = features(other) - features(described) - _TUNING
+    return tvm.target.Target({**other, "mattr": [*described.get("mattr", []), *(f"-{each}" for each in sorted(added))]})

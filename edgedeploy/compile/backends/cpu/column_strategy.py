@@ -9,7 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.cpu.columns import ROWS, ColumnForm
+from edgedeploy.compile.backends.cpu.columns import ROWS, ColumnForm, is_interleaved, word_channels
 from edgedeploy.compile.backends.cpu.configuration import Columns
 from edgedeploy.compile.backends.cpu.steps import Step, word_steps
 from edgedeploy.compile.backends.cpu.strategy import DepthwiseStrategy
@@ -20,6 +20,10 @@ from edgedeploy.compile.tiles import Tile, divisors, imbalance
 
 # Vectors of channels that a tile may have.
 _VECTORS = (1, 2)
+
+# Instructions, of one vector, that make a result of a sum where words are interleaved: rounding and narrowing take long
+# on ARM beside the few products.
+_RESULT = 6
 
 # Instructions of a step of a depthwise convolution that is not computed by columns, which is what its estimate counts:
 # it loads and widens, multiplies, adds.
@@ -55,8 +59,11 @@ class ColumnStrategy(DepthwiseStrategy):
         (height, width), window, tile = self.layer.size, self.layer.window, configuration.tile
         rows, form = window.kernel[0], self._form(configuration)
         # Each row is loaded, all but the first are shifted, and two are put to the others by one instruction.
-        words = window.input_size(1, tile.columns)[1] * (rows + (rows - form.parts) * 1.5)
-        products = tile.columns * window.kernel[1] * form.parts
+        word = rows + (rows - form.parts) * 1.5
+        if form.interleaved:
+            word = form.parts * ROWS / 2  # two of four instructions are for each half of the channels
+        words = window.input_size(1, tile.columns)[1] * word
+        products = tile.columns * (window.kernel[1] * form.parts + (_RESULT if form.interleaved else 0))
         tiles = height * -(-width // tile.columns) * self.layer.channels / configuration.vector
         tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
         return tiles * (words + products) / _INSTRUCTIONS * imbalance(tasks, self.board.cores)
@@ -69,7 +76,7 @@ class ColumnStrategy(DepthwiseStrategy):
         return (
             configuration.vector == (self._step.channels if self._step else 0)
             and tile.rows == 1
-            and tile.channels % configuration.vector == 0
+            and tile.channels % self._channels == 0
             and self._is_held(tile.columns, tile.channels // configuration.vector)
             and self.layer.channels % (tile.channels * configuration.tasks_deep) == 0
             and self.layer.size[0] % configuration.rows_per_task == 0
@@ -100,7 +107,12 @@ class ColumnStrategy(DepthwiseStrategy):
     def _step(self) -> Step | None:
         """The widest whose channels divide the layer's."""
         possible = word_steps(self.layer.types, self.board)
-        return next((each for each in possible if self.layer.channels % each.channels == 0), None)
+        return next((each for each in possible if self.layer.channels % word_channels(each) == 0), None)
+
+    @property
+    def _channels(self) -> int:
+        """Of which tiles have multiples."""
+        return word_channels(self._step) if self._step else 1
 
     def _form(self, configuration: Columns) -> ColumnForm:
         assert self._step is not None
@@ -117,12 +129,15 @@ class ColumnStrategy(DepthwiseStrategy):
         height, width = self.layer.size
         if self._step is None:
             return
-        for vectors in _VECTORS:
-            channels = vectors * self._step.channels
+        for count in _VECTORS:
+            channels = count * self._channels
+            vectors = channels // self._step.channels
             if self.layer.channels % channels:
                 continue
             parts = divisors(self.layer.channels // channels)
             deep = next(each for each in parts if each * height >= tasks_for(self.board.cores) or each == parts[-1])
+            if is_interleaved(self._step):  # what a task copies stays in the first cache
+                deep = parts[-1]
             rows = rows_per_task(height, deep, self.board.cores)
             for columns in range(1, width + 1):
                 if not self._is_held(columns, vectors):

@@ -14,17 +14,29 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED
 from edgedeploy.compile.backends.cpu.steps import Step
-from edgedeploy.compile.backends.cpu.words import WORD, as_part_of_word, part_of_word
+from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
 from edgedeploy.compile.layers import DepthwiseConvolution
 from edgedeploy.compile.operators.direct import crop
 from edgedeploy.compile.tiles import Tile
 
-# What the template looks for: the blocks that put words together, and that sum up products.
-WORDS, SUMS = "columns_as_words", "column_sums"
+# What the template looks for: the blocks that copy the data, that put words together, and that sum up
+# products.
+COPY, WORDS, SUMS = "copied_columns", "columns_as_words", "column_sums"
 
 # Bytes of a word: rows of a column.
 ROWS = 4
+
+
+def is_interleaved(step: Step) -> bool:
+    """Whether words for a step are made by instructions that interleave bytes; x86 shifts widened ones."""
+    return step.instruction == "sdot"
+
+
+def word_channels(step: Step) -> int:
+    """Channels whose words are made together."""
+    return INTERLEAVED if is_interleaved(step) else step.channels
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,11 @@ class ColumnForm:
     layer: DepthwiseConvolution
     tile: Tile
     step: Step
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether an intrinsic makes words, of a copy of the data that has all their rows."""
+        return is_interleaved(self.step)
 
     @property
     def parts(self) -> int:
@@ -65,19 +82,17 @@ class ColumnForm:
         height, (down, across) = window.kernel[0], window.strides
 
         def word(n: Any, y: Any, part: Any, x: Any, c: Any) -> Any:
-            """The rows of a part of the kernel; the last part may have fewer."""
-            found = None
+            """The rows of a part of the kernel; weights are zero for those below it."""
+            below = (self.parts - 1) * ROWS
+            values = []
             for row in range(ROWS):
-                last = (self.parts - 1) * ROWS + row
-                if last >= height and self.parts == 1:
-                    break
-                line = part * ROWS + row
-                line_read = read(n, y * down + tirx.min(line, height - 1), x, c)
-                value = as_part_of_word(line_read, row, self.step.data)
-                if last >= height:
-                    value = tirx.if_then_else(line < height, value, tirx.const(0, WORD))
-                found = value if found is None else found | value
-            return found
+                line, inside = part * ROWS + row, below + row < height
+                if self.interleaved or inside:
+                    values.append(read(n, y * down + line, x, c))
+                elif self.parts > 1:
+                    value = read(n, y * down + tirx.min(line, height - 1), x, c)
+                    values.append(tirx.if_then_else(line < height, value, tirx.const(0, self.step.data)))
+            return word_of(values, self.step.data)
 
         columns = window.input_size(*whole)[1]
         words = te.compute((batch, whole[0], self.parts, columns, channels), word, name=WORDS)
@@ -101,15 +116,20 @@ class ColumnForm:
 
         LLVM makes a few branches for a tile of that, which cost less than a copy.
         """
-        _, height, width, _ = self.layer.data
+        _, height, width, channels = self.layer.data
         top, left, _, _ = self.layer.window.padding
         rows, columns = self.layer.window.input_size(*self._whole)
-        if (top, left) == (0, 0) and rows <= height and columns <= width:
-            return lambda *place: data[place]
         outside = tirx.const(int(self.layer.window.padding_value), self.step.data)
 
         def value(n: Any, y: Any, x: Any, c: Any) -> Any:
             inside = tirx.all(y >= top, y < top + height, x >= left, x < left + width)
             return tirx.if_then_else(inside, data[n, y - top, x - left, c], outside)
 
+        if self.interleaved:
+            rows += self.parts * ROWS - self.layer.window.kernel[0]
+            shape = self.layer.batch, max(rows, top + height), max(columns, left + width), channels
+            copy = te.compute(shape, value, name=COPY)
+            return lambda *place: copy[place]
+        if (top, left) == (0, 0) and rows <= height and columns <= width:
+            return lambda *place: data[place]
         return value

@@ -71,12 +71,14 @@ class Depthwise(Tiled):
         tasks_deep: in how many parts the channels are dealt out to threads.
         copied: a task first copies with its padding what it reads; otherwise every kernel element asks whether it is
         padding.
+        vector: channels that are multiplied together, where that is not as many as sums fit a register.
     """
 
     form: Literal["depthwise"] = "depthwise"
     rows_per_task: Positive
     tasks_deep: Positive
     copied: bool
+    vector: Annotated[int, Field(ge=1)] = 1
 
 
 class Columns(Tiled):

@@ -7,19 +7,18 @@ output channels to whole tiles.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from tvm import te, tirx
 
 from edgedeploy.compile.backends.cpu.steps import Step
-from edgedeploy.compile.backends.cpu.words import as_part_of_word, part_of_word
+from edgedeploy.compile.backends.cpu.words import part_of_word, word_of
 from edgedeploy.compile.layers import Convolution, Dense, FirstConvolution
-from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.operators.direct import CROP, Window
 from edgedeploy.compile.operators.product import unravelled
 from edgedeploy.compile.tiles import Tile, ravelled, round_up
 
@@ -199,18 +198,17 @@ class StepForm:
         vectors = -(-max(columns + margin - left, width + margin) // lanes)
         outside = tirx.const(int(window.padding_value), step.data)
 
-        def word_of(k: int, value: Callable[[int], Any]) -> Any:
+        def channels_of(k: int, value: Callable[[int], Any]) -> Any:
             channels = range(k * step.depth, min((k + 1) * step.depth, self.inputs))
-            parts = [as_part_of_word(value(channel), channel % step.depth, step.data) for channel in channels]
-            return reduce(operator.or_, parts)
+            return word_of([value(channel) for channel in channels], step.data)
 
         def word(n: Any, k: Any, y: Any, vector: Any, lane: Any) -> Any:
             column = vector * lanes + lane - margin
             inside = tirx.all(y >= top, y < top + height, vector >= margin // lanes, column < width)
             found = None
             for each in reversed(range(self.deep)):
-                stored = word_of(each, lambda channel: data[n, channel, y - top, column].astype(step.data))
-                value = tirx.if_then_else(inside, stored, word_of(each, lambda _: outside))
+                stored = channels_of(each, lambda channel: data[n, channel, y - top, column].astype(step.data))
+                value = tirx.if_then_else(inside, stored, channels_of(each, lambda _: outside))
                 found = value if found is None else tirx.if_then_else(k == each, value, found)
             return found
 
@@ -243,6 +241,6 @@ class StepForm:
         if isinstance(self.layer, Dense):
             shape = self.layer.data[:-1]
             return te.compute(
-                (*shape, self.outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name="crop"
+                (*shape, self.outputs), lambda *place: of(0, 0, ravelled(place[:-1], shape), place[-1]), name=CROP
             )
-        return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name="crop")
+        return te.compute((self._batch, *self.layer.size, self.layer.channels), of, name=CROP)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,10 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812
 
 from edgedeploy.compile.backends.cpu.steps import Step
-from edgedeploy.compile.backends.cpu.words import WORD, part_of_word
+from edgedeploy.compile.backends.cpu.words import WORD, part_of_word, word_of
+
+# Channels of the vectors that become words together.
+INTERLEAVED = 8
 
 # From a step and the buffers of its data, weights and sums, to what its instructions store.
 MultiplyAdd = Callable[["Step", Any, Any, Any], None]
@@ -78,6 +81,30 @@ def words_intrinsic(step: Step) -> str:
     return name
 
 
+@cache
+def interleaving_intrinsic(dtype: str) -> str:
+    """The name of the intrinsic that makes words of four rows of bytes, of `INTERLEAVED` channels: `zip1`, `zip2`."""
+    name, channels = f"edgedeploy.interleaved.{dtype}", INTERLEAVED
+    rows = _Operand((4, 1, channels), dtype)
+    words = _Operand((channels,), WORD, "local")
+
+    def plain(rows: Any, words: Any) -> None:
+        with T.grid(channels) as channel, T.sblock("words"):
+            place = T.axis.remap("S", [channel])
+            T.buffer_store(words, word_of([rows[row, 0, place] for row in range(4)], dtype), [place])
+
+    def written(rows: Any, words: Any) -> None:
+        first, second, third, fourth = (_twice(rows.vload([row, 0, 0], f"{dtype}x{channels}")) for row in range(4))
+        pairs = [_interleaved([first, third], 0, channels), _interleaved([second, fourth], 0, channels)]
+        for begin in (0, channels):
+            bytes_of_words = _interleaved(pairs, begin, channels)
+            _store(words, [begin // 2], tirx.reinterpret(f"uint32x{channels // 2}", bytes_of_words))
+
+    implementation = _function([replace(rows, strided=True)], words, written, adds=False)
+    TensorIntrin.register(name, _function([rows], words, plain, adds=False), implementation, override=True)
+    return name
+
+
 @dataclass(frozen=True)
 class _Operand:
     """A buffer of an intrinsic."""
@@ -85,6 +112,14 @@ class _Operand:
     shape: tuple[int, ...]
     dtype: str
     scope: str = "global"
+    strided: bool = False
+
+    @property
+    def strides(self) -> list[Any] | None:
+        """Of a part of a larger buffer, whose last dimension is contiguous; None where all of them are."""
+        if not self.strided:
+            return None
+        return [*(tirx.Var(f"stride{axis}", "int32") for axis in range(len(self.shape) - 1)), 1]
 
     @property
     def whole(self) -> tuple[slice, ...]:
@@ -95,16 +130,17 @@ def _sums_of(step: Step) -> _Operand:
     return _Operand((step.channels, step.lanes) if step.lanes > 1 else (step.channels,), "int32", "local")
 
 
-def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None]) -> Any:
-    """A function that reads operands and adds to sums, as `TensorIntrin` wants it."""
+def _function(read: Sequence[_Operand], sums: _Operand, body: Callable[..., None], *, adds: bool = True) -> Any:
+    """A function that reads operands and adds to sums, or only stores them, as `TensorIntrin` wants it."""
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         handles = [T.arg(f"operand{index}", T.handle()) for index in range(len(read) + 1)]
         buffers = [
-            T.match_buffer(handle, each.shape, each.dtype, scope=each.scope, offset_factor=1)
+            T.match_buffer(handle, each.shape, each.dtype, scope=each.scope, offset_factor=1, strides=each.strides)
             for handle, each in zip(handles, [*read, sums], strict=True)
         ]
         with T.sblock("root"):
-            T.reads(buffers[-1][sums.whole], *(buffer[each.whole] for buffer, each in zip(buffers, read, strict=False)))
+            changed = [buffers[-1][sums.whole]] if adds else []
+            T.reads(*changed, *(buffer[each.whole] for buffer, each in zip(buffers, read, strict=False)))
             T.writes(buffers[-1][sums.whole])
             body(*buffers)
     return builder.get()
@@ -139,17 +175,31 @@ def _repeated(step: Step, buffer: Any) -> Any:
     return tirx.reinterpret(f"{step.data}x{step.depth * step.channels}", tirx.Broadcast(word, step.channels))
 
 
+def _twice(value: Any) -> Any:
+    """64 bits as both halves of a vector: of a half alone LLVM would make interleaved halves, in more instructions."""
+    return tirx.reinterpret("int8x16", tirx.Broadcast(tirx.reinterpret("int64", value), 2))
+
+
+def _interleaved(vectors: Sequence[Any], begin: int, count: int) -> Any:
+    """So many values of two vectors, from one on, in turns."""
+    lanes = int(vectors[0].ty.dtype.lanes)
+    return tirx.Shuffle(vectors, [place + lanes * which for place in range(begin, begin + count) for which in (0, 1)])
+
+
 def _dot_product(step: Step, data: Any, weights: Any, sums: Any) -> None:
     """x86's VNNI: products of 32 bits of data by 32 bits of weights, added to each sum."""
     _add_dot_products(step, _repeated(step, data), weights, sums)
 
 
 def _add_dot_products(step: Step, values: Any, weights: Any, sums: Any) -> None:
-    """VNNI's instruction on a vector of values, 32 bits for each sum."""
+    """VNNI's instruction, or `sdot`, on a vector of values, 32 bits for each sum."""
     channels, factors = step.channels, (values, _load(weights, [0, 0], step.depth * step.channels))
-    instruction = f"x86.avx512.{step.instruction}.{32 * channels}"
+    instruction = _SDOT if step.instruction == "sdot" else f"x86.avx512.{step.instruction}.{32 * channels}"
     _store(sums, [0], _call(f"int32x{channels}", instruction, _load(sums, [0], channels), *factors))
 
+
+# LLVM's name of `sdot`.
+_SDOT = "aarch64.neon.sdot.v4i32.v16i8"
 
 # LLVM's names of `vpmaddwd`, by the number of sums.
 _PMADDWD = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd", 4: "x86.sse2.pmadd.wd"}
@@ -170,7 +220,7 @@ def _sdot(step: Step, data: Any, weights: Any, sums: Any) -> None:
         repeated = tirx.Broadcast(words, 4) if groups == 1 else tirx.Shuffle([words, words], [group] * 4)
         place = [group, 0, 0] if groups > 1 else [0, 0]
         factors = _load(weights, place, 16), tirx.reinterpret("int8x16", repeated)
-        found = _call("int32x4", "aarch64.neon.sdot.v4i32.v16i8", found, *factors)
+        found = _call("int32x4", _SDOT, found, *factors)
     _store(sums, [0], found)
 
 

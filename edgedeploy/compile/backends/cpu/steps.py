@@ -127,11 +127,8 @@ def step_of(data: str, channels: int, depth: int, board: Board) -> Step:
 
 
 def word_steps(types: LayerTypes, board: Board) -> list[Step]:
-    """Those whose instruction may as well multiply four bytes of each sum's own by four weights, the widest first.
-
-    ARM's `sdot` may too, but LLVM puts such words together in more instructions than it saves.
-    """
-    return [step for step in steps_for(types, board) if step.instruction == "vpdpbusd"]
+    """Those whose instruction may as well multiply four bytes of each sum's own by four weights, the widest first."""
+    return [step for step in steps_for(types, board) if step.instruction in ("vpdpbusd", "sdot") and step.groups == 1]
 
 
 # What copies in a type may be of.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from tvm import tirx
@@ -22,7 +25,8 @@ def part_of_word(word: Any, place: Any, dtype: str) -> Any:
     return (word >> (place * bits_of(dtype)).astype(WORD)).astype(dtype)
 
 
-def as_part_of_word(value: Any, place: int, dtype: str) -> Any:
-    """A word that holds a value of a type at a place, and zero elsewhere."""
+def word_of(values: Sequence[Any], dtype: str) -> Any:
+    """Values of a type as a word, the first in its lowest bits; those that it lacks are zero."""
     bits = bits_of(dtype)
-    return tirx.reinterpret(f"uint{bits}", value).astype(WORD) << tirx.const(bits * place, WORD)
+    parts = [tirx.reinterpret(f"uint{bits}", value).astype(WORD) for value in values]
+    return reduce(operator.or_, (part << tirx.const(bits * place, WORD) for place, part in enumerate(parts)))

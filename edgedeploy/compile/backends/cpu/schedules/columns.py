@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from edgedeploy.board import Board
-from edgedeploy.compile.backends.cpu.columns import ROWS, SUMS, WORDS
+from edgedeploy.compile.backends.cpu.columns import COPY, ROWS, SUMS, WORDS
 from edgedeploy.compile.backends.cpu.configuration import Columns
+from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
 from edgedeploy.compile.backends.cpu.schedules.depthwise import in_tiles
 from edgedeploy.compile.backends.cpu.schedules.integers import RESULTS
-from edgedeploy.compile.backends.cpu.step_code import words_intrinsic
-from edgedeploy.compile.backends.cpu.steps import step_of
+from edgedeploy.compile.backends.cpu.step_code import INTERLEAVED, interleaving_intrinsic, words_intrinsic
+from edgedeploy.compile.backends.cpu.steps import activation_type, step_of
 from edgedeploy.compile.schedules.kernel import Kernel, Packing
 
 
@@ -21,21 +22,30 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the convolution and everything fused with it; the weights were packed with the form."""
+    begin_with_bias(kernel, SUMS, lambda *place: place[-1])
     schedule, chosen, sums = kernel.schedule, kernel.chosen(Columns), kernel.block(SUMS)
-    step = step_of("uint8", chosen.vector, ROWS, board)
+    step = step_of(activation_type(board), chosen.vector, ROWS, board)
     output = kernel.output_of(SUMS)
     tasks, channel, pixels = in_tiles(kernel, output, chosen)
-    kernel.parallelize(tasks, 2 * math.prod(kernel.extents(sums)), step.products)
+    task = kernel.parallelize(tasks, 2 * math.prod(kernel.extents(sums)), step.products)
     kernel.unroll_tile(pixels, RESULTS)
 
-    schedule.compute_at(sums, channel, preserve_unit_loops=True)
     words = kernel.block(WORDS)
+    schedule.set_scope(words, 0, "local")
+    if COPY in kernel.names:  # where tiles overlap, as their words do, TVM finds no intrinsic
+        _, inner = schedule.split(schedule.get_loops(words)[-1], [None, INTERLEAVED])
+        words = schedule.blockize(inner)
+        schedule.tensorize(words, interleaving_intrinsic(step.data))
+    schedule.compute_at(sums, channel, preserve_unit_loops=True)
     schedule.compute_at(words, channel, preserve_unit_loops=True)
     *around, vector = schedule.get_loops(words)[-3:]
     for loop in around:
         schedule.unroll(loop)
-    kernel.vectorize(vector, step.channels, unroll=True)
-    schedule.set_scope(words, 0, "local")
+    if COPY in kernel.names:
+        schedule.unroll(vector)
+        kernel.pad_inside([COPY], task, board)
+    else:
+        kernel.vectorize(vector, step.channels, unroll=True)
 
     *_, column, channel, across, part, line = schedule.get_loops(sums)
     vectors, lanes = schedule.split(channel, [None, step.channels])

@@ -24,8 +24,8 @@ def apply(kernel: Kernel, board: Board) -> Packing | None:
     tile of channels, and copies with its padding what it reads, which is small enough to stay in the L1 cache.
     """
     schedule, convolution = kernel.schedule, kernel.block(direct.DEPTHWISE)
-    lanes = kernel.lanes(convolution, board)
     chosen = kernel.chosen(Depthwise)
+    lanes = max(kernel.lanes(convolution, board), chosen.vector)
     kernel_height, kernel_width = kernel.extents(convolution)[-2:]
 
     padding = kernel.needed_padding(direct.DEPTHWISE)

@@ -11,6 +11,7 @@ from typing import Any
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Steps
 from edgedeploy.compile.backends.cpu.integers import COPY, LANES, SUMS
+from edgedeploy.compile.backends.cpu.schedules.biases import begin_with_bias
 from edgedeploy.compile.backends.cpu.step_code import intrinsic, lanes_intrinsic
 from edgedeploy.compile.backends.cpu.steps import step_of
 from edgedeploy.compile.backends.cpu.words import WORD
@@ -27,12 +28,12 @@ def matches(kernel: Kernel) -> bool:
 
 def apply(kernel: Kernel, board: Board) -> Packing | None:
     """Schedule the sums and everything fused with them; the weights were packed with the form."""
-    schedule, chosen, sums = kernel.schedule, kernel.chosen(Steps), kernel.block(SUMS)
-    tile, step = chosen.tile, step_of(kernel.dtypes(sums)[0], chosen.vector, chosen.depth, board)
-    words = kernel.dtypes(sums)[0] == WORD
-    operations = 2 * math.prod(kernel.extents(sums))
-    last = kernel.block(LANES) if step.lanes > 1 else sums
+    chosen, read = kernel.chosen(Steps), kernel.dtypes(kernel.block(SUMS))[0]
+    tile, step, words = chosen.tile, step_of(read, chosen.vector, chosen.depth, board), read == WORD
     anchor = LANES if step.lanes > 1 else SUMS
+    begin_with_bias(kernel, anchor, lambda n, y, x, vector, channel: vector * step.channels + channel)
+    schedule, sums, last = kernel.schedule, kernel.block(SUMS), kernel.block(anchor)
+    operations = 2 * math.prod(kernel.extents(sums))
 
     *maps, column, channel = _result_loops(kernel, last, kernel.output_of(anchor))
     column, column_in = schedule.split(column, [None, tile.columns])
