@@ -71,12 +71,14 @@ class Depthwise(Tiled):
         tasks_deep: in how many parts the channels are dealt out to threads.
         copied: a task first copies with its padding what it reads; otherwise every kernel element asks whether it is
         padding.
+        floats: whether products of integers are summed up in float32; copies are of floats then.
     """
 
     form: Literal["depthwise"] = "depthwise"
     rows_per_task: Positive
     tasks_deep: Positive
     copied: bool
+    floats: bool = False
 
 
 class Columns(Tiled):

@@ -34,7 +34,7 @@ WORTH_TRYING = 1.6
 _VECTORS = (2, 1, 4, 3, 5, 7)
 
 # Cycles to make results of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
-_RESULT_CYCLES = 4
+RESULT_CYCLES = 4
 # More for each pixel, or each result, that is stored under a condition: where tiles reach beyond the feature map or the
 # output channels.
 _CROPPED_CYCLES = 8
@@ -79,7 +79,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
         tiles = whole_rows * whole_columns // pixels * form.groups * form.whole_outputs // tile.channels
         steps = math.prod(form.window.kernel) * form.deep
-        cycles = steps * _step_cycles(step, pixels, vectors, self.board) + pixels * vectors * _RESULT_CYCLES
+        cycles = steps * _step_cycles(step, pixels, vectors, self.board) + pixels * vectors * RESULT_CYCLES
         if tile.useful(rows, columns) < 1:
             cycles += _CROPPED_CYCLES * pixels
         if form.outputs < form.whole_outputs:

@@ -45,10 +45,13 @@ from edgedeploy.compile.tiles import (
     round_up,
     vector_length,
 )
-from edgedeploy.compile.types import FLOAT32, lanes_for
+from edgedeploy.compile.types import FLOAT32, LayerTypes, is_floating, lanes_for
 
 # Tiles and plans that the model says take so many times as long as the best are not worth a trial.
 WORTH_TRYING = 1.6
+
+# The types of Winograd's convolutions: floats, or bytes whose products are summed up as floats.
+_WINOGRAD = [FLOAT32, *(LayerTypes(dtype, "float32", "float32", "int32") for dtype in ("uint8", "int8"))]
 
 # Most vectors of channels of a depthwise convolution's tile.
 _MOST_VECTORS = 4
@@ -142,7 +145,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         layer = self.layer
         fits = isinstance(layer, Convolution) and layer.window.kernel == (winograd.KERNEL, winograd.KERNEL)
         fits = fits and layer.window.strides == layer.window.dilation == (1, 1)
-        return fits and layer.constant and layer.types == FLOAT32 and layer.data[0] == layer.groups == 1
+        return fits and layer.constant and layer.types in _WINOGRAD and layer.data[0] == layer.groups == 1
 
     def _directly(self) -> Direct:
         tile = choose_tile(self._shape, self.board)
@@ -204,7 +207,8 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         if board.is_x86:
             deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
         rows = rows_per_task(height, deep, board.cores)
-        return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=not board.is_x86)
+        copied = not board.is_x86 or self._widens
+        return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied, floats=self._widens)
 
     @override
     def candidates(self) -> Iterator[Configuration]:
@@ -227,8 +231,9 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
                     tasks = deep * (height // rows)
                     if tasks < board.cores and tasks < height * channels // tile.channels:
                         continue
-                    for copied in (False, True):
-                        yield Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
+                    for copied in (True,) if self._widens else (False, True):
+                        form = Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
+                        yield form.model_copy(update={"floats": self._widens})
 
     @override
     def estimate(self, configuration: Configuration) -> float:
@@ -245,6 +250,7 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     def fits(self, configuration: Configuration) -> bool:
         return (
             isinstance(configuration, Depthwise)
+            and configuration.floats == self._widens
             and configuration.tile.rows == 1
             and configuration.tile.columns <= min(self.layer.size[1], tile_registers(self.board))
             and self.layer.channels % (configuration.tile.channels * configuration.tasks_deep) == 0
@@ -254,7 +260,12 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def lower(self, configuration: Configuration) -> Form:
-        return self.layer.in_tiles(configuration.register_tile)
+        return self.layer.in_tiles(configuration.register_tile, widened=self._widens)
+
+    @property
+    def _widens(self) -> bool:
+        """Whether integers are summed up as floats."""
+        return is_floating(self.layer.types.accumulator) and not is_floating(self.layer.types.data)
 
 
 class _ProductStrategy(Strategy[Anchor]):

@@ -32,7 +32,7 @@ from edgedeploy.compile.operators.direct import Window, crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
 from edgedeploy.compile.tiles import Tile, round_up, vector_length
-from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
+from edgedeploy.compile.types import LayerTypes, bytes_of, is_floating, lanes_for
 
 # The name of the block that accumulates, which the template looks for.
 PRODUCT = "winograd"
@@ -222,7 +222,7 @@ def convolution(
         data: 1 x height x width x inputs.
         weights: transformed, (m+2) x (m+2) x inputs x outputs.
         window: how the data is padded.
-        types: of data and weights, of the sums and transforms, and of the result.
+        types: of data and weights, of the sums and transforms, and of the result, to which integers are rounded.
         plan: how it is divided.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
 
@@ -238,7 +238,7 @@ def convolution(
     matrices, sums = TRANSFORMS[size], types.accumulator
 
     padded_height = (bands - 1) * band * size + (tiles - 1) // across * size + values
-    padded = pad(data, window, padded_height, (across - 1) * size + values)
+    padded = pad(data, window, padded_height, (across - 1) * size + values, data.dtype)
 
     def value_of_tile(b: Any, t: Any, y: Any, x: Any, c: Any) -> Any:
         value = padded[0, (b * band + t // across) * size + y, t % across * size + x, c]
@@ -275,7 +275,8 @@ def convolution(
     def output(n: Any, y: Any, x: Any, f: Any) -> Any:
         b, row = y // (band * size), y % (band * size)
         tile = row // size * across + x // size
-        return _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f], sums)
+        value = _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f], sums)
+        return value if is_floating(types.result) else tvm.tirx.nearbyint(value)
 
     whole = te.compute((1, bands * band * size, across * size, outputs), output, name="restore_columns")
     return crop(whole, (rows, columns), types.result)

@@ -1,0 +1,102 @@
+"""How CPUs sum up products of integers in float32: by forms that take fewer instructions than those of integers.
+
+Such a layer reads bytes and gives whole sums as every other, so that nothing around it is converted. Depthwise sums are
+exact: float32 holds each of them. Winograd's are rounded to whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
+from edgedeploy.compile.backends.cpu.integer_strategy import RESULT_CYCLES
+from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution, Form
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
+
+Layer = Convolution | DepthwiseConvolution
+
+# Cycles to make results of a vector of sums: as of integers, and two conversions more.
+_RESULT_CYCLES = RESULT_CYCLES + 1
+
+# The largest whole number below which float32 holds all others.
+_EXACT = 2**24
+
+
+class FloatStrategy(Strategy[Layer]):
+    """Convolutions of bytes, with constant weights, as Winograd's or of single channels, with sums in float32."""
+
+    @classmethod
+    def of(cls, layer: AnyAnchorOp, board: Board) -> FloatStrategy | None:
+        """The strategy, if it is one for such a layer."""
+        types = layer.types
+        bytes_only = bytes_of(types.data) == bytes_of(types.weights) == 1 and types.result == types.accumulator == "int32"
+        if not (bytes_only and layer.constant and isinstance(layer, Convolution | DepthwiseConvolution)):
+            return None
+        strategy = cls(layer, board)
+        return strategy if any(True for _ in strategy._forms()) else None
+
+    @override
+    def default(self) -> Configuration:
+        return min(self._forms(), key=self.estimate)
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        yield from filter(self._is_form, self._floats.candidates())
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        vectors = math.prod(self.layer.size) * self.layer.channels / lanes_for(self.board, "float32")
+        return self._floats.estimate(configuration) + vectors * _RESULT_CYCLES
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        return self._is_form(configuration) and self._floats.fits(configuration)
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self._floats.lower(configuration)
+
+    @override
+    def rounding(self, configuration: Configuration) -> float:
+        return self._floats.rounding(configuration) if isinstance(configuration, Winograd) else 0.0
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        return self._floats.packed(configuration, weights.astype(np.float32))
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        return self._floats.packed_shape(configuration)
+
+    @override
+    def packed_type(self, configuration: Configuration) -> str:
+        return "float32"
+
+    @override
+    def described(self, configuration: Configuration) -> str:
+        return f"{self._floats.described(configuration)}, sums in float32"
+
+    @cached_property
+    def _floats(self) -> Strategy[Any]:
+        """The strategy of the layer if its weights and sums are floats."""
+        types = LayerTypes(self.layer.types.data, "float32", "float32", self.layer.types.result)
+        return STRATEGIES[type(self.layer)](self.layer.model_copy(update={"types": types}), self.board)
+
+    def _forms(self) -> Iterator[Configuration]:
+        """The fastest of each form."""
+        return filter(self._is_form, self._floats.alternatives())
+
+    def _is_form(self, configuration: Configuration) -> bool:
+        """Whether it is a form in which floats may be quicker, and sums are right."""
+        largest = self.layer.terms * 2**8 * 2**7
+        return isinstance(configuration, Winograd) or (isinstance(configuration, Depthwise) and largest <= _EXACT)
