@@ -13,17 +13,13 @@ from edgedeploy.compile.backends.cpu.columns import ROWS, ColumnForm
 from edgedeploy.compile.backends.cpu.configuration import Columns
 from edgedeploy.compile.backends.cpu.steps import Step, word_steps
 from edgedeploy.compile.backends.cpu.strategy import DepthwiseStrategy
-from edgedeploy.compile.backends.cpu.tiles import rows_per_task, tasks_for
+from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
 
 # Vectors of channels that a tile may have.
 _VECTORS = (1, 2)
-
-# Instructions of a step of a depthwise convolution that is not computed by columns, which is what its estimate counts:
-# it loads and widens, multiplies, adds.
-_INSTRUCTIONS = 3
 
 # Registers of a tile beside those of words and sums: weights.
 _OTHERS = 2
@@ -59,7 +55,8 @@ class ColumnStrategy(DepthwiseStrategy):
         products = tile.columns * window.kernel[1] * form.parts
         tiles = height * -(-width // tile.columns) * self.layer.channels / configuration.vector
         tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
-        return tiles * (words + products) / _INSTRUCTIONS * imbalance(tasks, self.board.cores)
+        cycles = (words + products) / self.board.fma.per_cycle + tile.columns * RESULT_CYCLES
+        return tiles * cycles * imbalance(tasks, self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:

@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
-from edgedeploy.compile.backends.cpu.integer_strategy import RESULT_CYCLES
 from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
+from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution, Form
 from edgedeploy.compile.strategy import Strategy
@@ -25,8 +25,8 @@ from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
 
 Layer = Convolution | DepthwiseConvolution
 
-# Cycles to make results of a vector of sums: as of integers, and two conversions more.
-_RESULT_CYCLES = RESULT_CYCLES + 1
+# Cycles beside those that make results of a vector of sums of integers: it is converted first.
+_CONVERSION_CYCLES = 1
 
 # The largest whole number below which float32 holds all others.
 _EXACT = 2**24
@@ -39,7 +39,9 @@ class FloatStrategy(Strategy[Layer]):
     def of(cls, layer: AnyAnchorOp, board: Board) -> FloatStrategy | None:
         """The strategy, if it is one for such a layer."""
         types = layer.types
-        bytes_only = bytes_of(types.data) == bytes_of(types.weights) == 1 and types.result == types.accumulator == "int32"
+        bytes_only = (
+            bytes_of(types.data) == bytes_of(types.weights) == 1 and types.result == types.accumulator == "int32"
+        )
         if not (bytes_only and layer.constant and isinstance(layer, Convolution | DepthwiseConvolution)):
             return None
         strategy = cls(layer, board)
@@ -56,7 +58,8 @@ class FloatStrategy(Strategy[Layer]):
     @override
     def estimate(self, configuration: Configuration) -> float:
         vectors = math.prod(self.layer.size) * self.layer.channels / lanes_for(self.board, "float32")
-        return self._floats.estimate(configuration) + vectors * _RESULT_CYCLES
+        more = RESULT_CYCLES if isinstance(configuration, Winograd) else 0  # which the estimate of floats leaves out
+        return self._floats.estimate(configuration) + vectors * (more + _CONVERSION_CYCLES)
 
     @override
     def fits(self, configuration: Configuration) -> bool:

@@ -16,6 +16,7 @@ from edgedeploy.compile.backends.cpu.steps import Step, steps_for
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
     MEMORY_BYTES,
+    RESULT_CYCLES,
     ConvolutionShape,
     choose_order,
     rows_per_task,
@@ -33,8 +34,6 @@ WORTH_TRYING = 1.6
 # Vectors of output channels that a tile may have; the first of those that are as good is taken.
 _VECTORS = (2, 1, 4, 3, 5, 7)
 
-# Cycles to make results of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
-RESULT_CYCLES = 4
 # More for each pixel, or each result, that is stored under a condition: where tiles reach beyond the feature map or the
 # output channels.
 _CROPPED_CYCLES = 8

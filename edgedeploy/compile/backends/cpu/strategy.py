@@ -14,6 +14,7 @@ from edgedeploy.compile.backends.cpu import winograd
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
 from edgedeploy.compile.backends.cpu.tiles import (
     PRODUCT_VECTORS,
+    RESULT_CYCLES,
     ConvolutionShape,
     choose_depthwise_tile,
     choose_order,
@@ -55,6 +56,12 @@ _WINOGRAD = [FLOAT32, *(LayerTypes(dtype, "float32", "float32", "int32") for dty
 
 # Most vectors of channels of a depthwise convolution's tile.
 _MOST_VECTORS = 4
+
+# What a depthwise convolution takes for a vector of products, in multiply-adds of floats, which read memory on x86.
+# There, bytes are loaded and widened, multiplied, and added; vectors of 512 bits have one port less for it.
+_BYTE_PRODUCT, _WIDE_BYTE_PRODUCT = 2.0, 2.5
+# For each vector of floats that is copied from bytes: loaded, widened, converted, and stored beyond the first cache.
+_WIDENED_COPY = 7.0
 
 
 class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
@@ -204,9 +211,12 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         board = self.board
         tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], self.layer.types, board)
         deep = channels // tile.channels
-        if board.is_x86:
+        if board.is_x86 and not self._widens:
             deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
         rows = rows_per_task(height, deep, board.cores)
+        if self._widens:
+            cached = board.cache.l2_kib * 1024 // 2
+            rows = max(each for each in divisors(rows) if self._copied_bytes(each, tile) <= cached or each == 1)
         copied = not board.is_x86 or self._widens
         return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied, floats=self._widens)
 
@@ -241,10 +251,16 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         height, width = self.layer.size
         tile = configuration.tile
         length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
-        tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
-        steps = height * width * self.layer.channels / length * math.prod(self.layer.window.kernel)
-        steps /= tile.useful(height, width)
-        return steps * (1 + 0.5 / tile.columns) * imbalance(tasks, self.board.cores)
+        rows, window, types = configuration.rows_per_task, self.layer.window, self.layer.types
+        tasks = configuration.tasks_deep * (height // rows)
+        product = 1.0
+        if self.board.is_x86 and not is_floating(types.accumulator):
+            product = _WIDE_BYTE_PRODUCT if self.board.vector.bits > 256 else _BYTE_PRODUCT
+        slots = math.prod(window.kernel) * product * (1 + 0.5 / tile.columns) / tile.useful(height, width)
+        if self._widens:
+            slots += _WIDENED_COPY * math.prod(window.input_size(rows, width)) / (rows * width)
+        cycles = slots / self.board.fma.per_cycle + (1 if is_floating(types.result) else RESULT_CYCLES)
+        return height * width * self.layer.channels / length * cycles * imbalance(tasks, self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
@@ -261,6 +277,10 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
     @override
     def lower(self, configuration: Configuration) -> Form:
         return self.layer.in_tiles(configuration.register_tile, widened=self._widens)
+
+    def _copied_bytes(self, rows: int, tile: Tile) -> int:
+        """Of what a task of so many rows copies as floats."""
+        return math.prod(self.layer.window.input_size(rows, self.layer.size[1])) * tile.channels * 4
 
     @property
     def _widens(self) -> bool:

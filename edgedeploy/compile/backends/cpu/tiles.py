@@ -20,6 +20,9 @@ MEMORY_BYTES = 4
 # What it costs beside that to begin reading elsewhere.
 STRETCH_CYCLES = 4
 
+# Cycles to make bytes of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
+RESULT_CYCLES = 4
+
 # Images up to this height are split over channels rather than over rows.
 SMALL_FEATURE_MAP = 16
 
