@@ -38,11 +38,8 @@ class FloatStrategy(Strategy[Layer]):
     @classmethod
     def of(cls, layer: AnyAnchorOp, board: Board) -> FloatStrategy | None:
         """The strategy, if it is one for such a layer."""
-        types = layer.types
-        bytes_only = (
-            bytes_of(types.data) == bytes_of(types.weights) == 1 and types.result == types.accumulator == "int32"
-        )
-        if not (bytes_only and layer.constant and isinstance(layer, Convolution | DepthwiseConvolution)):
+        of_bytes = bytes_of(layer.types.data) == bytes_of(layer.types.weights) == 1
+        if not (of_bytes and layer.constant and isinstance(layer, Convolution | DepthwiseConvolution)):
             return None
         strategy = cls(layer, board)
         return strategy if any(True for _ in strategy._forms()) else None
