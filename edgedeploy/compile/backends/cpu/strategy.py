@@ -57,11 +57,11 @@ _WINOGRAD = [FLOAT32, *(LayerTypes(dtype, "float32", "float32", "int32") for dty
 # Most vectors of channels of a depthwise convolution's tile.
 _MOST_VECTORS = 4
 
-# What a depthwise convolution takes for a vector of products, in multiply-adds of floats, which read memory on x86.
-# There, bytes are loaded and widened, multiplied, and added; vectors of 512 bits have one port less for it.
-_BYTE_PRODUCT, _WIDE_BYTE_PRODUCT = 2.0, 2.5
-# For each vector of floats that is copied from bytes: loaded, widened, converted, and stored beyond the first cache.
-_WIDENED_COPY = 7.0
+# What depthwise convolutions of bytes take on x86, in multiply-adds of floats that read memory, with vectors of up to
+# 256 bits and of 512, for which there is one port less: for a vector of products, bytes being loaded and widened,
+# multiplied, and added; and for a vector of floats that is copied from bytes and stored beyond the first cache.
+_BYTE_PRODUCT = (2.0, 2.5)
+_WIDENED_COPY = (4.5, 7.0)
 
 
 class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
@@ -253,12 +253,11 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
         length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
         rows, window, types = configuration.rows_per_task, self.layer.window, self.layer.types
         tasks = configuration.tasks_deep * (height // rows)
-        product = 1.0
-        if self.board.is_x86 and not is_floating(types.accumulator):
-            product = _WIDE_BYTE_PRODUCT if self.board.vector.bits > 256 else _BYTE_PRODUCT
+        wide = self.board.vector.bits > 256
+        product = _BYTE_PRODUCT[wide] if self.board.is_x86 and not is_floating(types.accumulator) else 1.0
         slots = math.prod(window.kernel) * product * (1 + 0.5 / tile.columns) / tile.useful(height, width)
         if self._widens:
-            slots += _WIDENED_COPY * math.prod(window.input_size(rows, width)) / (rows * width)
+            slots += _WIDENED_COPY[wide] * math.prod(window.input_size(rows, width)) / (rows * width)
         cycles = slots / self.board.fma.per_cycle + (1 if is_floating(types.result) else RESULT_CYCLES)
         return height * width * self.layer.channels / length * cycles * imbalance(tasks, self.board.cores)
 
