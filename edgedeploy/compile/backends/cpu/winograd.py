@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import te
+from tvm import te, tirx
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Winograd
@@ -257,7 +256,7 @@ def convolution(
     ic = te.reduce_axis((0, inputs), "rc")
 
     def sum_of_products(b: Any, i: Any, j: Any, t: Any, f: Any) -> Any:
-        first = tvm.tirx.floormod(t, plan.product.columns) == 0
+        first = tirx.floormod(t, plan.product.columns) == 0
         weight = prefetched(weights, (i, j, ic, f), 2, first, prefetch)
         return te.sum(types.product(transformed[b, i, j, t, ic], weight), axis=[ic])
 
@@ -276,7 +275,7 @@ def convolution(
         b, row = y // (band * size), y % (band * size)
         tile = row // size * across + x // size
         value = _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f], sums)
-        return value if is_floating(types.result) else tvm.tirx.nearbyint(value)
+        return value if is_floating(types.result) else tirx.call_llvm_pure_intrin(types.result, "llvm.lrint", value)
 
     whole = te.compute((1, bands * band * size, across * size, outputs), output, name="restore_columns")
     return crop(whole, (rows, columns), types.result)
@@ -293,7 +292,7 @@ def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any], dtype: s
 
 def _element(values: np.ndarray, index: Any, dtype: str) -> Any:
     """An element of a constant vector at an index that is a variable until it is unrolled."""
-    chosen = tvm.tirx.const(float(values[-1]), dtype)
+    chosen = tirx.const(float(values[-1]), dtype)
     for position in range(len(values) - 2, -1, -1):
-        chosen = tvm.tirx.Select(index == position, tvm.tirx.const(float(values[position]), dtype), chosen)
+        chosen = tirx.Select(index == position, tirx.const(float(values[position]), dtype), chosen)
     return chosen
