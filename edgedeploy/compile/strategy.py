@@ -80,7 +80,19 @@ class Strategy(ABC, Generic[Anchor]):
 
     def described(self, configuration: Configuration) -> str:
         """What reports say of a configuration."""
-        return str(configuration)
+        instruction, rate = self.step(configuration)
+        return f"{configuration}, {instruction}, {rate:.3g} products per cycle" if instruction else str(configuration)
+
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        """By which instruction it multiplies, and how many products of the layer that takes in a cycle at most.
+
+        An empty word where the backend does not say.
+        """
+        return "", 0.0
+
+    def reason(self, configuration: Configuration) -> str:
+        """Why a model prefers a form to those that one would expect; empty where it does not."""
+        return ""
 
 
 @dataclass(frozen=True)
@@ -139,8 +151,17 @@ class Several(Strategy[Anchor]):
         return self._family(configuration).packed_type(configuration)
 
     @override
-    def described(self, configuration: Configuration) -> str:
-        return self._family(configuration).described(configuration)
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        return self._family(configuration).step(configuration)
+
+    @override
+    def reason(self, configuration: Configuration) -> str:
+        first, family = self.families[0], self._family(configuration)
+        if family is first:
+            return ""
+        usual = first.default()
+        part = family.estimate(configuration) / first.estimate(usual)
+        return f"estimated at {part:.2f} of the time with {first.step(usual)[0]}"
 
     def _family(self, configuration: Configuration) -> Strategy[Anchor]:
         return next(each for each in self.families if each.fits(configuration))

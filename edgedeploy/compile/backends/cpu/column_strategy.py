@@ -11,8 +11,8 @@ from typing_extensions import override
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.columns import ROWS, ColumnForm
 from edgedeploy.compile.backends.cpu.configuration import Columns
+from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.steps import Step, word_steps
-from edgedeploy.compile.backends.cpu.strategy import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
@@ -89,9 +89,12 @@ class ColumnStrategy(DepthwiseStrategy):
         return self._form(configuration).packed_shape
 
     @override
-    def described(self, configuration: Configuration) -> str:
-        text = super().described(configuration)
-        return f"{text}, {self._step.instruction}" if isinstance(configuration, Columns) and self._step else text
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        if not isinstance(configuration, Columns):
+            return super().step(configuration)
+        form = self._form(configuration)
+        products = form.step.channels * self.layer.window.kernel[0] / form.parts
+        return form.step.instruction, products * self.board.fma.per_cycle
 
     @cached_property
     def _step(self) -> Step | None:

@@ -16,7 +16,8 @@ from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
-from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
+from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
+from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy
 from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution, Form
@@ -93,14 +94,17 @@ class FloatStrategy(Strategy[Layer]):
         return "float32"
 
     @override
-    def described(self, configuration: Configuration) -> str:
-        return f"{self._floats.described(configuration)}, sums in float32"
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        return self._floats.step(configuration)
 
     @cached_property
     def _floats(self) -> Strategy[Any]:
         """The strategy of the layer if its weights and sums are floats."""
         types = LayerTypes(self.layer.types.data, "float32", "float32", self.layer.types.result)
-        return STRATEGIES[type(self.layer)](self.layer.model_copy(update={"types": types}), self.board)
+        layer = self.layer.model_copy(update={"types": types})
+        if isinstance(layer, DepthwiseConvolution):
+            return DepthwiseStrategy(layer, self.board)
+        return ConvolutionStrategy(layer, self.board)
 
     def _forms(self) -> Iterator[Configuration]:
         """The fastest of each form."""

@@ -121,10 +121,9 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         return self._step(configuration).weights
 
     @override
-    def described(self, configuration: Configuration) -> str:
+    def step(self, configuration: Configuration) -> tuple[str, float]:
         step = self._step(configuration)
-        rate = step.products * self.board.fma.per_cycle / step.slots
-        return f"{configuration}, {step.instruction}, {rate:g} products per cycle"
+        return step.instruction, step.products * self.board.fma.per_cycle / step.slots
 
     @cached_property
     def _steps(self) -> list[Step]:
