@@ -16,7 +16,7 @@ from edgedeploy.compile.backends.cpu.tiles import (
     tasks_for,
     tile_registers,
 )
-from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.configuration import Configuration, Tiled
 from edgedeploy.compile.layers import DepthwiseConvolution, Form
 from edgedeploy.compile.strategy import Strategy
 from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
@@ -105,7 +105,10 @@ class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
 
     @override
     def step(self, configuration: Configuration) -> tuple[str, float]:
-        return multiply_add(self.layer.types, self.board, 1 / self._product)
+        assert isinstance(configuration, Tiled)
+        lanes = lanes_for(self.board, self.layer.types.accumulator)
+        filled = vector_length(configuration.tile.channels, lanes) / lanes
+        return multiply_add(self.layer.types, self.board, filled / self._product)
 
     @override
     def lower(self, configuration: Configuration) -> Form:
