@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.integer_runs import random_case, results
-from unit.test_integer_layers import runs_here, window
+from unit.test_integer_layers import layers, runs_here, window
 from unit.test_integer_steps import BOARDS
 
 from edgedeploy.compile.backends import host_of
@@ -144,6 +144,14 @@ def test_the_forms_of_depthwise_convolutions_are_those_of_the_least_estimate(
 def test_kernels_whose_sums_float32_does_not_hold_are_left_to_integers() -> None:
     strategy = host_of(BOARDS["haswell"]).strategy(depthwise("haswell", 40, 32, kernel=23))
     assert not any(each.floats for each in strategy.candidates() if isinstance(each, Depthwise))
+
+
+@pytest.mark.parametrize("name", [*BOARDS])
+def test_the_default_is_one_of_the_configurations_and_all_of_them_fit(name: str) -> None:
+    for layer in layers(BOARDS[name]).values():
+        strategy = host_of(BOARDS[name]).strategy(layer)
+        assert strategy.fits(strategy.default())
+        assert all(map(strategy.fits, strategy.candidates()))
 
 
 def test_tuning_may_try_both() -> None:

@@ -127,7 +127,11 @@ class IntegerStrategy(Strategy[IntegerLayer]):
 
     @cached_property
     def _steps(self) -> list[Step]:
-        return steps_for(self.layer.types, self.board)
+        """The best of each width and depth: configurations name them by these."""
+        found: dict[tuple[int, int], Step] = {}
+        for step in steps_for(self.layer.types, self.board):
+            found.setdefault((step.channels, step.depth), step)
+        return list(found.values())
 
     @staticmethod
     def _is(step: Step, configuration: Steps) -> bool:
