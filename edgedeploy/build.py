@@ -231,13 +231,13 @@ def _build(
         network, cases = entries[0]
         limits = [(each, error_limit(each, board, its_cases.values())) for each, its_cases in entries]
         contents: dict[str, bytes] = {}
-        records_of = [
-            _entry(each, its_cases, board, entry_name(place), contents, disabled_passes)
-            for place, (each, its_cases) in enumerate(entries)
-        ]
         log = PassLog(_dump_path(output, "passes") if "passes" in dumps else None)
         log.write("imported", network.module)
         compiled = compile_entries(limits, board, progress, tuned, disabled_passes, log)
+        records_of = [
+            _entry(each, its_cases, board, entry_name(place), contents, exact=compiled.exact)
+            for place, (each, its_cases) in enumerate(entries)
+        ]
         if records and records.sha256:
             count = sum(entry.tuned for entry in compiled.functions.values())
             progress.note(
@@ -297,11 +297,12 @@ def _entry(
     board: Board,
     function: str,
     contents: dict[str, bytes],
-    disabled_passes: Collection[str],
+    *,
+    exact: bool,
 ) -> Entry:
     """What a manifest says of one network of a package; the members that it names go into `contents`."""
     prefix = "" if function == "main" else f"{function}-"
-    test, members = self_test(network, board, cases, prefix, disabled_passes)
+    test, members = self_test(network, board, cases, prefix, exact=exact)
     contents |= members
     tail = None
     if network.cut_off:

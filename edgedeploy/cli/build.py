@@ -84,8 +84,9 @@ def build(
         bool,
         typer.Option(
             "--explain",
-            help="List functions with template, type, tile, threads and work; fallbacks; functions that run on the "
-            "CPU instead of a device; transposes; removed channels; slow operators.",
+            help="List functions with template, type, tile, inner step and its products per cycle, threads and work; "
+            "fallbacks; functions that run on the CPU instead of a device; why bytes are summed up in float; "
+            "transposes; removed channels; slow operators.",
         ),
     ] = False,
     no_check: Annotated[
@@ -289,6 +290,7 @@ def _print_explanation(explanation: Mapping[str, Any]) -> None:
         notes = ["FALLBACK: one value at a time"] if record["fallback"] else []
         notes += ["slower than it could be, for smaller rounding errors"] if record["exact"] else []
         notes += [f"on the CPU: {record['cpu']}"] if record["cpu"] else []
+        notes += [record["reason"]] if record["reason"] else []
         template = record["template"] or ("free reshape" if record["free"] else "TVM's own")
         threads = "all" if record["parallel"] else "one"
         work = f"{record['mflop']:.2f}"

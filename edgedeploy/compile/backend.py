@@ -99,4 +99,5 @@ class Backend(ABC):
         scheduled = self.schedule(group.lower(strategy, configuration), packable, configuration, group.layer)
         assert scheduled is not None, "every layer has a template"
         packing = after(group.packing(strategy, configuration), scheduled.packing)
-        return replace(scheduled, packing=packing, tile=strategy.described(configuration))
+        tile, reason = strategy.described(configuration), strategy.reason(configuration)
+        return replace(scheduled, packing=packing, tile=tile, reason=reason)

@@ -36,7 +36,8 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
 
     The fields are `function`, `calls` (in one inference), `template`, `type` (of the tensor that it reads first, a
     layer's data: uint8 or int8 where it computes in integers), `tuned` (by measurements), `exact` (a faster form was
-    passed over for its rounding errors), `tile`, `parallel`, `mflop`: millions of arithmetic operations in all
+    passed over for its rounding errors), `tile` (with the inner step that multiplies, and its products per cycle),
+    `reason` (why integers are summed up in float), `parallel`, `mflop`: millions of arithmetic operations in all
     calls together, and `fallback`: whether more than `FEW_STORES` of its values are computed one after the other by one
     thread, with no vectors. `cpu` says why a function runs on the CPU though the board has a device beside it; None for
     all others. A template is None where TVM's own form was kept: what no template takes, and reshapes, which cost
@@ -54,6 +55,7 @@ def functions(network: Lowered) -> list[dict[str, Any]]:
                 "tuned": entry.tuned if entry else False,
                 "exact": entry.exact if entry else False,
                 "tile": entry.tile if entry else "",
+                "reason": entry.reason if entry else "",
                 "parallel": entry.parallel if entry else False,
                 "fallback": entry is not None and stores_of(entry.function).serial_scalar > FEW_STORES,
                 "cpu": network.on_cpu.get(name),

@@ -79,7 +79,8 @@ class FusedFunction:
 
     def packing(self, strategy: Strategy[Any], configuration: Configuration) -> Packing | None:
         """How the weights become what the lowered function takes, if it does not take them as they are."""
-        if strategy.packed_shape(configuration) == self.layer.weights:
+        packed = strategy.packed_shape(configuration), strategy.packed_type(configuration)
+        if packed == (self.layer.weights, self.layer.types.weights):
             return None
         return Packing(self.weights, partial(strategy.packed, configuration))
 

@@ -7,7 +7,7 @@ the next `quantize` and is known here works on bytes; all else stays in float, b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import tvm
@@ -22,19 +22,12 @@ from edgedeploy.compile.optraits import Kind, is_kind, moves_values
 from edgedeploy.compile.quantisation import BYTES, Steps, steps_of, to_floats, to_integers
 from edgedeploy.compile.types import is_floating
 
-# The attribute of a network that is computed in integers from its inputs to its outputs: its values are exact.
+# The attribute of a network that is computed in integers from its inputs to its outputs: its values are exact where its
+# layers' sums are.
 THROUGHOUT = "edgedeploy.integers_throughout"
 
-# Whether a layer is computed in integers.
-Choice = Callable[[IntegerLayer], bool]
 
-
-def everywhere(layer: IntegerLayer) -> bool:
-    """Integers wherever a layer and its neighbours allow."""
-    return True
-
-
-def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice = everywhere) -> tvm.IRModule:
+def compute_in_integers(module: tvm.IRModule, storage: Storage) -> tvm.IRModule:
     """Compute in bytes what a network says in quantised tensors; constants that are left are folded.
 
     A network none of whose layers can be computed so stays as it was. One that has nothing in float but conversions at
@@ -43,11 +36,10 @@ def compute_in_integers(module: tvm.IRModule, storage: Storage, choice: Choice =
     Args:
         module: the network, in NCHW; its weights may be `dequantize` of constants.
         storage: how the CPU stores quantised tensors.
-        choice: which of the layers that could be are computed in integers.
     """
     taken: list[IntegerLayer] = []
     moved = move_integers(module, storage.activation_type)
-    written = rewritten(_Writer, moved, storage, _type_in_file(module), choice, taken)
+    written = rewritten(_Writer, moved, storage, _type_in_file(module), taken)
     if taken:
         # First what only floats needed vanishes, then what is left at the borders is written out.
         written = relax.transform.CanonicalizeBindings()(written)
@@ -93,13 +85,10 @@ def _type_in_file(module: tvm.IRModule) -> str:
 class _Writer(Rewriter):
     """Writes what a `quantize` stands behind in integers."""
 
-    def __init__(
-        self, module: tvm.IRModule, storage: Storage, dtype: str, choice: Choice, taken: list[IntegerLayer]
-    ) -> None:
+    def __init__(self, module: tvm.IRModule, storage: Storage, dtype: str, taken: list[IntegerLayer]) -> None:
         super().__init__(module)
         self._dtype = dtype
         self._storage = storage
-        self._choice = choice
         self._taken = taken
         self._values = Values(module["main"], self.uses)
 
@@ -108,7 +97,7 @@ class _Writer(Rewriter):
             steps = steps_of(original)
             return None if steps is None else self._quantised(original.args[0], steps)
         layer = layer_of(self._values, original, self._source)
-        if layer is not None and self._choice(layer):
+        if layer is not None:
             self._taken.append(layer)
             return layer.floats(self.builder_, self.visit_expr(layer.data), self._storage)
         return None
@@ -121,7 +110,7 @@ class _Writer(Rewriter):
         steps = replace(steps, away=found.away)
         if not self._values.is_shared(found.source):
             layer = layer_of(self._values, self._values.of(found.source), self._source, found)
-            if layer is not None and self._choice(layer):
+            if layer is not None:
                 self._taken.append(layer)
                 return layer.integers(self.builder_, self.visit_expr(layer.data), steps, self._storage)
         surroundings = Surroundings(self.builder_, self._values, self._integers, self._dtype)

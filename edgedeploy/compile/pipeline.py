@@ -25,7 +25,7 @@ from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.integers import THROUGHOUT
 from edgedeploy.compile.packing import constant_parameters, replace_functions, scheduled_name
 from edgedeploy.compile.passes import Compilation
-from edgedeploy.compile.passes.builtin import COPIED, IN_INTEGERS
+from edgedeploy.compile.passes.builtin import COPIED
 from edgedeploy.compile.passes.order import passes_for
 from edgedeploy.compile.passes.running import Listener, PassError, ignore, run_passes
 from edgedeploy.compile.placement import functions_on_cpu, with_copies
@@ -73,12 +73,14 @@ class Lowered:
         functions: by name, how each function was scheduled.
         removed: the layers that lost channels.
         on_cpu: of a network for a device, the functions that run on the CPU all the same, and why.
+        exact: whether it is computed in integers from its inputs to its outputs; then no sum is rounded either.
     """
 
     module: Any
     functions: dict[str, Scheduled]
     removed: list[RemovedChannels]
     on_cpu: dict[str, str]
+    exact: bool
 
     @property
     def templates(self) -> dict[str, str]:
@@ -149,7 +151,7 @@ def compile_entries(
         lower_network(network, board, progress, tuned, limit, disabled_passes, listener if place == 0 else ignore)
         for place, (network, limit) in enumerate(networks)
     ]
-    lowered, network = parts[0], networks[0][0]
+    lowered, network = replace(parts[0], exact=all(part.exact for part in parts)), networks[0][0]
     if len(parts) > 1:
         functions = {
             renamed(name, place): entry for place, part in enumerate(parts) for name, entry in part.functions.items()
@@ -159,7 +161,7 @@ def compile_entries(
     on_device = lowered.functions.keys() - lowered.on_cpu.keys() if board.device else set()
     with _compiling(network, board), progress.stage("generate code"):
         code = generate(lowered.module, host_of(board), backend_of(board), on_device)
-    return Compiled(lowered.module, lowered.functions, lowered.removed, lowered.on_cpu, code)
+    return Compiled(lowered.module, lowered.functions, lowered.removed, lowered.on_cpu, lowered.exact, code)
 
 
 def lower_network(
@@ -187,7 +189,8 @@ def lower_network(
 
 def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float) -> Lowered:
     """A network on the board's device, with what has no place there on the CPU."""
-    backend = backend_of(board)
+    backend, exact = backend_of(board), bool((optimised.module.attrs or {}).get(THROUGHOUT, False))
+    error_limit = 0.0 if exact else error_limit
     scheduled = _scheduled(optimised, optimised.functions, backend, tuned, error_limit)
     on_cpu = functions_on_cpu(optimised.module, scheduled, backend.little_work) if board.device else {}
     if left := on_cpu.keys() & optimised.functions.keys():
@@ -197,7 +200,8 @@ def _placed(optimised: Optimised, board: Board, tuned: Tuned, error_limit: float
     module = replace_functions(optimised.module, scheduled)
     if board.accelerator:
         module = with_copies(module, on_cpu.keys(), board)
-    return Lowered(module, {names[name]: entry for name, entry in scheduled.items()}, optimised.removed, on_cpu)
+    functions = {names[name]: entry for name, entry in scheduled.items()}
+    return Lowered(module, functions, optimised.removed, on_cpu, exact)
 
 
 def _scheduled(
@@ -268,19 +272,6 @@ def optimise(network: Network, board: Board) -> Optimised:
         backend = backend_of(board)
         scheduled = _scheduled(optimised, optimised.functions, backend, untuned, math.inf)
         return replace(optimised, on_cpu=frozenset(functions_on_cpu(optimised.module, scheduled, backend.little_work)))
-
-
-def in_integers_throughout(network: Network, board: Board, disabled_passes: Collection[str] = ()) -> bool:
-    """Whether a board computes a network in integers from its inputs to its outputs: exactly, that is.
-
-    Raises:
-        CompileError: as `compile_network`.
-    """
-    passes = passes_for(board, disabled_passes)
-    last = next((place for place, each in enumerate(passes) if each.name == IN_INTEGERS), -1)
-    with _compiling(network, board):
-        module = run_passes(network.module, passes[: last + 1], Compilation(board))
-    return bool((module.attrs or {}).get(THROUGHOUT, False))
 
 
 def _optimised(

@@ -5,14 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnchorOp, Form
 from edgedeploy.compile.rounding import rounding_in, summed
+
+# Other forms are preferred to those that are not quicker than this part of their time: the models are no better.
+WORTHWHILE = 0.9
 
 Anchor = TypeVar("Anchor", bound=AnchorOp, covariant=True)
 
@@ -75,4 +80,88 @@ class Strategy(ABC, Generic[Anchor]):
 
     def described(self, configuration: Configuration) -> str:
         """What reports say of a configuration."""
-        return str(configuration)
+        instruction, rate = self.step(configuration)
+        return f"{configuration}, {instruction}, {rate:.3g} products per cycle" if instruction else str(configuration)
+
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        """By which instruction it multiplies, and how many products of the layer that takes in a cycle at most.
+
+        An empty word where the backend does not say.
+        """
+        return "", 0.0
+
+    def reason(self, configuration: Configuration) -> str:
+        """Why a model prefers a form to those that one would expect; empty where it does not."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Several(Strategy[Anchor]):
+    """A layer that can be computed in several families of forms, whose estimates are in the same unit.
+
+    Attributes:
+        families: of which each configuration fits one; the first is preferred to others that are hardly quicker.
+    """
+
+    families: tuple[Strategy[Anchor], ...]
+
+    @override
+    def default(self) -> Configuration:
+        first, *others = self.families
+        best = first.default()
+        for configuration in (each.default() for each in others):
+            if self.estimate(configuration) < WORTHWHILE * self.estimate(best):
+                best = configuration
+        return best
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        return chain.from_iterable(each.candidates() for each in self.families)
+
+    @override
+    def alternatives(self) -> list[Configuration]:
+        return [form for each in self.families for form in each.alternatives()]
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        return self._family(configuration).estimate(configuration)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        return any(each.fits(configuration) for each in self.families)
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self._family(configuration).lower(configuration)
+
+    @override
+    def rounding(self, configuration: Configuration) -> float:
+        return self._family(configuration).rounding(configuration)
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        return self._family(configuration).packed(configuration, weights)
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        return self._family(configuration).packed_shape(configuration)
+
+    @override
+    def packed_type(self, configuration: Configuration) -> str:
+        return self._family(configuration).packed_type(configuration)
+
+    @override
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        return self._family(configuration).step(configuration)
+
+    @override
+    def reason(self, configuration: Configuration) -> str:
+        first, family = self.families[0], self._family(configuration)
+        if family is first:
+            return ""
+        usual = first.default()
+        part = family.estimate(configuration) / first.estimate(usual)
+        return f"estimated at {part:.2f} of the time with {first.step(usual)[0]}"
+
+    def _family(self, configuration: Configuration) -> Strategy[Anchor]:
+        return next(each for each in self.families if each.fits(configuration))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgedeploy.compile.pipeline import in_integers_throughout
 from edgedeploy.errors import ModelError, NumericalError, last_line
 from edgedeploy.package.entry import Case, SelfTest
 from edgedeploy.selftest.inputs import Inputs, edge_inputs, infinite_inputs, random_inputs
@@ -68,12 +67,15 @@ def self_test(
     board: Board,
     cases: Mapping[str, Recorded],
     prefix: str = "",
-    disabled_passes: Collection[str] = (),
+    *,
+    exact: bool = False,
 ) -> tuple[SelfTest, dict[str, bytes]]:
-    """The manifest's record of a self-test, and the members of the package that it names; these begin with a prefix."""
+    """The manifest's record of a self-test, and the members of the package that it names; these begin with a prefix.
+
+    A network that is computed exactly has to give the very outputs.
+    """
     records: list[Case] = []
     members: dict[str, bytes] = {}
-    exact = network.quantised and in_integers_throughout(network, board, disabled_passes)
     for name, case in cases.items():
         suffix = f"-{name}.bin" if records else ".bin"
         inputs = {

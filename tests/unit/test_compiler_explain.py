@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import tvm
 from conftest import Command
 from support.networks import Graph
 from tvm.script import tirx
+from unit.test_integer_steps import BOARDS
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import explain, transposes
@@ -135,3 +137,30 @@ def test_a_loop_whose_length_depends_on_others_counts_as_its_longest() -> None:
 
     assert isinstance(triangle, tvm.tirx.PrimFunc)
     assert stores_of(triangle) == Stores(225, 225, 225)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "tile", "reason"),
+    [
+        (
+            "haswell",
+            r"F\(4x4\), .*, multiply-add of floats, 64 products per cycle",
+            r"estimated at 0\.\d\d of .* vpmaddwd",
+        ),
+        ("cascadelake", r".* pixels x .* channels, vpdpbusd, 128 products per cycle", ""),
+    ],
+)
+def test_why_bytes_are_summed_up_in_float_is_said(tmp_path: Path, cpu: str, tile: str, reason: str) -> None:
+    graph = Graph()
+    steps = [graph.weight(np.float32(0.02)), graph.weight(np.uint8(120))]
+    data = graph.input("data", [1, 32, 40, 40])
+    data = graph.node("DequantizeLinear", graph.node("QuantizeLinear", data, *steps), *steps)
+    weights = graph.weight(graph.random.integers(-127, 128, (64, 32, 3, 3)).astype(np.int8))
+    weights = graph.node("DequantizeLinear", weights, graph.weight(np.float32(0.01)), graph.weight(np.int8(0)))
+    result = graph.node("QuantizeLinear", graph.node("Conv", data, weights, pads=[1] * 4), *steps)
+    board = BOARDS[cpu].model_copy(update={"devices": []})
+    network = lower_network(read_onnx(graph.save(tmp_path / "net.onnx", result)), board)
+    [layer] = [function for function in explain(network)["functions"] if function["tile"]]
+    assert layer["type"] == "uint8"
+    assert re.fullmatch(tile, layer["tile"])
+    assert re.fullmatch(reason, layer["reason"])

@@ -16,6 +16,7 @@ from support.networks import Graph
 from support.quantised_networks import FORMS, quantise, random_samples
 from support.running import outputs_of
 from tvm import relax
+from unit.test_integer_steps import BOARDS
 
 from edgedeploy.board import load_board
 from edgedeploy.compile.explain import functions
@@ -25,7 +26,6 @@ from edgedeploy.compile.pipeline import (
     Lowered,
     Optimised,
     compile_network,
-    in_integers_throughout,
     lower_network,
     optimise,
 )
@@ -297,12 +297,22 @@ def test_what_is_in_integers_throughout_is_known(tmp_path: Path) -> None:
         "with a function": read_onnx(graph.save(tmp_path / "function.onnx", function)),
     }
     found = {
-        (name, board): in_integers_throughout(network, load_board(board))
+        (name, board): lower_network(network, load_board(board)).exact
         for name, network in networks.items()
         for board in ("rpi4", "nuc-opencl")
     }
     assert [key for key, value in found.items() if value] == [("whole", "rpi4")]
-    assert not in_integers_throughout(networks["whole"], load_board("rpi4"), ["compute-in-integers"])
+    assert not lower_network(networks["whole"], load_board("rpi4"), disabled_passes=["compute-in-integers"]).exact
+
+
+@pytest.mark.parametrize(("cpu", "exact"), [("haswell", False), ("cascadelake", True)])
+def test_a_network_with_sums_that_are_rounded_is_not_exact(tmp_path: Path, cpu: str, exact: bool) -> None:
+    graph = Quantised()
+    data = graph.pair(graph.input("data", [1, 32, 40, 40]), 0.02, np.uint8(120))
+    output = graph.pair(graph.convolution(data, 32, 64), 0.05, np.uint8(100))
+    board = BOARDS[cpu].model_copy(update={"devices": []})
+    found = lower_network(read_onnx(graph.save(tmp_path / "net.onnx", output)), board)
+    assert ("winograd convolution" in found.templates.values(), found.exact) == (not exact, exact)
 
 
 @pytest.mark.parametrize(("board", "stored"), [("rpi4", "int8"), ("nuc-opencl", None)])

@@ -121,8 +121,11 @@ def test_only_what_winograd_was_measured_for_is_computed_so() -> None:
         for types in (FLOAT32, HALF, DOUBLE, INTEGER)
     }
     assert forms == {
-        "float32": {"direct", "winograd"}, "float16": {"direct"}, "float64": {"direct"}, "uint8": {"steps"}
-    }  # fmt: skip
+        "float32": {"direct", "winograd"},
+        "float16": {"direct"},
+        "float64": {"direct"},
+        "uint8": {"steps", "winograd"},
+    }
 
 
 @pytest.mark.parametrize(

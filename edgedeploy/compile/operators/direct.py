@@ -69,6 +69,7 @@ def convolution(
     tile: Tile,
     order: WeightOrder = WeightOrder(),
     prefetch: int = 0,
+    widened: bool = False,
 ) -> te.Tensor:
     """A convolution in NHWC.
 
@@ -81,6 +82,7 @@ def convolution(
         tile: what the template will compute at a time.
         order: how the template will go through the weights.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
+        widened: whether padded copies of the data are of the type of the sums.
 
     Returns:
         n x rows x columns x outputs.
@@ -89,7 +91,7 @@ def convolution(
     inputs, outputs = int(weights.shape[2]), int(weights.shape[3])
     rows, columns = window.output_size(height, width)
     whole = tile.whole(rows, columns)
-    read = whole_feature_map(data, window, whole)
+    read = whole_feature_map(data, window, whole, types.accumulator if widened else data.dtype)
     ky, kx, positions = _kernel_axes(window)
     per_group = outputs // groups
     if groups > 1 and inputs == per_group == 1:
@@ -174,16 +176,16 @@ def convolution_of_nchw(
     return crop(whole_result, (rows, columns), types.result)
 
 
-def pad(data: te.Tensor, window: Window, height: int, width: int) -> te.Tensor:
-    """An NHWC tensor as a part of a larger one, as far from its upper left corner as the window pads it."""
+def pad(data: te.Tensor, window: Window, height: int, width: int, dtype: str) -> te.Tensor:
+    """An NHWC tensor as a part of a larger one of a type, as far from its upper left corner as the window pads it."""
     top, left, _, _ = window.padding
     batch, rows, columns, channels = (int(size) for size in data.shape)
     return te.compute(
         (batch, height, width, channels),
         lambda n, y, x, c: tvm.tirx.if_then_else(
             tvm.tirx.all(y >= top, y < top + rows, x >= left, x < left + columns),
-            data[n, y - top, x - left, c],
-            tvm.tirx.const(window.padding_value, data.dtype),
+            data[n, y - top, x - left, c].astype(dtype),
+            tvm.tirx.const(window.padding_value, dtype),
         ),
         name="pad_temp",
     )
@@ -211,8 +213,8 @@ def _kernel_axes(window: Window) -> tuple[Any, Any, Any]:
     return ky, kx, positions
 
 
-def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int]) -> Any:
-    """A function that reads the input as if it were padded, and as large as whole tiles read."""
+def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int], dtype: str) -> Any:
+    """A function that reads the input as if it were padded, and as large as whole tiles read; copies are of a type."""
     _, height, width, _ = (int(size) for size in data.shape)
     top, left, _, _ = window.padding
     padded_height, padded_width = window.input_size(*whole)
@@ -222,5 +224,5 @@ def whole_feature_map(data: te.Tensor, window: Window, whole: tuple[int, int]) -
             return lambda n, y, x, c: data[n, y, x, c]
         # Rows below the feature map are cropped: any values do, and the last row needs no copy.
         return lambda n, y, x, c: data[n, tvm.tirx.min(y, height - 1), x, c]
-    padded = pad(data, window, max(padded_height, top + height), max(padded_width, left + width))
+    padded = pad(data, window, max(padded_height, top + height), max(padded_width, left + width), dtype)
     return lambda n, y, x, c: padded[n, y, x, c]

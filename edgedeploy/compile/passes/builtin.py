@@ -37,9 +37,6 @@ from edgedeploy.compile.unrolled import roll_loops
 # The attribute of reshapes that are no views.
 COPIED = "edgedeploy.copied"
 
-# The pass after which quantised layers are computed in integers.
-IN_INTEGERS = "compute-in-integers"
-
 # The attribute of a network: by name, its operators that are slow or may be, and why.
 SLOW_OPERATORS = "edgedeploy.slow_operators"
 
@@ -140,7 +137,7 @@ PASSES = [
         _alone(canonicalise),
     ),
     Pass(
-        IN_INTEGERS,
+        "compute-in-integers",
         "Compute quantised layers, and what lies between them, in integers.",
         _compute_in_integers,
         _QUANTISED,

@@ -49,7 +49,9 @@ class Scheduled:
         parallel: whether any part of it runs on all threads.
         tuned: whether measurements decided how.
         exact: whether a faster form of the layer was passed over for its rounding errors.
-        tile: the sizes of the layer's tile and its inner step, for reports; empty where there is no layer.
+        tile: the sizes of the layer's tile, its inner step and the products that it takes in a cycle, for reports;
+            empty where there is no layer.
+        reason: why the layer is in another form than one would expect, for reports; empty where it is not.
     """
 
     function: tvm.tirx.PrimFunc
@@ -61,6 +63,7 @@ class Scheduled:
     tuned: bool = False
     exact: bool = False
     tile: str = ""
+    reason: str = ""
 
 
 def with_narrow_indices(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:

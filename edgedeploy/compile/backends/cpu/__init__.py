@@ -13,16 +13,34 @@ from edgedeploy.compile.backend import Backend, Generated
 from edgedeploy.compile.backends.cpu import codegen
 from edgedeploy.compile.backends.cpu.column_strategy import ColumnStrategy
 from edgedeploy.compile.backends.cpu.configuration import Columns, Depthwise, Direct, Product, Steps, Winograd
+from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
+from edgedeploy.compile.backends.cpu.float_strategy import FloatStrategy
 from edgedeploy.compile.backends.cpu.integer_strategy import IntegerStrategy
 from edgedeploy.compile.backends.cpu.pair_strategy import PairStrategy
 from edgedeploy.compile.backends.cpu.schedules import TEMPLATES
 from edgedeploy.compile.backends.cpu.steps import activation_type, least_weight
-from edgedeploy.compile.backends.cpu.strategy import STRATEGIES
+from edgedeploy.compile.backends.cpu.strategy import BatchMatmulStrategy, ConvolutionStrategy, DenseStrategy
 from edgedeploy.compile.backends.cpu.tiles import whole_columns
-from edgedeploy.compile.layers import AnyAnchorOp
-from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.layers import (
+    AnyAnchorOp,
+    BatchMatmul,
+    Convolution,
+    Dense,
+    DepthwiseConvolution,
+    FirstConvolution,
+)
+from edgedeploy.compile.strategy import Several, Strategy
 from edgedeploy.compile.tiles import padded_count
 from edgedeploy.compile.types import LayerTypes, lanes_for
+
+# For each kind of layer, whatever its types.
+_STRATEGIES: dict[type, type[Strategy[Any]]] = {
+    Convolution: ConvolutionStrategy,
+    FirstConvolution: ConvolutionStrategy,
+    DepthwiseConvolution: DepthwiseStrategy,
+    Dense: DenseStrategy,
+    BatchMatmul: BatchMatmulStrategy,
+}
 
 
 class CpuBackend(Backend):
@@ -35,7 +53,9 @@ class CpuBackend(Backend):
     def strategy(self, layer: AnyAnchorOp) -> Strategy[Any]:
         kinds = IntegerStrategy, ColumnStrategy, PairStrategy
         integers = next((found for kind in kinds if (found := kind.of(layer, self.board))), None)
-        return integers or STRATEGIES[type(layer)](layer, self.board)
+        usual = integers or _STRATEGIES[type(layer)](layer, self.board)
+        floats = FloatStrategy.of(layer, self.board)
+        return Several(layer, self.board, (usual, floats)) if floats else usual
 
     def padded_channels(self, channels: int, pixels: int, types: LayerTypes) -> int:
         """How many channels a convolution should have to be computed in whole vectors: at least as many as it has.

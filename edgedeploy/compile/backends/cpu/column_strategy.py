@@ -11,23 +11,15 @@ from typing_extensions import override
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.columns import ROWS, ColumnForm, is_interleaved, word_channels
 from edgedeploy.compile.backends.cpu.configuration import Columns
+from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.steps import Step, word_steps
-from edgedeploy.compile.backends.cpu.strategy import DepthwiseStrategy
-from edgedeploy.compile.backends.cpu.tiles import rows_per_task, tasks_for
+from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES, rows_per_task, tasks_for
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
 from edgedeploy.compile.tiles import Tile, divisors, imbalance
 
 # Vectors of channels that a tile may have.
 _VECTORS = (1, 2)
-
-# Instructions, of one vector, that make a result of a sum where words are interleaved: rounding and narrowing take long
-# on ARM beside the few products.
-_RESULT = 6
-
-# Instructions of a step of a depthwise convolution that is not computed by columns, which is what its estimate counts:
-# it loads and widens, multiplies, adds.
-_INSTRUCTIONS = 3
 
 # Registers of a tile beside those of words and sums: weights.
 _OTHERS = 2
@@ -63,10 +55,11 @@ class ColumnStrategy(DepthwiseStrategy):
         if form.interleaved:
             word = form.parts * ROWS / 2  # two of four instructions are for each half of the channels
         words = window.input_size(1, tile.columns)[1] * word
-        products = tile.columns * (window.kernel[1] * form.parts + (_RESULT if form.interleaved else 0))
+        products = tile.columns * window.kernel[1] * form.parts
         tiles = height * -(-width // tile.columns) * self.layer.channels / configuration.vector
         tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
-        return tiles * (words + products) / _INSTRUCTIONS * imbalance(tasks, self.board.cores)
+        cycles = (words + products) / self.board.fma.per_cycle + tile.columns * RESULT_CYCLES
+        return tiles * cycles * imbalance(tasks, self.board.cores)
 
     @override
     def fits(self, configuration: Configuration) -> bool:
@@ -99,9 +92,12 @@ class ColumnStrategy(DepthwiseStrategy):
         return self._form(configuration).packed_shape
 
     @override
-    def described(self, configuration: Configuration) -> str:
-        text = super().described(configuration)
-        return f"{text}, {self._step.instruction}" if isinstance(configuration, Columns) and self._step else text
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        if not isinstance(configuration, Columns):
+            return super().step(configuration)
+        form = self._form(configuration)
+        products = form.step.channels * self.layer.window.kernel[0] / form.parts
+        return form.step.instruction, products * self.board.fma.per_cycle
 
     @cached_property
     def _step(self) -> Step | None:

@@ -72,6 +72,7 @@ class Depthwise(Tiled):
         copied: a task first copies with its padding what it reads; otherwise every kernel element asks whether it is
         padding.
         vector: channels that are multiplied together, where that is not as many as sums fit a register.
+        floats: whether products of integers are summed up in float32; copies are of floats then.
     """
 
     form: Literal["depthwise"] = "depthwise"
@@ -79,6 +80,7 @@ class Depthwise(Tiled):
     tasks_deep: Positive
     copied: bool
     vector: Annotated[int, Field(ge=1)] = 1
+    floats: bool = False
 
 
 class Columns(Tiled):

@@ -16,6 +16,7 @@ from edgedeploy.compile.backends.cpu.steps import Step, steps_for
 from edgedeploy.compile.backends.cpu.tiles import (
     MAX_ROWS,
     MEMORY_BYTES,
+    RESULT_CYCLES,
     ConvolutionShape,
     choose_order,
     rows_per_task,
@@ -33,8 +34,6 @@ WORTH_TRYING = 1.6
 # Vectors of output channels that a tile may have; the first of those that are as good is taken.
 _VECTORS = (2, 1, 4, 3, 5, 7)
 
-# Cycles to make results of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
-_RESULT_CYCLES = 4
 # More for each pixel, or each result, that is stored under a condition: where tiles reach beyond the feature map or the
 # output channels.
 _CROPPED_CYCLES = 8
@@ -85,7 +84,7 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         pixels, vectors = tile.rows * tile.columns, tile.channels // step.channels
         tiles = whole_rows * whole_columns // pixels * form.groups * form.whole_outputs // tile.channels
         steps = math.prod(form.window.kernel) * form.deep
-        cycles = steps * _step_cycles(step, pixels, vectors, self.board) + pixels * vectors * _RESULT_CYCLES
+        cycles = steps * _step_cycles(step, pixels, vectors, self.board) + pixels * vectors * RESULT_CYCLES
         if tile.useful(rows, columns) < 1:
             cycles += _CROPPED_CYCLES * pixels
         if form.outputs < form.whole_outputs:
@@ -128,14 +127,17 @@ class IntegerStrategy(Strategy[IntegerLayer]):
         return self._step(configuration).weights
 
     @override
-    def described(self, configuration: Configuration) -> str:
+    def step(self, configuration: Configuration) -> tuple[str, float]:
         step = self._step(configuration)
-        rate = step.products * self.board.fma.per_cycle / step.slots
-        return f"{configuration}, {step.instruction}, {rate:g} products per cycle"
+        return step.instruction, step.products * self.board.fma.per_cycle / step.slots
 
     @cached_property
     def _steps(self) -> list[Step]:
-        return steps_for(self.layer.types, self.board)
+        """The best of each width and depth: configurations name them by these."""
+        found: dict[tuple[int, int], Step] = {}
+        for step in steps_for(self.layer.types, self.board):
+            found.setdefault((step.channels, step.depth), step)
+        return list(found.values())
 
     @staticmethod
     def _is(step: Step, configuration: Steps) -> bool:

@@ -9,9 +9,9 @@ from typing_extensions import TypeIs, override
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Depthwise
+from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.pairs import CHANNELS, PairForm
 from edgedeploy.compile.backends.cpu.steps import Step, steps_for
-from edgedeploy.compile.backends.cpu.strategy import DepthwiseStrategy
 from edgedeploy.compile.backends.cpu.tiles import rows_per_task
 from edgedeploy.compile.configuration import Configuration
 from edgedeploy.compile.layers import AnyAnchorOp, DepthwiseConvolution, Form
@@ -47,10 +47,6 @@ class PairStrategy(DepthwiseStrategy):
         yield from dict.fromkeys([self.default(), *pairs, *super().candidates()])
 
     @override
-    def estimate(self, configuration: Configuration) -> float:
-        return super().estimate(configuration) * (_INSTRUCTIONS if self._are_pairs(configuration) else 1)
-
-    @override
     def fits(self, configuration: Configuration) -> bool:
         whole = configuration.tile.channels % CHANNELS == 0 if self._are_pairs(configuration) else True
         return whole and super().fits(configuration)
@@ -62,9 +58,13 @@ class PairStrategy(DepthwiseStrategy):
         return PairForm(self.layer, configuration.tile, self._step).compute
 
     @override
-    def described(self, configuration: Configuration) -> str:
-        text = super().described(configuration)
-        return f"{text}, {self._step.instruction}" if self._are_pairs(configuration) and self._step else text
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        instruction, rate = super().step(configuration)
+        return (self._step.instruction if self._are_pairs(configuration) and self._step else instruction), rate
+
+    @override
+    def _product(self, configuration: Configuration) -> float:
+        return super()._product(configuration) * (_INSTRUCTIONS if self._are_pairs(configuration) else 1)
 
     @cached_property
     def _step(self) -> Step | None:

@@ -47,7 +47,7 @@ class PairForm:
         """The layer's sums, of its data and its weights."""
         window, (height, width) = self.layer.window, self.layer.window.kernel
         whole = self.tile.whole(*self.layer.size)
-        read = whole_feature_map(data, window, whole)
+        read = whole_feature_map(data, window, whole, data.dtype)
         rows, elements = (1, height * width) if math.prod(window.kernel) <= _WRITTEN_OUT else (height, width)
         row, pair = te.reduce_axis((0, rows), "ry"), te.reduce_axis((0, -(-elements // 2)), "rx")
 

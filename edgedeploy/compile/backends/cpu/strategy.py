@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 from typing_extensions import override
 
+from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu import winograd
-from edgedeploy.compile.backends.cpu.configuration import Depthwise, Direct, Product, Winograd
+from edgedeploy.compile.backends.cpu.configuration import Direct, Product, Winograd
 from edgedeploy.compile.backends.cpu.tiles import (
     PRODUCT_VECTORS,
     ConvolutionShape,
-    choose_depthwise_tile,
     choose_order,
     choose_product_tile,
     choose_tile,
@@ -24,34 +22,38 @@ from edgedeploy.compile.backends.cpu.tiles import (
     product_cycles,
     product_tiles,
     rows_per_task,
-    tasks_for,
     tile_fits,
     tile_rate,
-    tile_registers,
     vector_to_prefetch,
     whole_columns,
 )
 from edgedeploy.compile.configuration import Configuration
-from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, DepthwiseConvolution, FirstConvolution, Form
+from edgedeploy.compile.layers import BatchMatmul, Convolution, Dense, FirstConvolution, Form
 from edgedeploy.compile.operators.product import packed_stack
 from edgedeploy.compile.strategy import Anchor, Strategy
-from edgedeploy.compile.tiles import (
-    Tile,
-    WeightOrder,
-    divisors,
-    imbalance,
-    is_worth_threads,
-    padded_count,
-    round_up,
-    vector_length,
-)
-from edgedeploy.compile.types import FLOAT32, lanes_for
+from edgedeploy.compile.tiles import Tile, WeightOrder, divisors, imbalance, is_worth_threads, padded_count, round_up
+from edgedeploy.compile.types import FLOAT32, LayerTypes, is_floating, lanes_for
+
+# What reports call multiply-adds that LLVM chooses.
+FLOATS, INTEGERS = "multiply-add of floats", "multiply-add of integers"
 
 # Tiles and plans that the model says take so many times as long as the best are not worth a trial.
 WORTH_TRYING = 1.6
 
-# Most vectors of channels of a depthwise convolution's tile.
-_MOST_VECTORS = 4
+# The types of Winograd's convolutions: floats, or bytes whose products are summed up as floats.
+_WINOGRAD = [FLOAT32, *(LayerTypes(dtype, "float32", "float32", "int32") for dtype in ("uint8", "int8"))]
+
+
+def multiply_add(types: LayerTypes, board: Board, products: float = 1.0) -> tuple[str, float]:
+    """The step of layers that have no other: what reports call it, and its products per cycle.
+
+    Args:
+        types: of the layer.
+        board: whose CPU computes it.
+        products: of the layer that one multiplication stands for.
+    """
+    name = FLOATS if is_floating(types.accumulator) else INTEGERS
+    return name, lanes_for(board, types.accumulator) * board.fma.per_cycle * products
 
 
 class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
@@ -109,6 +111,13 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         )
 
     @override
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        products = 1.0
+        if isinstance(configuration, Winograd):
+            products = (winograd.KERNEL * configuration.size / configuration.values) ** 2
+        return multiply_add(self.layer.types, self.board, products)
+
+    @override
     def lower(self, configuration: Configuration) -> Form:
         layer, types = self.layer, self.layer.types
         prefetch = vector_to_prefetch(types, self.board)
@@ -142,7 +151,7 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
         layer = self.layer
         fits = isinstance(layer, Convolution) and layer.window.kernel == (winograd.KERNEL, winograd.KERNEL)
         fits = fits and layer.window.strides == layer.window.dilation == (1, 1)
-        return fits and layer.constant and layer.types == FLOAT32 and layer.data[0] == layer.groups == 1
+        return fits and layer.constant and layer.types in _WINOGRAD and layer.data[0] == layer.groups == 1
 
     def _directly(self) -> Direct:
         tile = choose_tile(self._shape, self.board)
@@ -192,71 +201,6 @@ class ConvolutionStrategy(Strategy[Convolution | FirstConvolution]):
             yield from (plan for cycles, plan in plans if cycles <= WORTH_TRYING * best)
 
 
-class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
-    """A convolution in NHWC, HWIO, of as many groups as channels."""
-
-    @override
-    def default(self) -> Configuration:
-        (height, width), window, channels = self.layer.size, self.layer.window, self.layer.channels
-        board = self.board
-        tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], self.layer.types, board)
-        deep = channels // tile.channels
-        if board.is_x86:
-            deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
-        rows = rows_per_task(height, deep, board.cores)
-        return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=not board.is_x86)
-
-    @override
-    def candidates(self) -> Iterator[Configuration]:
-        yield from dict.fromkeys([self.default(), *self._possible()])
-
-    def _possible(self) -> Iterator[Depthwise]:
-        (height, width), channels, board = self.layer.size, self.layer.channels, self.board
-        length = vector_length(channels, lanes_for(board, self.layer.types.accumulator))
-        tiles = [
-            Tile(1, columns, vectors * length)
-            for vectors in range(1, _MOST_VECTORS + 1)
-            if channels % (vectors * length) == 0
-            for columns in range(1, min(width, tile_registers(board) // vectors) + 1)
-        ]
-        for tile in tiles:
-            if tile.useful(height, width) * tile.columns / (tile.columns + 0.5) < 0.6:
-                continue
-            for deep in divisors(channels // tile.channels):
-                for rows in divisors(height):
-                    tasks = deep * (height // rows)
-                    if tasks < board.cores and tasks < height * channels // tile.channels:
-                        continue
-                    for copied in (False, True):
-                        yield Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
-
-    @override
-    def estimate(self, configuration: Configuration) -> float:
-        assert isinstance(configuration, Depthwise)
-        height, width = self.layer.size
-        tile = configuration.tile
-        length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
-        tasks = configuration.tasks_deep * (height // configuration.rows_per_task)
-        steps = height * width * self.layer.channels / length * math.prod(self.layer.window.kernel)
-        steps /= tile.useful(height, width)
-        return steps * (1 + 0.5 / tile.columns) * imbalance(tasks, self.board.cores)
-
-    @override
-    def fits(self, configuration: Configuration) -> bool:
-        return (
-            isinstance(configuration, Depthwise)
-            and configuration.tile.rows == 1
-            and configuration.tile.columns <= min(self.layer.size[1], tile_registers(self.board))
-            and self.layer.channels % (configuration.tile.channels * configuration.tasks_deep) == 0
-            and configuration.tile.channels <= _MOST_VECTORS * lanes_for(self.board, self.layer.types.accumulator)
-            and self.layer.size[0] % configuration.rows_per_task == 0
-        )
-
-    @override
-    def lower(self, configuration: Configuration) -> Form:
-        return self.layer.in_tiles(configuration.register_tile)
-
-
 class _ProductStrategy(Strategy[Anchor]):
     """Rows x terms times terms x columns, or a stack of such products."""
 
@@ -297,6 +241,10 @@ class _ProductStrategy(Strategy[Anchor]):
         columns, whole, types = self.layer.channels, configuration.whole, self.layer.types
         tile = configuration.rows, configuration.columns
         return columns <= whole <= max(self._wholes) and tile in product_tiles(self._rows, whole, types, self.board)
+
+    @override
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        return multiply_add(self.layer.types, self.board)
 
     @property
     def _rows(self) -> int:
@@ -361,12 +309,3 @@ class BatchMatmulStrategy(_ProductStrategy[BatchMatmul]):
         packed = self.layer.transposed or configuration.whole != self.layer.channels
         tile = configuration.register_tile
         return self.layer.in_tiles(tile, whole_columns=configuration.whole if packed else 0)
-
-
-STRATEGIES: dict[type, type[Strategy[Any]]] = {
-    Convolution: ConvolutionStrategy,
-    FirstConvolution: ConvolutionStrategy,
-    DepthwiseConvolution: DepthwiseStrategy,
-    Dense: DenseStrategy,
-    BatchMatmul: BatchMatmulStrategy,
-}

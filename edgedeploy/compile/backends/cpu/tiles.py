@@ -20,6 +20,9 @@ MEMORY_BYTES = 4
 # What it costs beside that to begin reading elsewhere.
 STRETCH_CYCLES = 4
 
+# Cycles to make bytes of a vector of sums: bias, conversion, scale, rounding, limits, narrowing.
+RESULT_CYCLES = 4
+
 # Images up to this height are split over channels rather than over rows.
 SMALL_FEATURE_MAP = 16
 
@@ -217,7 +220,9 @@ def choose_depthwise_tile(
     length = vector_length(channels, lanes_for(board, types.accumulator))
     vectors = 2 if channels % (2 * length) == 0 else 1
     if board.is_x86:
-        most = max(1, (board.vector.registers - 2) // 2 // vectors)
+        # Bytes that are copied as floats are read without conditions, which would take registers.
+        copied = bytes_of(types.data) < bytes_of(types.weights)
+        most = max(1, (board.vector.registers - (0 if copied else 2)) // 2 // vectors)
     elif math.prod(kernel) <= 9:
         vectors = 1
         most = max(2, (board.vector.registers - math.prod(kernel) - kernel[1] + stride) // (1 + stride))

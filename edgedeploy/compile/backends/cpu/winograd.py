@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import te
+from tvm import te, tirx
 
 from edgedeploy.board import Board
 from edgedeploy.compile.backends.cpu.configuration import Winograd
@@ -32,7 +31,7 @@ from edgedeploy.compile.operators.direct import Window, crop, pad
 from edgedeploy.compile.operators.prefetch import prefetched
 from edgedeploy.compile.rounding import ROUNDING, summed
 from edgedeploy.compile.tiles import Tile, round_up, vector_length
-from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
+from edgedeploy.compile.types import LayerTypes, bytes_of, is_floating, lanes_for
 
 # The name of the block that accumulates, which the template looks for.
 PRODUCT = "winograd"
@@ -222,7 +221,7 @@ def convolution(
         data: 1 x height x width x inputs.
         weights: transformed, (m+2) x (m+2) x inputs x outputs.
         window: how the data is padded.
-        types: of data and weights, of the sums and transforms, and of the result.
+        types: of data and weights, of the sums and transforms, and of the result, to which integers are rounded.
         plan: how it is divided.
         prefetch: the values of the vectors of weights that are prefetched, or 0.
 
@@ -238,7 +237,7 @@ def convolution(
     matrices, sums = TRANSFORMS[size], types.accumulator
 
     padded_height = (bands - 1) * band * size + (tiles - 1) // across * size + values
-    padded = pad(data, window, padded_height, (across - 1) * size + values)
+    padded = pad(data, window, padded_height, (across - 1) * size + values, data.dtype)
 
     def value_of_tile(b: Any, t: Any, y: Any, x: Any, c: Any) -> Any:
         value = padded[0, (b * band + t // across) * size + y, t % across * size + x, c]
@@ -257,7 +256,7 @@ def convolution(
     ic = te.reduce_axis((0, inputs), "rc")
 
     def sum_of_products(b: Any, i: Any, j: Any, t: Any, f: Any) -> Any:
-        first = tvm.tirx.floormod(t, plan.product.columns) == 0
+        first = tirx.floormod(t, plan.product.columns) == 0
         weight = prefetched(weights, (i, j, ic, f), 2, first, prefetch)
         return te.sum(types.product(transformed[b, i, j, t, ic], weight), axis=[ic])
 
@@ -275,7 +274,8 @@ def convolution(
     def output(n: Any, y: Any, x: Any, f: Any) -> Any:
         b, row = y // (band * size), y % (band * size)
         tile = row // size * across + x // size
-        return _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f], sums)
+        value = _combine(matrices.outputs, x % size, lambda j: half_back[b, tile, row % size, j, f], sums)
+        return value if is_floating(types.result) else tirx.call_llvm_pure_intrin(types.result, "llvm.lrint", value)
 
     whole = te.compute((1, bands * band * size, across * size, outputs), output, name="restore_columns")
     return crop(whole, (rows, columns), types.result)
@@ -292,7 +292,7 @@ def _combine(matrix: np.ndarray, row: Any, value: Callable[[int], Any], dtype: s
 
 def _element(values: np.ndarray, index: Any, dtype: str) -> Any:
     """An element of a constant vector at an index that is a variable until it is unrolled."""
-    chosen = tvm.tirx.const(float(values[-1]), dtype)
+    chosen = tirx.const(float(values[-1]), dtype)
     for position in range(len(values) - 2, -1, -1):
-        chosen = tvm.tirx.Select(index == position, tvm.tirx.const(float(values[position]), dtype), chosen)
+        chosen = tirx.Select(index == position, tirx.const(float(values[position]), dtype), chosen)
     return chosen

@@ -1,0 +1,134 @@
+"""How CPUs compute convolutions that filter each channel by itself, with sums of any type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from typing_extensions import override
+
+from edgedeploy.compile.backends.cpu.configuration import Depthwise
+from edgedeploy.compile.backends.cpu.strategy import multiply_add
+from edgedeploy.compile.backends.cpu.tiles import (
+    RESULT_CYCLES,
+    choose_depthwise_tile,
+    rows_per_task,
+    tasks_for,
+    tile_registers,
+)
+from edgedeploy.compile.configuration import Configuration, Tiled
+from edgedeploy.compile.layers import DepthwiseConvolution, Form
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.tiles import Tile, divisors, imbalance, vector_length
+from edgedeploy.compile.types import is_floating, lanes_for
+
+# Most vectors of channels of a depthwise convolution's tile.
+_MOST_VECTORS = 4
+
+# What depthwise convolutions of bytes take on x86, in multiply-adds of floats that read memory, with vectors of up to
+# 256 bits and of 512, for which there is one port less: for a vector of products, bytes being loaded and widened,
+# multiplied, and added; and for a vector of floats that is copied from bytes and stored beyond the first cache.
+_BYTE_PRODUCT = (2.0, 2.5)
+_WIDENED_COPY = (4.5, 7.0)
+
+
+class DepthwiseStrategy(Strategy[DepthwiseConvolution]):
+    """A convolution in NHWC, HWIO, of as many groups as channels."""
+
+    @override
+    def default(self) -> Configuration:
+        (height, width), window, channels = self.layer.size, self.layer.window, self.layer.channels
+        board = self.board
+        tile = choose_depthwise_tile(height, width, channels, window.kernel, window.strides[1], self.layer.types, board)
+        deep = channels // tile.channels
+        if board.is_x86 and not self._widens:
+            deep = next(count for count in divisors(deep) if count * height >= tasks_for(board.cores) or count == deep)
+        rows = rows_per_task(height, deep, board.cores)
+        if self._widens:
+            cached = board.cache.l2_kib * 1024 // 2
+            rows = max(each for each in divisors(rows) if self._copied_bytes(each, tile) <= cached or each == 1)
+        copied = not board.is_x86 or self._widens
+        return Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied, floats=self._widens)
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        yield from dict.fromkeys([self.default(), *self._possible()])
+
+    def _possible(self) -> Iterator[Depthwise]:
+        (height, width), channels, board = self.layer.size, self.layer.channels, self.board
+        length = vector_length(channels, lanes_for(board, self.layer.types.accumulator))
+        tiles = [
+            Tile(1, columns, vectors * length)
+            for vectors in range(1, _MOST_VECTORS + 1)
+            if channels % (vectors * length) == 0
+            for columns in range(1, min(width, tile_registers(board) // vectors) + 1)
+        ]
+        for tile in tiles:
+            if tile.useful(height, width) * tile.columns / (tile.columns + 0.5) < 0.6:
+                continue
+            for deep in divisors(channels // tile.channels):
+                for rows in divisors(height):
+                    tasks = deep * (height // rows)
+                    if tasks < board.cores and tasks < height * channels // tile.channels:
+                        continue
+                    for copied in (True,) if self._widens else (False, True):
+                        form = Depthwise(tile=tile, rows_per_task=rows, tasks_deep=deep, copied=copied)
+                        yield form.model_copy(update={"floats": self._widens})
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        assert isinstance(configuration, Depthwise)
+        height, width = self.layer.size
+        tile = configuration.tile
+        length = vector_length(tile.channels, lanes_for(self.board, self.layer.types.accumulator))
+        rows, window, types = configuration.rows_per_task, self.layer.window, self.layer.types
+        tasks = configuration.tasks_deep * (height // rows)
+        slots = (
+            math.prod(window.kernel)
+            * self._product(configuration)
+            * (1 + 0.5 / tile.columns)
+            / tile.useful(height, width)
+        )
+        if self._widens:
+            slots += (
+                _WIDENED_COPY[self.board.vector.bits > 256] * math.prod(window.input_size(rows, width)) / (rows * width)
+            )
+        cycles = slots / self.board.fma.per_cycle + (1 if is_floating(types.result) else RESULT_CYCLES)
+        return height * width * self.layer.channels / length * cycles * imbalance(tasks, self.board.cores)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        return (
+            isinstance(configuration, Depthwise)
+            and configuration.floats == self._widens
+            and configuration.tile.rows == 1
+            and configuration.tile.columns <= min(self.layer.size[1], tile_registers(self.board))
+            and self.layer.channels % (configuration.tile.channels * configuration.tasks_deep) == 0
+            and configuration.tile.channels <= _MOST_VECTORS * lanes_for(self.board, self.layer.types.accumulator)
+            and self.layer.size[0] % configuration.rows_per_task == 0
+        )
+
+    @override
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        assert isinstance(configuration, Tiled)
+        lanes = lanes_for(self.board, self.layer.types.accumulator)
+        filled = vector_length(configuration.tile.channels, lanes) / lanes
+        return multiply_add(self.layer.types, self.board, filled / self._product(configuration))
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self.layer.in_tiles(configuration.register_tile, widened=self._widens)
+
+    def _product(self, configuration: Configuration) -> float:
+        """What a vector of products takes, in multiply-adds of floats."""
+        integers = self.board.is_x86 and not is_floating(self.layer.types.accumulator)
+        return _BYTE_PRODUCT[self.board.vector.bits > 256] if integers else 1.0
+
+    def _copied_bytes(self, rows: int, tile: Tile) -> int:
+        """Of what a task of so many rows copies as floats."""
+        return math.prod(self.layer.window.input_size(rows, self.layer.size[1])) * tile.channels * 4
+
+    @property
+    def _widens(self) -> bool:
+        """Whether integers are summed up as floats."""
+        return is_floating(self.layer.types.accumulator) and not is_floating(self.layer.types.data)

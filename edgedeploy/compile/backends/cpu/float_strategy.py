@@ -1,0 +1,116 @@
+"""How CPUs sum up products of integers in float32: by forms that take fewer instructions than those of integers.
+
+Such a layer reads bytes and gives whole sums as every other, so that nothing around it is converted. Depthwise sums are
+exact: float32 holds each of them. Winograd's are rounded to whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from edgedeploy.board import Board
+from edgedeploy.compile.backends.cpu.configuration import Depthwise, Winograd
+from edgedeploy.compile.backends.cpu.depthwise_strategy import DepthwiseStrategy
+from edgedeploy.compile.backends.cpu.strategy import ConvolutionStrategy
+from edgedeploy.compile.backends.cpu.tiles import RESULT_CYCLES
+from edgedeploy.compile.configuration import Configuration
+from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution, Form
+from edgedeploy.compile.strategy import Strategy
+from edgedeploy.compile.types import LayerTypes, bytes_of, lanes_for
+
+Layer = Convolution | DepthwiseConvolution
+
+# Cycles beside those that make results of a vector of sums of integers: it is converted first.
+_CONVERSION_CYCLES = 1
+
+# The architectures that have instructions to round vectors of floats to integers, and for which estimates of forms of
+# floats and of integers were compared: with measurements on x86, with llvm-mca's predictions on ARM.
+_ROUNDING = ("x86_64", "aarch64")
+
+# The largest whole number below which float32 holds all others.
+_EXACT = 2**24
+
+
+class FloatStrategy(Strategy[Layer]):
+    """Convolutions of bytes, with constant weights, as Winograd's or of single channels, with sums in float32."""
+
+    @classmethod
+    def of(cls, layer: AnyAnchorOp, board: Board) -> FloatStrategy | None:
+        """The strategy, if it is one for such a layer."""
+        of_bytes = bytes_of(layer.types.data) == bytes_of(layer.types.weights) == 1
+        if board.family not in _ROUNDING or not of_bytes or not layer.constant:
+            return None
+        if not isinstance(layer, Convolution | DepthwiseConvolution):
+            return None
+        strategy = cls(layer, board)
+        return strategy if any(True for _ in strategy._forms()) else None
+
+    @override
+    def default(self) -> Configuration:
+        return min(self._forms(), key=self.estimate)
+
+    @override
+    def alternatives(self) -> list[Configuration]:
+        return list(self._forms())
+
+    @override
+    def candidates(self) -> Iterator[Configuration]:
+        yield from filter(self._is_form, self._floats.candidates())
+
+    @override
+    def estimate(self, configuration: Configuration) -> float:
+        vectors = math.prod(self.layer.size) * self.layer.channels / lanes_for(self.board, "float32")
+        more = RESULT_CYCLES if isinstance(configuration, Winograd) else 0  # which the estimate of floats leaves out
+        return self._floats.estimate(configuration) + vectors * (more + _CONVERSION_CYCLES)
+
+    @override
+    def fits(self, configuration: Configuration) -> bool:
+        return self._is_form(configuration) and self._floats.fits(configuration)
+
+    @override
+    def lower(self, configuration: Configuration) -> Form:
+        return self._floats.lower(configuration)
+
+    @override
+    def rounding(self, configuration: Configuration) -> float:
+        return self._floats.rounding(configuration) if isinstance(configuration, Winograd) else 0.0
+
+    @override
+    def packed(self, configuration: Configuration, weights: np.ndarray) -> np.ndarray:
+        return self._floats.packed(configuration, weights.astype(np.float32))
+
+    @override
+    def packed_shape(self, configuration: Configuration) -> tuple[int, ...]:
+        return self._floats.packed_shape(configuration)
+
+    @override
+    def packed_type(self, configuration: Configuration) -> str:
+        return "float32"
+
+    @override
+    def step(self, configuration: Configuration) -> tuple[str, float]:
+        return self._floats.step(configuration)
+
+    @cached_property
+    def _floats(self) -> Strategy[Any]:
+        """The strategy of the layer if its weights and sums are floats."""
+        types = LayerTypes(self.layer.types.data, "float32", "float32", self.layer.types.result)
+        layer = self.layer.model_copy(update={"types": types})
+        if isinstance(layer, DepthwiseConvolution):
+            return DepthwiseStrategy(layer, self.board)
+        return ConvolutionStrategy(layer, self.board)
+
+    def _forms(self) -> Iterator[Configuration]:
+        """The fastest of each form."""
+        return filter(self._is_form, self._floats.alternatives())
+
+    def _is_form(self, configuration: Configuration) -> bool:
+        """Whether it is a form in which floats may be quicker, and sums are right."""
+        largest = self.layer.terms * 2**8 * 2**7
+        return isinstance(configuration, Winograd) or (isinstance(configuration, Depthwise) and largest <= _EXACT)
