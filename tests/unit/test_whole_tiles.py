@@ -22,6 +22,7 @@ from edgedeploy.compile.configuration import Tiled
 from edgedeploy.compile.fusion import FusedFunction
 from edgedeploy.compile.layers import AnyAnchorOp, Convolution, DepthwiseConvolution
 from edgedeploy.compile.operators.direct import Window
+from edgedeploy.compile.operators.rows import Rows, write
 from edgedeploy.compile.types import LayerTypes
 
 # A version whose models of all these cores are whole.
@@ -156,6 +157,12 @@ def test_sums_begin_with_their_biases(tmp_path: Path) -> None:
         )
         assert re.search(r"\bsdot\s+v\d+\.4s", code)
         assert not re.search(r"\badd\s+v\d+\.4s", code)
+
+
+def test_tensors_of_no_function_may_overlap() -> None:
+    """One function without that mark makes TVM drop it from all others of its module: sums read their weights anew."""
+    rows = Rows(kind="softmax", shape=(4, 10), axis=1)
+    assert write(rows, lanes=4, parallel=False).attrs["tirx.noalias"]
 
 
 def test_a_core_takes_only_the_order_of_instructions_from_the_model_of_another() -> None:
