@@ -141,7 +141,7 @@ def look_at_tiles(board_name: str, paths: list[Path], mca: str) -> Iterator[Tile
         compiled, groups = compile_network(network, board), optimise(network, board).groups
         layers = {scheduled_name(function): group.layer for function, group in groups.items()}
         for nest in nests(compiled.code.inspect("asm")):
-            function = nest.own.function.removesuffix("_compute_")
+            function = nest.own.function.removeprefix("__tvm_ffi_").removesuffix("_compute_")
             configuration = compiled.functions[function].configuration if function in layers else None
             if configuration is None or isinstance(configuration, Winograd):
                 continue

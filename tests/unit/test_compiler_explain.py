@@ -157,7 +157,7 @@ def test_why_bytes_are_summed_up_in_float_is_said(tmp_path: Path, cpu: str, tile
     data = graph.node("DequantizeLinear", graph.node("QuantizeLinear", data, *steps), *steps)
     weights = graph.weight(graph.random.integers(-127, 128, (64, 32, 3, 3)).astype(np.int8))
     weights = graph.node("DequantizeLinear", weights, graph.weight(np.float32(0.01)), graph.weight(np.int8(0)))
-    result = graph.node("QuantizeLinear", graph.node("Conv", data, weights, pads=[1] * 4), *steps)
+    result = graph.node("Conv", data, weights, pads=[1] * 4)
     board = BOARDS[cpu].model_copy(update={"devices": []})
     network = lower_network(read_onnx(graph.save(tmp_path / "net.onnx", result)), board)
     [layer] = [function for function in explain(network)["functions"] if function["tile"]]

@@ -84,7 +84,8 @@ def write(operator: Rows, lanes: int, *, parallel: bool) -> tirx.PrimFunc:
     shape, whole = operator.shape, tuple(slice(0, size) for size in operator.shape)
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(operator.kind)
-        T.func_attr({ROWS_ATTRIBUTE: operator.model_dump_json()})
+        # Without it TVM takes all functions of the module for ones whose tensors may overlap.
+        T.func_attr({ROWS_ATTRIBUTE: operator.model_dump_json(), "tirx.noalias": True})
         data = T.arg("data", T.buffer(shape, "float32", layout=None))
         factors = [
             T.arg(f"factors{index}", T.buffer((operator.columns,), "float32", layout=None))
