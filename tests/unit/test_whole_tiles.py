@@ -104,8 +104,8 @@ def layers() -> dict[str, AnyAnchorOp]:
     }
 
 
-# Products in a cycle, at least. Floats have 3.9, 7.5, 3.5 and 3.2 at most of the first two kinds, and 2.9, 4.8, 2.9 and 3.1
-# of the last: on Cortex-A53 they are the quicker ones.
+# Products in a cycle, at least. Floats have 3.9, 7.5, 3.5 and 3.2 at most of the first two kinds; of the last 2.9, 4.8,
+# 2.9 and 3.1: on Cortex-A53 they are the quicker ones.
 LEAST = {
     ("rpi4", "pointwise"): 7.5,
     ("rpi4", "small"): 7.5,
