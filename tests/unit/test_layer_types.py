@@ -76,7 +76,7 @@ def layers(types: LayerTypes) -> dict[str, AnyAnchorOp]:
 
 
 def check(layer: AnyAnchorOp, chosen: Configuration, folder: Path) -> None:
-    """The layer is exact in integers, unless floats sum them up, and else as far from it as its estimated errors say."""
+    """The layer is exact in integers unless floats sum them up, elsewhere as far from it as estimated errors say."""
     types, rounding = layer.types, backend_of(LOCAL).strategy(layer).rounding(chosen)
     found, wanted = computed_and_exact(layer, chosen, folder)
     assert (str(found.dtype), found.shape) == (types.result, wanted.shape)

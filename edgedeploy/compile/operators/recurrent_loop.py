@@ -88,7 +88,7 @@ def write(layer: Recurrence, tile: LoopTile, *, packed: bool, parallel: bool = F
     """
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(layer.cell)
-        T.func_attr({RECURRENCE_ATTRIBUTE: layer.model_dump_json()})
+        T.func_attr({RECURRENCE_ATTRIBUTE: layer.model_dump_json(), "tirx.noalias": True})
         tensors = {each.name: _declared(layer, each, packed=packed) for each in (*layer.inputs, *layer.outputs)}
         with T.sblock("root"), T.sblock("recurrence"):
             T.reads(*(_whole(tensors[each.name]) for each in layer.inputs))
