@@ -55,9 +55,7 @@ def layers(board: Board, weights: str = "int8") -> Mapping[str, AnyAnchorOp]:
         "first": FirstConvolution(
             data=(1, 3, 13, 18), weights=(3, 3, 3, 16), window=window(3, zero, stride=2), **common
         ),
-        "first, wide": FirstConvolution(
-            data=(2, 5, 6, 33), weights=(5, 5, 5, 16), window=window(5, zero, padding=0), **common
-        ),
+        "first, wide": FirstConvolution(data=(2, 5, 6, 33), weights=(5, 5, 5, 16), window=window(5, 0), **common),
         "product": Dense(data=(5, 40), weights=(40, 24), **common),
         "product of one row": Dense(data=(1, 64), weights=(64, 33), **common),
         "product of stacked rows": Dense(data=(2, 3, 20), weights=(20, 16), **common),

@@ -28,5 +28,10 @@ def part_of_word(word: Any, place: Any, dtype: str) -> Any:
 def word_of(values: Sequence[Any], dtype: str) -> Any:
     """Values of a type as a word, the first in its lowest bits; those that it lacks are zero."""
     bits = bits_of(dtype)
-    parts = [tirx.reinterpret(f"uint{bits}", value).astype(WORD) for value in values]
-    return reduce(operator.or_, (part << tirx.const(bits * place, WORD) for place, part in enumerate(parts)))
+
+    def part(value: Any) -> Any:
+        if isinstance(value, tirx.IntImm):  # TVM takes a zero of another type for a pointer
+            return tirx.const(value.value % 2**bits, WORD)
+        return tirx.reinterpret(f"uint{bits}", value).astype(WORD)
+
+    return reduce(operator.or_, (part(value) << tirx.const(bits * place, WORD) for place, value in enumerate(values)))
