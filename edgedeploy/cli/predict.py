@@ -1,0 +1,173 @@
+"""`edgedeploy predict`: what a network would take on a board's core, without the board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgedeploy.cli.options import (
+    EpsilonOption,
+    InputShapeOption,
+    JsonOption,
+    SetOption,
+    Weights,
+    WeightsOption,
+    complete_model,
+    file_option,
+    import_options,
+    parse_shapes,
+)
+
+if TYPE_CHECKING:
+    from edgedeploy.package.manifest import Manifest
+    from edgedeploy.predict.network import Means
+    from edgedeploy.predict.prediction import FunctionCycles, Prediction
+
+NOT_MEASURED = "predicted, not measured"
+
+
+def complete_predictable(incomplete: str) -> list[str]:
+    """Boards for which cycles are predicted."""
+    from edgedeploy.predict.network import predictable
+
+    return [name for name in predictable() if name.startswith(incomplete)]
+
+
+def predict(
+    network: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK",
+            help="A name of the zoo, a network's file, or a package: its archive, or the folder it was unpacked into.",
+            autocompletion=complete_model,
+        ),
+    ],
+    board: Annotated[
+        str,
+        typer.Option(
+            "--board", "-b", help="A board's name, or a path to its YAML file.", autocompletion=complete_predictable
+        ),
+    ],
+    threads: Annotated[
+        int, typer.Option("--threads", "-t", min=1, help="Threads to use; one thread is all that is predicted so far.")
+    ] = 1,
+    input_shape: InputShapeOption = None,
+    set_inputs: SetOption = None,
+    weights: WeightsOption = Weights.file,
+    epsilon: EpsilonOption = None,
+    report: Annotated[
+        Path | None, file_option("--report", what="Also write an HTML page with a chart.", metavar="FILE.html")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Predict the cycles of a network on a board's core, function by function, without the board.
+
+    The board's own code runs under QEMU, which records what it executes; LLVM's model of the core says the cycles, and
+    a model of the caches what waiting for memory adds. docs/predictions.md says how far to believe it. The same network
+    built by the same version gives the same number on any machine, so that small changes of code show.
+
+    Boards are those whose profile has a `core_model`. Needs qemu-user and llvm-19 of Debian: `edgedeploy doctor --board
+    rpi4` says what is missing.
+
+    Examples: edgedeploy predict mobilenet_v1 --board rpi4; edgedeploy predict net.onnx --board rpi5 --report net.html
+
+    Example: edgedeploy predict dist/rpi4/digits.tar.gz --board rpi4 --json
+    """
+    from edgedeploy.build import prepare
+    from edgedeploy.cli.console import print_json, quiet_if
+    from edgedeploy.errors import InputError, UnsupportedError
+    from edgedeploy.files import is_file, is_folder
+    from edgedeploy.frontends.format import AS_THE_FILE_SAYS
+    from edgedeploy.package.manifest import MANIFEST_NAME
+    from edgedeploy.predict.network import Means, open_package, predict_package
+    from edgedeploy.report import require_report
+    from edgedeploy.resolved import resolve
+
+    if threads > 1:
+        raise UnsupportedError(
+            f"{threads} threads cannot be predicted",
+            why="the recorder follows one thread, and how cores share their memory is not modelled",
+            hints=["leave --threads away"],
+        )
+    if report:
+        require_report()
+    shapes, options = parse_shapes(input_shape), import_options(weights, epsilon, set_inputs)
+    resolved = resolve(board, {})
+    means = Means.of(resolved.label, resolved.profile)
+    progress = quiet_if(json_output)
+    path = Path(network)
+    if network.endswith(".tar.gz") or (is_folder(path) and is_file(path / MANIFEST_NAME)):
+        if shapes or options != AS_THE_FILE_SAYS:
+            raise InputError("what is said of a network's file does not go with a package", why="it is built already")
+    else:
+        path = prepare(network, resolved, input_shapes=shapes, options=options, progress=progress).package_path
+    manifest, contents = open_package(path)
+    prediction = predict_package(manifest, contents, resolved.profile, means, progress)
+    if report:
+        from edgedeploy.predict.page import write_page
+
+        write_page(report, prediction, manifest, resolved.label, means)
+    if json_output:
+        print_json(_as_dict(prediction, manifest, resolved.label, means))
+    else:
+        _print(prediction, manifest, resolved.label, means)
+
+
+def _as_dict(prediction: Prediction, manifest: Manifest, board: str, means: Means) -> dict[str, Any]:
+    return {
+        "network": manifest.model,
+        "board": board,
+        "threads": 1,
+        "note": NOT_MEASURED,
+        "model": f"{means.core.llvm} of LLVM {means.llvm.version}",
+        "build_key": manifest.build_key,
+        "clock_mhz": prediction.clock_mhz,
+        "error": prediction.error,
+        "ms": prediction.ms,
+        "cycles": prediction.cycles.total,
+        "cycles_by_kind": prediction.cycles.by_kind(),
+        "sampling_error_cycles": prediction.core_error,
+        "instructions": prediction.instructions,
+        "of_peak": prediction.of_peak,
+        "missed_lines": dict(prediction.misses),
+        "functions": [
+            {
+                "function": each.name,
+                "calls": each.calls,
+                "cycles": each.cycles.total,
+                "cycles_by_kind": each.cycles.by_kind(),
+                "instructions": each.instructions,
+                "float_products": each.floats,
+                "integer_products": each.integers,
+                "products_per_cycle": each.products_per_cycle,
+                "of_peak": each.of_peak,
+            }
+            for each in prediction.functions
+        ],
+    }
+
+
+def _print(prediction: Prediction, manifest: Manifest, board: str, means: Means) -> None:
+    from edgedeploy.cli.console import foreign, print_table, stdout
+
+    kinds = list(prediction.cycles.by_kind())
+    titles = ["function", "calls", "cycles, M", *kinds, "products, M", "per cycle", "of peak"]
+    rows = [[foreign(each.name), str(each.calls), *_cells(each)] for each in prediction.functions]
+    print_table(titles, rows, right=titles[1:])
+    cycles, console = prediction.cycles, stdout()
+    shares = ", ".join(f"{name} {value / cycles.total:.0%}" for name, value in cycles.by_kind().items())
+    console.print(f"{manifest.model} on {board}, one thread, {NOT_MEASURED}:")
+    console.print(
+        f"{cycles.total / 1e6:.2f} million cycles, {prediction.ms:.2f} ms at {prediction.clock_mhz} MHz, "
+        f"+-{prediction.error:.0%}; {prediction.of_peak:.0%} of the core's peak"
+    )
+    console.print(f"{shares}; {prediction.instructions / 1e6:.2f} million instructions")
+    console.print(f"by {means.core.llvm} of LLVM {means.llvm.version}; docs/predictions.md says how far to believe it")
+
+
+def _cells(function: FunctionCycles) -> list[str]:
+    millions = [function.cycles.total, *function.cycles.by_kind().values(), function.floats + function.integers]
+    per_cycle = f"{function.products_per_cycle:.2f}"
+    return [*(f"{value / 1e6:.3f}" for value in millions), per_cycle, f"{function.of_peak:.0%}"]
