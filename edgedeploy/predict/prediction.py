@@ -150,7 +150,7 @@ def predicted(record: Record, board: Board, core: CoreModel, llvm: Llvm, progres
     found = []
     for owner, (rate, error) in rates.items():
         instructions = int(counts[owner] @ record.lengths)
-        missed = dict(zip(MISSES, shares[owner] @ misses, strict=True))
+        missed = dict(zip(MISSES, (shares[owner] @ misses).tolist(), strict=True))
         cycles = Cycles(instructions * rate, branches[owner] * core.branch, **_memory_cycles(missed, costs))
         mine = int(counts[owner] @ floats), int(counts[owner] @ integers)
         bound = mine[0] / peak_floats + mine[1] / core.byte_products

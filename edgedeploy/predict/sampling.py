@@ -13,7 +13,7 @@ from edgedeploy.predict.record import Record
 # Instructions of a window: those that fill the pipeline first, and those that are measured then.
 LEAD, MEASURED = 500, 1500
 # Windows of a record, in proportion to what functions execute, and at least so many of each function.
-WINDOWS, FEWEST = 400, 4
+WINDOWS, FEWEST = 400, 12
 
 
 @dataclass(frozen=True)
