@@ -23,7 +23,7 @@ from edgedeploy.cli.options import (
 if TYPE_CHECKING:
     from edgedeploy.package.manifest import Manifest
     from edgedeploy.predict.network import Means
-    from edgedeploy.predict.prediction import FunctionCycles, Prediction
+    from edgedeploy.predict.prediction import Prediction
 
 NOT_MEASURED = "predicted, not measured"
 
@@ -104,15 +104,16 @@ def predict(
     else:
         path = prepare(network, resolved, input_shapes=shapes, options=options, progress=progress).package_path
     manifest, contents = open_package(path)
+    title = f"{manifest.model} on {resolved.label}, one thread"
     prediction = predict_package(manifest, contents, resolved.profile, means, progress)
     if report:
         from edgedeploy.predict.page import write_page
 
-        write_page(report, prediction, manifest, resolved.label, means)
+        write_page(report, prediction, title, _facts(prediction, means))
     if json_output:
         print_json(_as_dict(prediction, manifest, resolved.label, means))
     else:
-        _print(prediction, manifest, resolved.label, means)
+        _print(prediction, title, means)
 
 
 def _as_dict(prediction: Prediction, manifest: Manifest, board: str, means: Means) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def _as_dict(prediction: Prediction, manifest: Manifest, board: str, means: Mean
         "board": board,
         "threads": 1,
         "note": NOT_MEASURED,
-        "model": f"{means.core.llvm} of LLVM {means.llvm.version}",
+        "model": means.name,
         "build_key": manifest.build_key,
         "clock_mhz": prediction.clock_mhz,
         "error": prediction.error,
@@ -138,6 +139,7 @@ def _as_dict(prediction: Prediction, manifest: Manifest, board: str, means: Mean
                 "calls": each.calls,
                 "cycles": each.cycles.total,
                 "cycles_by_kind": each.cycles.by_kind(),
+                "sampling_error_cycles": each.core_error,
                 "instructions": each.instructions,
                 "float_products": each.floats,
                 "integer_products": each.integers,
@@ -149,25 +151,28 @@ def _as_dict(prediction: Prediction, manifest: Manifest, board: str, means: Mean
     }
 
 
-def _print(prediction: Prediction, manifest: Manifest, board: str, means: Means) -> None:
+def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
+    """What stands above or below the table, by what it is."""
+    from edgedeploy.text import significant
+
+    cycles = prediction.cycles
+    return {
+        NOT_MEASURED: f"{cycles.total / 1e6:.2f} million cycles, {significant(prediction.ms)} ms at {prediction.clock_mhz} MHz",
+        "error": f"+-{prediction.error:.0%} of published times; differences below 5% mean nothing between programs",
+        "of the core's peak": f"{prediction.of_peak:.0%}",
+        "taken by": ", ".join(f"{name} {value / cycles.total:.0%}" for name, value in cycles.by_kind().items()),
+        "instructions": f"{prediction.instructions / 1e6:.2f} million",
+        "model": f"{means.name}; docs/predictions.md says how far to believe it",
+    }
+
+
+def _print(prediction: Prediction, title: str, means: Means) -> None:
     from edgedeploy.cli.console import foreign, print_table, stdout
+    from edgedeploy.predict.page import cells
 
-    kinds = list(prediction.cycles.by_kind())
-    titles = ["function", "calls", "cycles, M", *kinds, "products, M", "per cycle", "of peak"]
-    rows = [[foreign(each.name), str(each.calls), *_cells(each)] for each in prediction.functions]
+    titles = ["function", "calls", "cycles, M", *prediction.cycles.by_kind(), "products, M", "per cycle", "of peak"]
+    rows = [[foreign(each.name), str(each.calls), *cells(each)] for each in prediction.functions]
     print_table(titles, rows, right=titles[1:])
-    cycles, console = prediction.cycles, stdout()
-    shares = ", ".join(f"{name} {value / cycles.total:.0%}" for name, value in cycles.by_kind().items())
-    console.print(f"{manifest.model} on {board}, one thread, {NOT_MEASURED}:")
-    console.print(
-        f"{cycles.total / 1e6:.2f} million cycles, {prediction.ms:.2f} ms at {prediction.clock_mhz} MHz, "
-        f"+-{prediction.error:.0%}; {prediction.of_peak:.0%} of the core's peak"
-    )
-    console.print(f"{shares}; {prediction.instructions / 1e6:.2f} million instructions")
-    console.print(f"by {means.core.llvm} of LLVM {means.llvm.version}; docs/predictions.md says how far to believe it")
-
-
-def _cells(function: FunctionCycles) -> list[str]:
-    millions = [function.cycles.total, *function.cycles.by_kind().values(), function.floats + function.integers]
-    per_cycle = f"{function.products_per_cycle:.2f}"
-    return [*(f"{value / 1e6:.3f}" for value in millions), per_cycle, f"{function.of_peak:.0%}"]
+    stdout().print(title)
+    for name, text in _facts(prediction, means).items():
+        stdout().print(f"  {name}: {text}")

@@ -31,6 +31,11 @@ class Means:
     core: CoreModel
     llvm: Llvm
 
+    @property
+    def name(self) -> str:
+        """Of the model, with LLVM's version: predictions of different ones are not compared."""
+        return f"{self.core.llvm} of LLVM {self.llvm.version}"
+
     @classmethod
     def of(cls, name: str, board: Board) -> Means:
         """What there is for a board called `name`. Call it before the network is built.
