@@ -155,9 +155,9 @@ def _facts(prediction: Prediction, means: Means) -> dict[str, str]:
     """What stands above or below the table, by what it is."""
     from edgedeploy.text import significant
 
-    cycles = prediction.cycles
+    cycles, time = prediction.cycles, f"{significant(prediction.ms)} ms at {prediction.clock_mhz} MHz"
     return {
-        NOT_MEASURED: f"{cycles.total / 1e6:.2f} million cycles, {significant(prediction.ms)} ms at {prediction.clock_mhz} MHz",
+        NOT_MEASURED: f"{cycles.total / 1e6:.2f} million cycles, {time}",
         "error": f"+-{prediction.error:.0%} of published times; differences below 5% mean nothing between programs",
         "of the core's peak": f"{prediction.of_peak:.0%}",
         "taken by": ", ".join(f"{name} {value / cycles.total:.0%}" for name, value in cycles.by_kind().items()),

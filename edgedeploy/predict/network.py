@@ -13,6 +13,7 @@ from edgedeploy.errors import InputError, PackageError, UnsupportedError
 from edgedeploy.package.archive import read_package
 from edgedeploy.package.manifest import MANIFEST_NAME, Manifest, parse_manifest
 from edgedeploy.predict.mca import Llvm
+from edgedeploy.predict.ownership import owners
 from edgedeploy.predict.plugin import recording_emulator
 from edgedeploy.predict.prediction import Prediction, predicted
 from edgedeploy.predict.recording import record_package
@@ -92,4 +93,4 @@ def predict_package(
         )
     with tempfile.TemporaryDirectory(prefix="edgedeploy-predict-") as folder:
         record = record_package(manifest, contents, board, means.core, Path(folder), progress)
-        return predicted(record, board, means.core, means.llvm, progress)
+        return predicted(record, owners(record), board, means.core, means.llvm, progress)

@@ -13,7 +13,7 @@ from edgedeploy.board import Board
 from edgedeploy.core_model import CoreModel
 from edgedeploy.predict.instructions import products
 from edgedeploy.predict.mca import Llvm, batches
-from edgedeploy.predict.ownership import Ownership, owners
+from edgedeploy.predict.ownership import Ownership
 from edgedeploy.predict.record import MISSES, Record
 from edgedeploy.predict.sampling import Window, windows
 from edgedeploy.progress import SILENT, Progress
@@ -129,13 +129,14 @@ class Prediction:
         return math.hypot(*(function.core_error for function in self.functions))
 
 
-def predicted(record: Record, board: Board, core: CoreModel, llvm: Llvm, progress: Progress = SILENT) -> Prediction:
-    """What a record takes on a board's core.
+def predicted(
+    record: Record, ownership: Ownership, board: Board, core: CoreModel, llvm: Llvm, progress: Progress = SILENT
+) -> Prediction:
+    """What a record takes on a board's core, by owner.
 
     Raises:
         ToolchainError: LLVM's tools do not take the code.
     """
-    ownership = owners(record)
     text = llvm.disassembled(record.blocks)
     rates = _rates(record, windows(record, ownership), text, core.llvm, llvm, progress)
     counts = _counts(record, ownership)
