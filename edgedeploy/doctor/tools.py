@@ -133,7 +133,7 @@ def _has_core_model(case: Case) -> bool:
 @check("predictions", Group.HOST, applies=_has_core_model)
 def predictions(case: Case) -> Finding:
     """Whether `edgedeploy predict` finds what records and models the board's code."""
-    from edgedeploy.predict.network import Means  # needs NumPy, which may be what is broken
+    from edgedeploy.predict.means import Means  # needs NumPy, which may be what is broken
     from edgedeploy.predict.plugin import recording_emulator
 
     try:

@@ -60,6 +60,15 @@ def owners(record: Record) -> Ownership:
     return Ownership(names, np.where((sides == 0) | (functions < 0), 0, functions), calls)
 
 
+def owners_by_file(record: Record) -> Ownership:
+    """The files that what runs lies in: of other engines' code that is all that is told apart."""
+    places = _Places(record.mappings)
+    of_block = [places.of(block.address)[0] for block in record.blocks]
+    names = sorted({path.name if path else RUNTIME for path in of_block})
+    indices = np.array([names.index(path.name if path else RUNTIME) for path in of_block])
+    return Ownership(names, indices[record.runs[:, 0]], [0] * len(names))
+
+
 def _latest(values: np.ndarray) -> np.ndarray:
     """For each place the last value up to there that is not negative; a negative one where there is none."""
     places = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), 0))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgedeploy.files import replacing
+from edgedeploy.predict.peers import PeerPrediction
 from edgedeploy.predict.prediction import Cycles, FunctionCycles, Prediction
 from edgedeploy.report.charts import chart
 from edgedeploy.report.page import html, render
@@ -17,7 +19,36 @@ _LONGEST_NAME = 32
 _COLOURS = {"core": "#2a78d6", "branches": "#8a6fd1", "caches": "#1baf7a", "memory": "#e0792f", "stores": "#c43d5b"}
 
 
-def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, str]) -> None:
+@dataclass(frozen=True)
+class Beside:
+    """Engines beside edgedeploy, as a table, and those that are left out with the reason."""
+
+    titles: list[str]
+    rows: list[list[str]]
+    left_out: list[tuple[str, str]]
+
+
+def beside(prediction: Prediction, peers: Sequence[PeerPrediction]) -> Beside:
+    """What stands of other engines in tables: cycles in millions, and their ratio to edgedeploy's."""
+    titles = ["engine", "cycles, M", "ms", "/ edgedeploy", *prediction.cycles.by_kind(), "instructions, M", "of peak"]
+    named = [("edgedeploy", prediction)]
+    named += [(f"{each.engine} {each.version}", each.prediction) for each in peers if each.prediction]
+    rows = [
+        [
+            name,
+            f"{each.cycles.total / 1e6:.2f}",
+            significant(each.ms),
+            f"{each.cycles.total / prediction.cycles.total:.2f}",
+            *(f"{value / 1e6:.2f}" for value in each.cycles.by_kind().values()),
+            f"{each.instructions / 1e6:.2f}",
+            f"{each.of_peak:.0%}",
+        ]
+        for name, each in named
+    ]
+    return Beside(titles, rows, [(each.engine, each.left_out) for each in peers if each.left_out])
+
+
+def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, str], compared: Beside) -> None:
     """Write a page about a prediction; `facts` stand at its head.
 
     Raises:
@@ -34,6 +65,7 @@ def write_page(path: Path, prediction: Prediction, title: str, facts: dict[str, 
         chart=html(_drawn(prediction.functions)),
         titles=titles,
         rows=rows,
+        compared=compared,
     )
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -25,6 +25,9 @@ MISSES = (
     "memory_written_back",
 )
 
+# The files that the recorder writes.
+BLOCKS, TRACE = "blocks", "trace"
+
 # Bytes of an instruction of 64-bit ARM.
 WIDTH = 4
 
@@ -101,7 +104,7 @@ def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
     places: dict[int, int] = {}
     blocks: list[Block] = []
     mappings: list[Mapping] = []
-    for line in (folder / "blocks").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    for line in (folder / BLOCKS).read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         kind, rest = line.split(" ", 1)
         if kind == "block":
             number, address, *misses, code = rest.split(" ")
@@ -110,7 +113,7 @@ def read_record(folder: Path, *, agent: Path, library: Path) -> Record:
         else:
             start, end, offset, path = rest.split(" ", 3)
             mappings.append(Mapping(int(start, 16), int(end, 16), int(offset, 16), Path(path)))
-    runs = np.fromfile(folder / "trace", np.uint32).reshape(-1, 2).astype(np.int64)
+    runs = np.fromfile(folder / TRACE, np.uint32).reshape(-1, 2).astype(np.int64)
     if not len(runs):
         raise UnsupportedError("nothing was recorded", why="the program ended before its second inference")
     index = np.zeros(max(places) + 1, np.int64)

@@ -1,9 +1,10 @@
-"""Runs a package's own code under emulation, and records one inference."""
+"""Runs programs of a board under emulation, and records one inference."""
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from edgedeploy.errors import UnsupportedError
 from edgedeploy.package.archive import manifest_bytes
 from edgedeploy.package.manifest import LIBRARY_NAME, MANIFEST_NAME, Manifest
 from edgedeploy.predict.plugin import recorder, recording_emulator
-from edgedeploy.predict.record import Record, read_record
+from edgedeploy.predict.record import BLOCKS, Record, read_record
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.selftest.emulator import Emulator
 
@@ -74,8 +75,6 @@ def record_package(
         UnsupportedError: what runs or records it is not installed, or does not run it.
         ToolchainError, OutputError: as `agent_for` and `recorder`.
     """
-    program = recording_emulator(board)
-    plugin = recorder(progress)
     emulator = Emulator.of(board, lambda: agent_for(board, progress=progress))
     package, record = folder / "package", folder / "record"
     record.mkdir(parents=True)
@@ -83,17 +82,56 @@ def record_package(
         path = package / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    options = [f"out={record}", *AGENT_MARKS.options(), *cache_options(board, core)]
-    command = [program, *emulator.options, "-plugin", ",".join([str(plugin), *options]), str(emulator.agent)]
-    command += ["run", str(package), "--threads", "1", "--fill", "selftest", "--warmup", "1", "--repeat", "1"]
-    with progress.stage(f"record one inference under {Path(program).name}"):
+    command = [str(emulator.agent), "run", str(package), "--threads", "1"]
+    command += ["--fill", "selftest", "--warmup", "1", "--repeat", "1"]
+    run_recorded(command, board, core, AGENT_MARKS, record, options=emulator.options, progress=progress)
+    return read_record(record, agent=emulator.agent, library=package / LIBRARY_NAME)
+
+
+def run_recorded(
+    command: Sequence[str],
+    board: Board,
+    core: CoreModel,
+    marks: Marks,
+    folder: Path,
+    *,
+    options: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    what: str = "one inference",
+    progress: Progress = SILENT,
+) -> None:
+    """Run a board's program under emulation and have it recorded into an empty folder.
+
+    Args:
+        command: the program and its arguments.
+        board, core: whose caches are modelled.
+        marks: how its inferences are known.
+        folder: where the record goes.
+        options: of qemu: core and root.
+        environment: variables that the program gets beside this process's.
+        what: is recorded, for people.
+        progress: is told of it.
+
+    Raises:
+        UnsupportedError: the emulator or the plugin's compiler is not here, or the program fails.
+        ToolchainError, OutputError: as `recorder`.
+    """
+    program = recording_emulator(board)
+    plugin = ",".join([str(recorder(progress)), f"out={folder}", *marks.options(), *cache_options(board, core)])
+    with progress.stage(f"record {what} under {Path(program).name}"):
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+            done = subprocess.run(
+                [program, *options, "-plugin", plugin, *command],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_TIMEOUT_S,
+                env={**os.environ, **(environment or {})},
+            )
         except subprocess.TimeoutExpired as error:
             raise UnsupportedError(f"{program} did not end within {_TIMEOUT_S} s") from error
-    if done.returncode or not (record / "blocks").is_file():
-        why = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
-        raise UnsupportedError(
-            f"{Path(program).name} did not record {manifest.model}", why=why or f"it ended with {done.returncode}"
-        )
-    return read_record(record, agent=emulator.agent, library=package / LIBRARY_NAME)
+    if done.returncode or not (folder / BLOCKS).is_file():
+        said = done.stderr.strip().rpartition("\n")[2].removeprefix("agent: ")
+        why = said or f"it ended with {done.returncode}"
+        raise UnsupportedError(f"{Path(program).name} did not record {what}", why=why)

@@ -17,7 +17,7 @@ from support.networks import Graph
 
 from edgedeploy.board import load_board
 from edgedeploy.errors import InputError, UnsupportedError
-from edgedeploy.predict.network import Means
+from edgedeploy.predict.means import Means
 
 # Slow, as every test that needs an agent for another architecture.
 pytestmark = pytest.mark.slow
