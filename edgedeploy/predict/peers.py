@@ -23,7 +23,7 @@ from edgedeploy.predict.ownership import owners_by_file
 from edgedeploy.predict.prediction import Prediction, predicted
 from edgedeploy.predict.record import read_record
 from edgedeploy.predict.recording import Marks, run_recorded
-from edgedeploy.predict.wheels import site
+from edgedeploy.predict.wheels import Site, site
 from edgedeploy.progress import SILENT, Progress
 from edgedeploy.selftest.comparison import where_finite
 from edgedeploy.tensors import Tensors
@@ -136,12 +136,43 @@ def _predict(
     """
     if task.file.suffix != engine.suffix:
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is {task.file.name}")
-    # The version that is installed here, whose converter writes what the wheel for the board reads.
-    brought = [
-        site(name, importlib.metadata.version(name), board.architecture, progress)
-        for name in (engine.distribution, "numpy")
-    ]
+    wheel = wheel_of(engine, board, progress)  # before the conversion: it may not be had
     file = engine.convert(task) if engine.convert else task.file
+    prediction, outputs = predict_engine(engine, file, task, root, board, means, progress)
+    found = difference(outputs, list(expected.values()))
+    if found > _DIFFERENCE:
+        raise CannotRunError(f"its outputs differ by {found:.2g} of the largest value")
+    return PeerPrediction(engine.name, wheel.version, wheel.sha256, prediction, found)
+
+
+def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
+    """An engine's wheel for a board, of the version that is installed here: its converter writes what that one reads.
+
+    Raises:
+        DownloadError, OutputError: as `site`.
+    """
+    return site(engine.distribution, importlib.metadata.version(engine.distribution), board.architecture, progress)
+
+
+def predict_engine(
+    engine: Engine, file: Path, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
+) -> tuple[Prediction, list[np.ndarray]]:
+    """What one inference of a network takes in an engine, file by file, and the network's outputs.
+
+    Args:
+        engine: whose wheel runs.
+        file: the network in the engine's own form.
+        task: its inputs, the names of its outputs, and a folder.
+        root: of `machine`.
+        board, means: the core.
+        progress: is told of each step.
+
+    Raises:
+        UnsupportedError: the engine fails.
+        DownloadError, ToolchainError, OutputError: as `site` and `run_recorded`.
+    """
+    numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, progress)
+    wheel = wheel_of(engine, board, progress)
     record = task.folder / "record"
     record.mkdir()
     given, written, names = (task.folder / name for name in ("inputs.npz", "outputs.npz", "names.json"))
@@ -156,26 +187,22 @@ def _predict(
         record,
         options=["-cpu", board.cpu, "-L", str(root)],
         environment={
-            "PYTHONPATH": ":".join(str(each.path) for each in brought),
+            "PYTHONPATH": f"{wheel.path}:{numpy.path}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONSAFEPATH": "1",  # modules beside the script are not for it
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         },
-        what=f"one inference of {engine.name} {brought[0].version}",
+        what=f"one inference of {engine.name} {wheel.version}",
         progress=progress,
     )
-    with np.load(written) as file_of_outputs:
-        outputs = [file_of_outputs[name] for name in file_of_outputs.files]
-    difference = _difference(outputs, list(expected.values()))
-    if difference > _DIFFERENCE:
-        raise CannotRunError(f"its outputs differ by {difference:.2g} of the largest value")
+    with np.load(written) as content:
+        outputs = [content[name] for name in content.files]
     read = read_record(record, agent=python, library=file)
-    prediction = predicted(read, owners_by_file(read), board, means.core, means.llvm, progress)
-    return PeerPrediction(engine.name, brought[0].version, brought[0].sha256, prediction, difference)
+    return predicted(read, owners_by_file(read), board, means.core, means.llvm, progress), outputs
 
 
-def _difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+def difference(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
     """The largest one of all outputs, as a fraction of the largest value; infinite if they are not comparable."""
     worst = 0.0
     if len(found) != len(expected):

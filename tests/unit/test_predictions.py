@@ -16,6 +16,7 @@ from edgedeploy.errors import UnsupportedError
 from edgedeploy.predict.instructions import Products, products
 from edgedeploy.predict.mca import Llvm, plain
 from edgedeploy.predict.ownership import RUNTIME, Ownership, exported_functions, owners
+from edgedeploy.predict.peers import difference
 from edgedeploy.predict.plugin import recorder, recording_emulator
 from edgedeploy.predict.prediction import miss_costs, predicted
 from edgedeploy.predict.record import MISSES, Block, Mapping, Record, read_record
@@ -292,3 +293,12 @@ def output_of_hint(out: str, line: str) -> str:
 
 def test_help_names_the_command(command: Command) -> None:
     assert "predict" in output_of(command, "--help")
+
+
+def test_outputs_of_other_engines_are_compared() -> None:
+    wanted = np.array([[1.0, -4.0, np.inf]], np.float32)
+    assert difference([wanted.reshape(3)], [wanted]) == 0
+    assert difference([wanted + [0.02, 0, 0]], [wanted]) == pytest.approx(0.005, rel=1e-3)
+    for other in (wanted[:, :2], np.where(np.isinf(wanted), 3, wanted)):
+        assert difference([other], [wanted]) == np.inf
+    assert difference([wanted, wanted], [wanted]) == np.inf
