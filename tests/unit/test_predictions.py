@@ -298,7 +298,7 @@ def test_help_names_the_command(command: Command) -> None:
 def test_outputs_of_other_engines_are_compared() -> None:
     wanted = np.array([[1.0, -4.0, np.inf]], np.float32)
     assert difference([wanted.reshape(3)], [wanted]) == 0
-    assert difference([wanted + [0.02, 0, 0]], [wanted]) == pytest.approx(0.005, rel=1e-3)
+    assert difference([wanted + np.array([0.02, 0, 0])], [wanted]) == pytest.approx(0.005, rel=1e-3)
     for other in (wanted[:, :2], np.where(np.isinf(wanted), 3, wanted)):
         assert difference([other], [wanted]) == np.inf
     assert difference([wanted, wanted], [wanted]) == np.inf
