@@ -129,9 +129,9 @@ def predict(
     manifest, contents = open_package(path)
     title = f"{manifest.model} on {resolved.label}, one thread"
     prediction = predict_package(manifest, contents, resolved.profile, means, progress)
-    peers = (
-        predict_peers(engines, candidate, manifest, contents, resolved.profile, means, progress) if candidate else []
-    )
+    peers: list[PeerPrediction] = []
+    if engines and candidate:
+        peers = predict_peers(engines, candidate, manifest, contents, resolved.profile, means, progress)
     if report:
         from edgedeploy.predict.page import write_page
 
