@@ -98,6 +98,7 @@ def _drawn(functions: Sequence[FunctionCycles]) -> str:
             begin = [left + width for left, width in zip(begin, widths, strict=True)]
         axes.set_yticks(places, names, fontsize=7)
         axes.invert_yaxis()
+        axes.set_axisbelow(True)
         axes.grid(axis="y", visible=False)
         axes.grid(axis="x", visible=True)
         axes.set_xlabel("million cycles")
