@@ -10,6 +10,7 @@ from edgedeploy.documents import Record
 from edgedeploy.triples import Positive
 
 Cycles = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 class L1(Record):
@@ -57,6 +58,7 @@ class CoreModel(Record):
         llvm: llvm-mca's name of the model that stands for the core (`-mcpu`).
         clock_mhz: at which cycles are stated as milliseconds.
         error: by how much predictions differed from published times, as a fraction of these; docs/predictions.md.
+        integer_error: the same for networks that multiply integers.
         byte_products: products of bytes in a cycle at most.
         branch: cycles that a loop's end costs which the branch predictor does not foresee.
         l1, l2, l3, memory: what lies between the core and its data.
@@ -64,7 +66,8 @@ class CoreModel(Record):
 
     llvm: str
     clock_mhz: Positive
-    error: Annotated[float, Field(gt=0, lt=1)]
+    error: Fraction
+    integer_error: Fraction
     byte_products: Annotated[float, Field(gt=0)]
     branch: Cycles
     l1: L1

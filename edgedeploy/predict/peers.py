@@ -138,7 +138,7 @@ def _predict(
         raise CannotRunError(f"it reads {engine.suffix} files, and the network is {task.file.name}")
     wheel = wheel_of(engine, board, progress)  # before the conversion: it may not be had
     file = engine.convert(task) if engine.convert else task.file
-    prediction, outputs = predict_engine(engine, file, task, root, board, means, progress)
+    prediction, outputs = predict_engine(engine.name, wheel, file, task, root, board, means, progress)
     found = difference(outputs, list(expected.values()))
     if found > _DIFFERENCE:
         raise CannotRunError(f"its outputs differ by {found:.2g} of the largest value")
@@ -155,12 +155,13 @@ def wheel_of(engine: Engine, board: Board, progress: Progress = SILENT) -> Site:
 
 
 def predict_engine(
-    engine: Engine, file: Path, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
+    name: str, wheel: Site, file: Path, task: Task, root: Path, board: Board, means: Means, progress: Progress = SILENT
 ) -> tuple[Prediction, list[np.ndarray]]:
     """What one inference of a network takes in an engine, file by file, and the network's outputs.
 
     Args:
-        engine: whose wheel runs.
+        name: the engine's, of `NAMES`.
+        wheel: what runs.
         file: the network in the engine's own form.
         task: its inputs, the names of its outputs, and a folder.
         root: of `machine`.
@@ -172,7 +173,6 @@ def predict_engine(
         DownloadError, ToolchainError, OutputError: as `site` and `run_recorded`.
     """
     numpy = site("numpy", importlib.metadata.version("numpy"), board.architecture, progress)
-    wheel = wheel_of(engine, board, progress)
     record = task.folder / "record"
     record.mkdir()
     given, written, names = (task.folder / name for name in ("inputs.npz", "outputs.npz", "names.json"))
@@ -180,7 +180,7 @@ def predict_engine(
     names.write_text(json.dumps({"inputs": list(task.inputs), "outputs": task.outputs}), encoding="utf-8")
     python = root / "usr/bin/python3"
     run_recorded(
-        [str(python), str(SCRIPT), engine.name, *map(str, (file, given, written, names))],
+        [str(python), str(SCRIPT), name, *map(str, (file, given, written, names))],
         board,
         means.core,
         _MARKS,
@@ -193,7 +193,7 @@ def predict_engine(
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         },
-        what=f"one inference of {engine.name} {wheel.version}",
+        what=f"one inference of {name} {wheel.version}",
         progress=progress,
     )
     with np.load(written) as content:

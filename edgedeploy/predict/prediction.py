@@ -162,7 +162,8 @@ def predicted(
         )
     found.sort(key=lambda function: -function.cycles.total)
     totals = dict(zip(MISSES, misses.sum(axis=0).astype(int).tolist(), strict=True))
-    return Prediction(found, totals, core.clock_mhz, core.error)
+    of_integers = sum(each.integers for each in found) > sum(each.floats for each in found)
+    return Prediction(found, totals, core.clock_mhz, core.integer_error if of_integers else core.error)
 
 
 def miss_costs(core: CoreModel) -> dict[str, float]:

@@ -113,6 +113,7 @@ def test_products_are_those_of_the_network(command: Command, tmp_path: Path, boa
 
 def test_products_of_bytes_are_counted(command: Command, tmp_path: Path, board: str) -> None:
     said = prediction(command, of_bytes(tmp_path / "net.onnx"), board)
+    assert said["error"] == 0.2
     assert sum(each["integer_products"] for each in said["functions"]) == pytest.approx(PRODUCTS, rel=0.02)
     best = max(each["products_per_cycle"] for each in said["functions"])
     peak = {"rpi4": 8, "rpi5": 32}[board]
@@ -140,7 +141,7 @@ def test_people_are_told_what_takes_the_time(command: Command, tmp_path: Path, b
     page = tmp_path / "net.html"
     out = output_of(command, "predict", network(tmp_path / "net.onnx"), "--board", board, "--report", page)
     assert "predicted, not measured" in out
-    assert "+-10%" in out
+    assert "+-12%" in out
     assert "runtime" in out
     text = page.read_text(encoding="utf-8")
     assert "predicted, not measured" in text
